@@ -1,0 +1,393 @@
+//! One error type for every call and every failed operation: what went wrong ([`ErrorKind`]), in
+//! which operation, in which phase of it, with which peer. `fi_errno(3)` gives each kind its number.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// What went wrong. Kinds answer "whose fault and what to do", not "which line noticed".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A queue is full now; the same call may succeed later (`FI_EAGAIN`).
+    Again,
+    /// The object is in use by others; the message names them (`FI_EBUSY`).
+    Busy,
+    /// An argument cannot be right; the message names it (`FI_EINVAL`).
+    InvalidArgument,
+    /// The object is not in a state that allows this call (`FI_EOPBADSTATE`).
+    BadState,
+    /// The endpoint has no connection yet (`FI_ENOTCONN`).
+    NotConnected,
+    /// The endpoint is connected or connecting already (`FI_EISCONN`).
+    AlreadyConnected,
+    /// Nobody listens there, or the peer rejected the request; [`Error::data`] has its words
+    /// (`FI_ECONNREFUSED`).
+    ConnectionRefused,
+    /// The peer closed the connection before the operation ended (`FI_ESHUTDOWN`).
+    PeerClosed,
+    /// The connection was reset: the peer died, or refused something (`FI_ECONNRESET`).
+    ConnectionReset,
+    /// No route to that address (`FI_EHOSTUNREACH`).
+    Unreachable,
+    /// A deadline passed (`FI_ETIMEDOUT`).
+    TimedOut,
+    /// The operation was cancelled by its owner, or its endpoint was closed (`FI_ECANCELED`).
+    Canceled,
+    /// The peer broke the protocol; the connection is gone (`FI_EREMOTEIO`).
+    ProtocolViolation,
+    /// The peer speaks another protocol or version (`FI_ENOPROTOOPT`).
+    Incompatible,
+    /// The message was larger than the buffer; what fits was received (`FI_ETRUNC`).
+    Truncated,
+    /// A message or vector is larger than the limit allows (`FI_EMSGSIZE`).
+    TooLarge,
+    /// A buffer is too small for what must go into it (`FI_ETOOSMALL`).
+    TooSmall,
+    /// The requested key is taken already (`FI_ENOKEY`).
+    KeyInUse,
+    /// The requested key cannot be had: out of range, or keys are the provider's (`FI_EKEYREJECTED`).
+    KeyRejected,
+    /// The region does not grant this access, or the range is outside of it (`FI_EACCES`).
+    AccessDenied,
+    /// These flags are not supported here (`FI_EBADFLAGS`).
+    BadFlags,
+    /// Nothing offered fits the hints (`FI_ENODATA`).
+    NoMatch,
+    /// Not supported by this object (`FI_ENOSYS`).
+    Unsupported,
+    /// The address is in use (`FI_EADDRINUSE`).
+    AddressInUse,
+    /// The address is not one of this machine's (`FI_EADDRNOTAVAIL`).
+    AddressNotAvailable,
+    /// A system limit was met: memory, descriptors (`FI_ENOMEM`).
+    LimitReached,
+    /// The peer ended where no buffer awaited its message (`FI_ENORX`).
+    NoReceive,
+    /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
+    /// better number).
+    NoRuntime,
+    /// The progress driver's runtime is gone, so nothing can make progress any more (`FI_EOTHER`).
+    DriverGone,
+    /// A thread-bound domain was called from another thread (`FI_EPERM`).
+    WrongThread,
+    /// The operating system said no; [`Error::os_error`] has its number.
+    System,
+}
+
+impl ErrorKind {
+    /// The positive libfabric number of this kind (`fi_errno(3)`). For [`ErrorKind::System`] prefer
+    /// [`Error::fi_errno`], which knows the system's own number.
+    pub fn fi_errno(self) -> i32 {
+        match self {
+            ErrorKind::Again => 11,
+            ErrorKind::Busy => 16,
+            ErrorKind::InvalidArgument => 22,
+            ErrorKind::BadState => 258,
+            ErrorKind::NotConnected => 107,
+            ErrorKind::AlreadyConnected => 106,
+            ErrorKind::ConnectionRefused => 111,
+            ErrorKind::PeerClosed => 108,
+            ErrorKind::ConnectionReset => 104,
+            ErrorKind::Unreachable => 113,
+            ErrorKind::TimedOut => 110,
+            ErrorKind::Canceled => 125,
+            ErrorKind::ProtocolViolation => 121,
+            ErrorKind::Incompatible => 92,
+            ErrorKind::Truncated => 265,
+            ErrorKind::TooLarge => 90,
+            ErrorKind::TooSmall => 257,
+            ErrorKind::KeyInUse => 266,
+            ErrorKind::KeyRejected => 129,
+            ErrorKind::AccessDenied => 13,
+            ErrorKind::BadFlags => 260,
+            ErrorKind::NoMatch => 61,
+            ErrorKind::Unsupported => 38,
+            ErrorKind::AddressInUse => 98,
+            ErrorKind::AddressNotAvailable => 99,
+            ErrorKind::LimitReached => 12,
+            ErrorKind::NoReceive => 269,
+            ErrorKind::NoRuntime => 261,
+            ErrorKind::DriverGone | ErrorKind::System => 256,
+            ErrorKind::WrongThread => 1,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            ErrorKind::Again => "the queue is full, try again",
+            ErrorKind::Busy => "in use",
+            ErrorKind::InvalidArgument => "invalid argument",
+            ErrorKind::BadState => "not permitted in the current state",
+            ErrorKind::NotConnected => "not connected",
+            ErrorKind::AlreadyConnected => "already connected or connecting",
+            ErrorKind::ConnectionRefused => "connection refused",
+            ErrorKind::PeerClosed => "the peer closed the connection",
+            ErrorKind::ConnectionReset => "the connection was reset",
+            ErrorKind::Unreachable => "the peer cannot be reached",
+            ErrorKind::TimedOut => "the deadline passed",
+            ErrorKind::Canceled => "canceled",
+            ErrorKind::ProtocolViolation => "the peer broke the protocol",
+            ErrorKind::Incompatible => "the peer speaks another protocol or version",
+            ErrorKind::Truncated => "the message was larger than the buffer",
+            ErrorKind::TooLarge => "larger than the limit",
+            ErrorKind::TooSmall => "the buffer is too small",
+            ErrorKind::KeyInUse => "the requested key is in use",
+            ErrorKind::KeyRejected => "the requested key is not available",
+            ErrorKind::AccessDenied => "the region does not allow this access",
+            ErrorKind::BadFlags => "flags not supported",
+            ErrorKind::NoMatch => "nothing offered fits the hints",
+            ErrorKind::Unsupported => "not supported",
+            ErrorKind::AddressInUse => "address in use",
+            ErrorKind::AddressNotAvailable => "address not available",
+            ErrorKind::LimitReached => "a system limit was met",
+            ErrorKind::NoReceive => "no receive was posted",
+            ErrorKind::NoRuntime => "no suitable Tokio runtime",
+            ErrorKind::DriverGone => "the progress driver is gone",
+            ErrorKind::WrongThread => "called from another thread than the domain's",
+            ErrorKind::System => "the operating system refused",
+        }
+    }
+}
+
+/// The kind of operation an error or a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are the operations")]
+pub enum OperationKind {
+    Send,
+    Receive,
+    Write,
+    Read,
+    Inject,
+    Connect,
+    Accept,
+    Listen,
+    Register,
+    RemoteWrite,
+    RemoteRead,
+}
+
+/// How far an operation had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Waiting for room in its queue; not accepted yet.
+    Waiting,
+    /// Accepted; no byte of it has moved.
+    Queued,
+    /// Some of its bytes may have moved.
+    Moving,
+    /// All its bytes have moved; the peer's answer is awaited.
+    AwaitingPeer,
+    /// Ended.
+    Ended,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    operation: Option<OperationKind>,
+    phase: Option<Phase>,
+    peer: Option<SocketAddr>,
+    os: Option<i32>,
+    message: Cow<'static, str>,
+    data: Bytes,
+}
+
+/// The error of every call, and the reason in every failed completion. Cheap to clone, since a lost
+/// connection gives one to each of its operations.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of this kind; the message says what exactly (may be empty).
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Error(Arc::new(Inner {
+            kind,
+            operation: None,
+            phase: None,
+            peer: None,
+            os: None,
+            message: message.into(),
+            data: Bytes::new(),
+        }))
+    }
+
+    /// The error of a failed system call; kinds that a caller can act on are named.
+    pub(crate) fn from_io(error: &std::io::Error, doing: &'static str) -> Self {
+        use std::io::ErrorKind as Io;
+        let os = error.raw_os_error();
+        let kind = match error.kind() {
+            Io::ConnectionRefused => ErrorKind::ConnectionRefused,
+            Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
+                ErrorKind::ConnectionReset
+            }
+            Io::HostUnreachable | Io::NetworkUnreachable => ErrorKind::Unreachable,
+            Io::TimedOut => ErrorKind::TimedOut,
+            Io::AddrInUse => ErrorKind::AddressInUse,
+            Io::AddrNotAvailable => ErrorKind::AddressNotAvailable,
+            Io::NotConnected => ErrorKind::NotConnected,
+            Io::OutOfMemory => ErrorKind::LimitReached,
+            _ if matches!(os, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS)) => {
+                ErrorKind::LimitReached
+            }
+            _ => ErrorKind::System,
+        };
+        let mut this = Error::new(kind, format!("{doing}: {error}"));
+        this.edit(|inner| inner.os = os);
+        this
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut Inner)) {
+        // A shared error is copied first, so that one operation's details never show in another's.
+        if Arc::get_mut(&mut self.0).is_none() {
+            let copy = Inner {
+                kind: self.0.kind,
+                operation: self.0.operation,
+                phase: self.0.phase,
+                peer: self.0.peer,
+                os: self.0.os,
+                message: self.0.message.clone(),
+                data: self.0.data.clone(),
+            };
+            self.0 = Arc::new(copy);
+        }
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            change(inner);
+        }
+    }
+
+    pub(crate) fn with_operation(mut self, operation: OperationKind) -> Self {
+        self.edit(|inner| inner.operation = Some(operation));
+        self
+    }
+
+    pub(crate) fn with_phase(mut self, phase: Phase) -> Self {
+        self.edit(|inner| inner.phase = Some(phase));
+        self
+    }
+
+    pub(crate) fn with_peer(mut self, peer: SocketAddr) -> Self {
+        self.edit(|inner| inner.peer = Some(peer));
+        self
+    }
+
+    pub(crate) fn with_data(mut self, data: Bytes) -> Self {
+        self.edit(|inner| inner.data = data);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The positive libfabric error number (`fi_errno(3)`), or the system's own for
+    /// [`ErrorKind::System`].
+    pub fn fi_errno(&self) -> i32 {
+        match (self.0.kind, self.0.os) {
+            (ErrorKind::System, Some(os)) => os,
+            (kind, _) => kind.fi_errno(),
+        }
+    }
+
+    /// The operation that failed, when the error belongs to one.
+    pub fn operation(&self) -> Option<OperationKind> {
+        self.0.operation
+    }
+
+    /// How far the operation had come when it failed.
+    pub fn phase(&self) -> Option<Phase> {
+        self.0.phase
+    }
+
+    /// The peer's address, when the error belongs to a connection.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.0.peer
+    }
+
+    /// The operating system's error number, if it gave one.
+    pub fn os_error(&self) -> Option<i32> {
+        self.0.os
+    }
+
+    /// Bytes that came with the error (`err_data` of `fi_eq_err_entry`): the private data of a
+    /// rejected connection. Empty otherwise.
+    pub fn data(&self) -> &Bytes {
+        &self.0.data
+    }
+
+    /// True if the same call may succeed later without any change.
+    pub fn is_again(&self) -> bool {
+        self.0.kind == ErrorKind::Again
+    }
+
+    /// True if the connection of the operation is gone, for whatever reason.
+    pub fn is_connection_lost(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::PeerClosed
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ProtocolViolation
+                | ErrorKind::DriverGone
+        )
+    }
+
+    /// True if the operation was cancelled by its owner or with its endpoint.
+    pub fn is_canceled(&self) -> bool {
+        self.0.kind == ErrorKind::Canceled
+    }
+
+    /// True if a message did not fit the receive buffer.
+    pub fn is_truncated(&self) -> bool {
+        self.0.kind == ErrorKind::Truncated
+    }
+
+    /// True if other objects still depend on the one to be closed.
+    pub fn is_busy(&self) -> bool {
+        self.0.kind == ErrorKind::Busy
+    }
+
+    /// True if a deadline passed.
+    pub fn is_timed_out(&self) -> bool {
+        self.0.kind == ErrorKind::TimedOut
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.0.operation {
+            write!(f, "{operation:?}: ")?;
+        }
+        f.write_str(self.0.kind.describe())?;
+        if !self.0.message.is_empty() {
+            write!(f, ": {}", self.0.message)?;
+        }
+        if let Some(peer) = self.0.peer {
+            write!(f, " (peer {peer})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("operation", &self.0.operation)
+            .field("phase", &self.0.phase)
+            .field("peer", &self.0.peer)
+            .field("os", &self.0.os)
+            .field("message", &self.0.message)
+            .field("data_len", &self.0.data.len())
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,45 @@
+//! Small values that name things: the user's contexts and the library's own identifiers.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A value of the user's that comes back with the event or completion it was given for (the
+/// `context` argument of libfabric's calls).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Context(pub u64);
+
+impl From<u64> for Context {
+    fn from(value: u64) -> Self {
+        Context(value)
+    }
+}
+
+impl From<usize> for Context {
+    fn from(value: usize) -> Self {
+        Context(value as u64)
+    }
+}
+
+/// Names an endpoint for as long as the process lives; never reused. Events carry it, and
+/// `Endpoint::id` tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(NonZeroU64);
+
+impl EndpointId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let value = NEXT.fetch_add(1, Ordering::Relaxed);
+        EndpointId(NonZeroU64::new(value).expect("2^64 endpoints are never opened"))
+    }
+}
+
+impl fmt::Debug for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EndpointId({})", self.0)
+    }
+}
+
+/// Names one posted operation of one endpoint; never reused within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId(pub(crate) u64);

@@ -1,0 +1,50 @@
+//! Every bound and default in one place, with units in the names and the reason beside each.
+
+use std::time::Duration;
+
+/// Buffers per vectored operation, local side; what libfabric's tcp provider offers too.
+pub const IOV_LIMIT: usize = 4;
+/// Remote segments per RMA operation; fixed by the wire (a header holds at most four).
+pub const RMA_IOV_LIMIT: usize = 4;
+/// Largest payload that `inject` copies, in bytes; C peers offer the same by default.
+pub const INJECT_SIZE_MAX: usize = 128;
+/// Largest private data of connect, accept and reject, in bytes; the control frame's own limit.
+pub const CM_DATA_SIZE_MAX: usize = 256;
+/// Largest data header on the wire, in bytes: base, CQ data, four RMA segments.
+pub const HEADER_SIZE_MAX: usize = 120;
+/// Operations a transmit or receive context accepts before it is full.
+pub const CONTEXT_SIZE_DEFAULT: usize = 256;
+/// Completions a queue holds.
+pub const CQ_SIZE_DEFAULT: usize = 1024;
+/// Events a queue holds.
+pub const EQ_SIZE_DEFAULT: usize = 256;
+/// Bytes of early messages an endpoint keeps before it stops reading from its peer.
+pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
+/// Bookkeeping counted per early message beside its payload, so that empty ones are bounded too.
+pub const UNEXPECTED_OVERHEAD: usize = 128;
+/// Read requests of a peer that may await their responses; a hostile peer gains nothing by more.
+pub const READ_REQUESTS_MAX: usize = 4096;
+/// How long a handshake may take, from the TCP connection to the last byte of the control frame.
+pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How long `connect` waits for the peer to accept. A libfabric listener that nobody polls
+/// answers late, so this is generous.
+pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Connections whose request has not come in full yet, per listener.
+pub const HALF_OPEN_MAX_DEFAULT: usize = 1024;
+/// Bytes of `err_data` an error event may carry.
+pub const ERR_DATA_SIZE_MAX: usize = CM_DATA_SIZE_MAX;
+/// Bytes gathered into one vectored send before it goes out without waiting for the driver.
+pub const GATHER_BYTES_MAX: usize = 64 << 10;
+/// Frames gathered into one vectored send: two iovecs each, well below the kernel's 1024.
+pub const GATHER_FRAMES_MAX: usize = 64;
+/// Bytes of a staging buffer: several hundred small frames per system call.
+pub const STAGE_SIZE: usize = 64 << 10;
+/// A payload that lacks at least this many bytes is received straight into its destination;
+/// less is cheaper copied from the staging buffer, since one call then brings the next frames too.
+pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
+/// Largest piece of one direct receive or send, so that one connection cannot hold a turn for long.
+pub const DIRECT_PIECE_MAX: usize = 1 << 20;
+
+const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
+const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);
+const _: () = assert!(ERR_DATA_SIZE_MAX >= CM_DATA_SIZE_MAX);

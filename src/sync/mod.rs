@@ -1,0 +1,12 @@
+//! The small concurrent parts everything else is built from: the one lock, wake lists, the gate
+//! that counts who touches a region, and the one-shot verdict of a connection request.
+
+mod gate;
+mod lock;
+mod ticket;
+mod wake;
+
+pub(crate) use gate::{Entry, Gate, GateClosed, Role};
+pub(crate) use lock::{Lock, LockKind};
+pub(crate) use ticket::{Ticket, TicketHolder};
+pub(crate) use wake::{WaiterKey, Waiters, WakeList};

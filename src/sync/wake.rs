@@ -1,0 +1,80 @@
+//! Wakers collected under a lock and woken after it, and the list of those who wait for a queue.
+
+use std::task::Waker;
+
+/// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct WakeList {
+    wakers: Vec<Waker>,
+}
+
+impl WakeList {
+    pub(crate) fn new() -> Self {
+        WakeList::default()
+    }
+
+    pub(crate) fn push(&mut self, waker: Waker) {
+        self.wakers.push(waker);
+    }
+}
+
+impl Drop for WakeList {
+    fn drop(&mut self) {
+        for waker in self.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+/// Names one waiter in a [`Waiters`] list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaiterKey(u64);
+
+/// Those who wait for something to happen to a queue. All are woken by an event, each then looks
+/// for itself: no wake-up is lost when a woken one goes away.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    next: u64,
+    list: Vec<(WaiterKey, Waker)>,
+}
+
+impl Waiters {
+    /// Registers or refreshes the waker of the waiter that `key` names.
+    pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) {
+        if let Some(key) = key {
+            if let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key) {
+                held.clone_from(waker);
+                return;
+            }
+        }
+        let new = WaiterKey(self.next);
+        self.next += 1;
+        self.list.push((new, waker.clone()));
+        *key = Some(new);
+    }
+
+    /// Registers a waker that nobody will withdraw, unless an equal one is there already.
+    pub(crate) fn register_once(&mut self, waker: &Waker) {
+        if !self.list.iter().any(|(_, held)| held.will_wake(waker)) {
+            self.register(&mut None, waker);
+        }
+    }
+
+    /// Takes a waiter out, as its future is dropped or done.
+    pub(crate) fn remove(&mut self, key: &mut Option<WaiterKey>) {
+        if let Some(key) = key.take() {
+            self.list.retain(|(at, _)| *at != key);
+        }
+    }
+
+    /// Moves all wakers to `wakes`.
+    pub(crate) fn take_all(&mut self, wakes: &mut WakeList) {
+        for (_, waker) in self.list.drain(..) {
+            wakes.push(waker);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
