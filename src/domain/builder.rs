@@ -1,0 +1,96 @@
+//! Opening a domain.
+
+use std::sync::{Arc, Mutex};
+
+use crate::error::Result;
+use crate::id::Context;
+use crate::info::{Info, MrMode};
+use crate::mr::{KeyPolicy, MrAddressing, MrTable};
+use crate::progress::{Engine, EngineConfig};
+use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
+use crate::transport::{self, TransportOptions};
+
+use super::{Binding, Domain, Inner};
+
+/// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
+#[must_use = "a builder opens nothing until `open`"]
+#[derive(Debug)]
+pub struct DomainBuilder {
+    info: Info,
+    transport: TransportOptions,
+    context: Option<Context>,
+    fabric: Keep,
+    dependence: Option<Dependence>,
+}
+
+impl DomainBuilder {
+    pub(crate) fn new(
+        info: Info,
+        transport: TransportOptions,
+        fabric: Keep,
+        dependence: Option<Dependence>,
+    ) -> Self {
+        DomainBuilder { info, transport, context: None, fabric, dependence }
+    }
+
+    /// The value that comes back with events of the domain itself. Default: none.
+    pub fn context(mut self, context: impl Into<Context>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Other attributes than the fabric's first choice, for instance another of `discover`'s
+    /// answers.
+    pub fn info(mut self, info: Info) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Opens the domain and spawns its progress task on the current Tokio runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a runtime, or in one
+    /// without what the backend needs (I/O for sockets, time for loopback).
+    pub fn open(self) -> Result<Domain> {
+        let selection = transport::open(&self.transport)?;
+        tracing::debug!(
+            domain = %self.info.domain.name,
+            backend = %selection.transport.backend(),
+            reason = %selection.reason,
+            "domain opens"
+        );
+        let mr_mode = self.info.domain.mr_mode.in_force();
+        let addressing = if mr_mode.contains(MrMode::VIRT_ADDR) {
+            MrAddressing::Virtual
+        } else {
+            MrAddressing::Offset
+        };
+        let keys = if mr_mode.contains(MrMode::PROV_KEY) {
+            KeyPolicy::Provider
+        } else {
+            KeyPolicy::Application { key_size: self.info.domain.mr_key_size }
+        };
+        let lock_kind = LockKind::Mutex;
+        let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
+        let engine = Engine::start(EngineConfig {
+            transport: selection.transport,
+            regions: Arc::clone(&regions),
+            lock_kind,
+            runtime: selection.runtime.clone(),
+        })?;
+        Ok(Domain {
+            inner: Arc::new(Inner {
+                info: self.info,
+                engine,
+                regions,
+                runtime: selection.runtime,
+                binding: Mutex::new(Binding::default()),
+                dependents: Dependents::new(),
+                context: self.context,
+                mr_mode,
+                _fabric: self.fabric,
+                _fabric_dependence: self.dependence,
+            }),
+        })
+    }
+}

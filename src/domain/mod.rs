@@ -1,0 +1,220 @@
+//! A domain: what belongs together. It owns the progress task, the regions and the bindings of its
+//! endpoints (`fi_domain(3)`).
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod register;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::buf::{ReadOnlyBuf, RegionBufs};
+use crate::cntr::Counter;
+use crate::cq::{CompletionQueue, CompletionQueueBuilder};
+use crate::eq::EventQueue;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+use crate::info::{Info, MrMode};
+use crate::mr::MrTable;
+use crate::progress::Engine;
+use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
+use crate::transport::Backend;
+
+pub use builder::DomainBuilder;
+pub use register::{Register, RegisterReadOnly, Registration};
+
+bitflags::bitflags! {
+    /// What a domain reports to the event queue it is bound to (flags of `fi_domain_bind`, see
+    /// `fi_domain(3)`). Connection events of endpoints that have no queue of their own come there
+    /// in any case.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct DomainBind: u64 {
+        /// Memory registration is asynchronous, its completion is reported to the queue
+        /// (`FI_REG_MR`).
+        const REG_MR = 1 << 59;
+    }
+}
+
+/// An opened access domain (`struct fid_domain`, `fi_domain(3)`).
+///
+/// A domain owns one progress task on the Tokio runtime it was opened in; that task gives
+/// `FI_PROGRESS_AUTO`: nothing the application forgets to call stops progress, as long as the
+/// runtime runs. Code that blocks a `current_thread` runtime blocks the progress task too.
+///
+/// Clones are handles to the same domain. Everything opened in a domain holds it, so handles may be
+/// dropped in any order; the domain ends with the last of them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Access, Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let region = domain.register(vec![0u8; 4096]).access(Access::REMOTE_READ).await?;
+/// assert_eq!(region.len(), 4096);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Domain {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    info: Info,
+    engine: Arc<Engine>,
+    regions: Arc<Lock<MrTable>>,
+    runtime: tokio::runtime::Handle,
+    binding: Mutex<Binding>,
+    dependents: Dependents,
+    context: Option<Context>,
+    mr_mode: MrMode,
+    /// The fabric outlives its domains.
+    _fabric: Keep,
+    _fabric_dependence: Option<Dependence>,
+}
+
+#[derive(Default)]
+struct Binding {
+    events: Option<EventQueue>,
+    /// The queue cannot be closed while the domain is bound to it.
+    dependence: Option<Dependence>,
+    registers: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.engine.stop();
+    }
+}
+
+impl Domain {
+    /// Associates an event queue with the domain (`fi_domain_bind`). It becomes the queue of all
+    /// endpoints opened from now on that are not bound to one of their own, connection events
+    /// included. With [`DomainBind::REG_MR`] every registration from now on is asynchronous.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
+    pub fn bind(&self, events: &EventQueue, flags: DomainBind) -> Result<()> {
+        if let unknown @ 1.. = flags.difference(DomainBind::all()).bits() {
+            return Err(Error::new(ErrorKind::BadFlags, format!("{unknown:#x} for a domain's event queue")));
+        }
+        let mut binding = self.binding();
+        if binding.events.is_some() {
+            return Err(Error::new(ErrorKind::Busy, "the domain is bound to an event queue already"));
+        }
+        binding.dependence = Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
+        binding.events = Some(events.clone());
+        binding.registers = flags.contains(DomainBind::REG_MR);
+        Ok(())
+    }
+
+    fn binding(&self) -> std::sync::MutexGuard<'_, Binding> {
+        self.inner.binding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The event queue the domain is bound to.
+    pub fn event_queue(&self) -> Option<EventQueue> {
+        self.binding().events.clone()
+    }
+
+    /// Registers memory that peers may be allowed to reach (`fi_mr_reg`, `fi_mr_regv`; `fi_mr(3)`):
+    /// one buffer, or several as one region. The region owns the memory until it is deregistered.
+    ///
+    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll; with one,
+    /// the work runs beside the runtime and the returned future waits for it.
+    pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
+        Register::new(self.clone(), buffers)
+    }
+
+    /// Registers bytes that nobody changes: peers may at most read them, and this process keeps a
+    /// safe `&[u8]`. Ends at its first poll.
+    pub fn register_read_only<B: ReadOnlyBuf>(&self, bytes: B) -> RegisterReadOnly<B> {
+        RegisterReadOnly::new(self.clone(), bytes)
+    }
+
+    /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).
+    pub fn completion_queue(&self) -> CompletionQueueBuilder {
+        CompletionQueue::builder(self.lock_kind(), self.keep("completion queue"))
+    }
+
+    /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
+    pub fn counter(&self) -> Counter {
+        Counter::open(self.keep("counter"))
+    }
+
+    /// What moves the bytes. Never changes behind a program's back: a backend that is not available
+    /// is an error when it was asked for by name.
+    pub fn backend(&self) -> Backend {
+        self.inner.engine.transport().backend()
+    }
+
+    /// The attributes the domain was opened with.
+    pub fn info(&self) -> &Info {
+        &self.inner.info
+    }
+
+    /// The context given when the domain was opened.
+    pub fn context(&self) -> Option<Context> {
+        self.inner.context
+    }
+
+    /// How many regions are registered now.
+    pub fn region_count(&self) -> usize {
+        self.inner.regions.lock("count regions").len()
+    }
+
+    /// Closes the domain (`fi_close`): stops its progress task and waits for its end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], naming them, while objects opened in the domain are still open; the
+    /// domain then goes on as before.
+    ///
+    /// # Cancel safety
+    /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
+    /// is awaited to its end.
+    pub async fn close(&self) -> Result<()> {
+        self.inner.dependents.close().map_err(|names| {
+            Error::new(ErrorKind::Busy, format!("still open in the domain: {names}"))
+        })?;
+        self.inner.engine.stop();
+        self.inner.engine.wait_gone().await;
+        let mut binding = self.binding();
+        binding.dependence = None;
+        binding.events = None;
+        Ok(())
+    }
+
+    /// Something that keeps the domain open and is named in a Busy answer. `None` once closed.
+    pub(crate) fn keep(&self, name: &'static str) -> Option<Keep> {
+        let dependence = self.inner.dependents.depend(name)?;
+        Some(Arc::new((dependence, self.clone())))
+    }
+
+    /// As [`Domain::keep`], for calls that fail on a closed domain.
+    pub(crate) fn keep_open(&self, name: &'static str) -> Result<Keep> {
+        self.keep(name).ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    pub(crate) fn lock_kind(&self) -> LockKind {
+        LockKind::Mutex
+    }
+
+    /// True if local buffers must be registered (`FI_MR_LOCAL`).
+    pub(crate) fn wants_local_registration(&self) -> bool {
+        self.inner.mr_mode.contains(MrMode::LOCAL)
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("name", &self.inner.info.domain.name)
+            .field("backend", &self.backend())
+            .field("regions", &self.region_count())
+            .finish()
+    }
+}

@@ -1,0 +1,145 @@
+//! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::domain::DomainBuilder;
+use crate::endpoint::PassiveEndpointBuilder;
+use crate::eq::{EventQueue, EventQueueBuilder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{self, Hints, Info, Interface};
+use crate::sync::{Dependents, LockKind};
+use crate::transport::{self, Backend, PortRange, TransportOptions};
+
+/// What fits the hints on this machine, best first (`fi_getinfo(3)`).
+///
+/// Names in the hints are looked up by the system's resolver, which may block for as long as it
+/// likes; numeric addresses never do.
+///
+/// # Errors
+/// [`ErrorKind::NoMatch`] names the hint that nothing offered meets, and what is offered.
+pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
+    let interfaces = offered_interfaces(hints)?;
+    match hints.unresolved()? {
+        None => info::resolve(hints, &interfaces),
+        Some((node, service)) => {
+            let address = transport::parse_address(node, service)?;
+            info::resolve(&hints.clone().resolved_to(address), &interfaces)
+        }
+    }
+}
+
+fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
+    let only = std::env::var("FI_TCP_IFACE").ok().filter(|name| !name.is_empty());
+    let mut offered: Vec<Interface> = transport::interfaces()?
+        .into_iter()
+        .map(|found| Interface {
+            name: found.name,
+            address: found.address,
+            prefix_len: found.prefix_len,
+            scope_id: found.scope_id,
+            speed_mbps: found.speed_mbps,
+            loopback: found.loopback,
+        })
+        .collect();
+    // A builder call beats the variable.
+    if let (Some(only), None) = (only, &hints.interface) {
+        let all: Vec<String> = offered.iter().map(|offer| offer.name.clone()).collect();
+        offered.retain(|offer| offer.name == only);
+        if offered.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NoMatch,
+                format!("FI_TCP_IFACE asks for interface {only}, there are {}", all.join(", ")),
+            ));
+        }
+    }
+    Ok(offered)
+}
+
+/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is opened
+/// from it holds it.
+#[derive(Clone)]
+pub struct Fabric {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    infos: Vec<Info>,
+    transport: TransportOptions,
+    dependents: Dependents,
+}
+
+impl Fabric {
+    /// Opens the fabric that fits the hints best (`fi_getinfo`, then `fi_fabric`).
+    ///
+    /// # Errors
+    /// As [`discover`]; [`ErrorKind::InvalidArgument`] for a backend's name that does not exist.
+    pub fn open(hints: Hints) -> Result<Fabric> {
+        let infos = discover(&hints)?;
+        let backend = hints.backend.as_deref().map(Backend::from_str).transpose()?;
+        let ports = PortRange::from_environment()?;
+        let transport = TransportOptions { backend, ports, ..TransportOptions::default() };
+        Ok(Fabric::with_transport(infos, transport))
+    }
+
+    pub(crate) fn with_transport(infos: Vec<Info>, transport: TransportOptions) -> Fabric {
+        Fabric { inner: Arc::new(Inner { infos, transport, dependents: Dependents::new() }) }
+    }
+
+    /// What this fabric offers, best first; never empty.
+    pub fn infos(&self) -> &[Info] {
+        &self.inner.infos
+    }
+
+    fn first(&self) -> &Info {
+        self.inner.infos.first().expect("discovery answers with at least one or an error")
+    }
+
+    /// Starts a domain (`fi_domain`, `fi_domain(3)`).
+    pub fn domain(&self) -> DomainBuilder {
+        DomainBuilder::new(
+            self.first().clone(),
+            self.inner.transport.clone(),
+            Arc::new(self.clone()),
+            self.inner.dependents.depend("domain"),
+        )
+    }
+
+    /// Starts an event queue (`fi_eq_open`, `fi_eq(3)`).
+    pub fn event_queue(&self) -> EventQueueBuilder {
+        EventQueue::builder(LockKind::Mutex, Some(Arc::new(self.clone())))
+    }
+
+    /// Starts a listener (`fi_passive_ep`, `fi_endpoint(3)`), whose connection requests come to
+    /// `events`.
+    pub fn passive_endpoint(&self, events: &EventQueue) -> PassiveEndpointBuilder {
+        PassiveEndpointBuilder::new(
+            self.first().clone(),
+            self.inner.transport.clone(),
+            events.clone(),
+            Arc::new(self.clone()),
+            self.inner.dependents.depend("passive endpoint"),
+        )
+    }
+
+    /// Closes the fabric (`fi_close`). Handles that are left can open nothing more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open.
+    pub fn close(&self) -> Result<()> {
+        self.inner
+            .dependents
+            .close()
+            .map_err(|names| Error::new(ErrorKind::Busy, format!("still open in the fabric: {names}")))
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric")
+            .field("name", &self.first().fabric.name)
+            .field("backend", &self.inner.transport.backend)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! The driver: the one task of a domain.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::slab::Key;
+use crate::transport::Clock;
+
+use super::engine::Engine;
+use super::port::Port;
+
+/// Port turns of one poll of the driver before it lets other tasks of the runtime run. A turn is
+/// itself bounded; some dozens of them stay well below a millisecond.
+const TURNS_PER_POLL: usize = 64;
+
+pub(super) struct Driver {
+    engine: Arc<Engine>,
+    clock: Box<dyn Clock>,
+    ready: Vec<Key>,
+    deadlines: BTreeSet<(Instant, Key)>,
+}
+
+impl Driver {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        let clock = engine.transport.clock();
+        Driver { engine, clock, ready: Vec::new(), deadlines: BTreeSet::new() }
+    }
+
+    fn port(&self, key: Key) -> Option<Arc<Port>> {
+        self.engine.lock_ports().get(key).map(Arc::clone)
+    }
+
+    /// One turn of one port; drops it from the table when it is over.
+    fn turn(&mut self, key: Key) {
+        let Some(port) = self.port(key) else { return };
+        let now = self.clock.now();
+        let (over, deadline) = port.turn(now);
+        if let Some(at) = deadline {
+            self.deadlines.insert((at, key));
+        }
+        if over {
+            self.engine.lock_ports().remove(key);
+        }
+    }
+
+    fn fire_deadlines(&mut self, cx: &mut Context<'_>) {
+        while let Some(&(at, key)) = self.deadlines.first() {
+            if self.clock.poll_deadline(at, cx).is_pending() {
+                return;
+            }
+            self.deadlines.pop_first();
+            self.turn(key);
+        }
+    }
+
+    fn all_ports(&self) -> Vec<Key> {
+        self.engine.lock_ports().keys()
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let mut left = TURNS_PER_POLL;
+        loop {
+            if this.engine.transport.poll_drive(cx).is_ready() {
+                left = left.saturating_sub(1);
+            }
+            let mut ready = std::mem::take(&mut this.ready);
+            this.engine.take_ready(&mut ready, cx.waker());
+            let found = !ready.is_empty();
+            for key in ready.drain(..) {
+                this.turn(key);
+                left = left.saturating_sub(1);
+            }
+            this.ready = ready;
+            if this.engine.take_regions_changed() {
+                for key in this.all_ports() {
+                    if let Some(port) = this.port(key) {
+                        port.regions_changed();
+                        this.turn(key);
+                    }
+                }
+            }
+            if this.engine.is_stopping() {
+                for key in this.all_ports() {
+                    if let Some(port) = this.port(key) {
+                        port.begin_close();
+                        this.turn(key);
+                    }
+                }
+            }
+            this.fire_deadlines(cx);
+            if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
+                return Poll::Ready(());
+            }
+            if !found {
+                return Poll::Pending;
+            }
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// The runtime is ending, or the last handle has gone: everything still bound to this engine
+    /// ends now, so that nobody waits for ever (ruling 11).
+    fn drop(&mut self) {
+        self.engine.set_gone();
+        for key in self.all_ports() {
+            if let Some(port) = self.port(key) {
+                port.driver_gone();
+            }
+            self.engine.lock_ports().remove(key);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The engine of a domain: what handles and the driver share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Wake, Waker};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mr::MrTable;
+use crate::slab::{Key, Slab};
+use crate::sync::{Lock, LockKind};
+use crate::transport::Transport;
+
+use super::driver::Driver;
+use super::port::Port;
+
+/// What an engine is opened with.
+pub(crate) struct EngineConfig {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) regions: Arc<Lock<MrTable>>,
+    pub(crate) lock_kind: LockKind,
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+/// Shared by the driver task, the ports and the handles of one domain.
+pub(crate) struct Engine {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) regions: Arc<Lock<MrTable>>,
+    pub(super) lock_kind: LockKind,
+    pub(super) ports: Mutex<Slab<Arc<Port>>>,
+    ready: Mutex<Ready>,
+    stopping: AtomicBool,
+    gone: AtomicBool,
+    /// A region was revoked or closed: kernel operations on it are to be cancelled.
+    regions_changed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Ready {
+    ports: Vec<Key>,
+    driver: Option<Waker>,
+}
+
+impl Engine {
+    /// Starts the engine's driver task on the given runtime.
+    pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+        let engine = Arc::new(Engine {
+            transport: config.transport,
+            regions: config.regions,
+            lock_kind: config.lock_kind,
+            ports: Mutex::new(Slab::new()),
+            ready: Mutex::new(Ready::default()),
+            stopping: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            regions_changed: AtomicBool::new(false),
+        });
+        // Unconstrained: the driver bounds its own turns; Tokio's budget would only make socket
+        // readiness look absent in the middle of one.
+        let driver = Driver::new(Arc::clone(&engine));
+        config.runtime.spawn(tokio::task::unconstrained(driver));
+        engine
+    }
+
+    /// Asks the driver to close everything and end. Called when the last handle goes away.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake_driver();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The driver ended with its runtime: nothing makes progress any more (ruling 11).
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn gone_error() -> Error {
+        Error::new(ErrorKind::DriverGone, "its runtime has ended")
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.is_gone() { Err(Engine::gone_error()) } else { Ok(()) }
+    }
+
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    /// A waker that makes the driver look for operations on regions that were closed.
+    pub(crate) fn region_nudge(self: &Arc<Self>) -> Waker {
+        struct Nudge(Weak<Engine>);
+        impl Wake for Nudge {
+            fn wake(self: Arc<Self>) {
+                if let Some(engine) = self.0.upgrade() {
+                    engine.regions_changed.store(true, Ordering::Release);
+                    engine.wake_driver();
+                }
+            }
+        }
+        Waker::from(Arc::new(Nudge(Arc::downgrade(self))))
+    }
+
+    pub(super) fn take_regions_changed(&self) -> bool {
+        self.regions_changed.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Port>>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_ready(&self) -> std::sync::MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a port on the ready list and wakes the driver.
+    pub(super) fn make_ready(&self, port: Key) {
+        let driver = {
+            let mut ready = self.lock_ready();
+            ready.ports.push(port);
+            ready.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    fn wake_driver(&self) {
+        let driver = self.lock_ready().driver.take();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// The ports that are ready now, swapped into `into`; the driver's waker is kept for the next.
+    pub(super) fn take_ready(&self, into: &mut Vec<Key>, driver: &Waker) {
+        let mut ready = self.lock_ready();
+        std::mem::swap(&mut ready.ports, into);
+        match &mut ready.driver {
+            Some(held) => held.clone_from(driver),
+            none => *none = Some(driver.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("backend", &self.transport.backend())
+            .field("ports", &self.lock_ports().len())
+            .field("gone", &self.is_gone())
+            .finish()
+    }
+}

@@ -1,0 +1,422 @@
+//! The listening side: a task of its own per passive endpoint. It accepts, reads connection
+//! requests under a deadline and a cap, tells the event queue, and carries out verdicts.
+//!
+//! A request that has come in full waits here until the queue has a slot (ruling 8); while one
+//! waits, nothing more is accepted. When too many requests are half open, the oldest is closed, so
+//! that peers who connect and stay silent cannot keep others out.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::buf::{Frame, Payload};
+use crate::eq::{ConnRequest, Event, EventError, EventQueue, Verdict};
+use crate::error::{ErrorKind, Result};
+use crate::id::Context as UserContext;
+use crate::sync::{Ticket, TicketHolder, WakeList};
+use crate::transport::{
+    Clock, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
+};
+use crate::wire::{ByteOrder, CmDecoder, ControlFrame, ControlKind};
+
+/// Connections accepted in one poll, so that a storm does not starve the requests already here.
+const ACCEPTS_PER_POLL: usize = 64;
+/// How long accepting pauses when the process has no descriptor left.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// How long a rejected peer may take to read its rejection.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a passive endpoint is opened with.
+pub(crate) struct ListenConfig {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) address: SocketAddr,
+    pub(crate) events: EventQueue,
+    pub(crate) half_open_max: usize,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) context: Option<UserContext>,
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+/// An accepted connection on its way from the listener to a domain.
+pub(crate) struct Handover {
+    pub(crate) raw: RawLink,
+    pub(crate) order: ByteOrder,
+}
+
+/// Takes a request's ticket to `accept` and returns where the connection will arrive. `None`: the
+/// listener is gone.
+pub(crate) fn accept_ticket(ticket: Ticket<Verdict>) -> Option<oneshot::Receiver<Handover>> {
+    let (sender, receiver) = oneshot::channel::<Handover>();
+    let erased: Box<dyn Any + Send> = Box::new(sender);
+    ticket.decide(Verdict::Accept(erased)).is_ok().then_some(receiver)
+}
+
+/// The handle of a listening task; dropping it closes the listener. Requests already told remain
+/// open to be accepted.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    local_addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Listening {
+    pub(crate) fn open(config: ListenConfig) -> Result<Listening> {
+        let listener = config.transport.listen(config.address)?;
+        let local_addr = listener.local_addr();
+        let clock = config.transport.clock()?;
+        let shared = Arc::new(Shared::default());
+        let runtime = config.runtime.clone();
+        let task = ListenTask {
+            listener: Some(listener),
+            clock,
+            shared: Arc::clone(&shared),
+            peers: HashMap::new(),
+            order: VecDeque::new(),
+            whole: VecDeque::new(),
+            next: 0,
+            paused_until: None,
+            config,
+        };
+        runtime.spawn(tokio::task::unconstrained(task));
+        Ok(Listening { local_addr, shared })
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.shared.gone.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopping: AtomicBool,
+    gone: AtomicBool,
+    ready: Mutex<ReadyPeers>,
+}
+
+#[derive(Debug, Default)]
+struct ReadyPeers {
+    peers: Vec<u64>,
+    task: Option<Waker>,
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ReadyPeers> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        let task = self.lock().task.take();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+/// Wakes the listening task for one peer.
+struct PeerWaker {
+    shared: Weak<Shared>,
+    peer: u64,
+}
+
+impl Wake for PeerWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().peers.push(self.peer);
+            shared.wake();
+        }
+    }
+}
+
+/// A peer between its TCP connection and its verdict.
+struct Peer {
+    link: Box<dyn Link>,
+    waker: Waker,
+    deadline: Option<Instant>,
+    stage: PeerStage,
+}
+
+enum PeerStage {
+    /// Its request is being read.
+    HalfOpen(CmDecoder),
+    /// Its request waits for a slot in the event queue.
+    Whole { data: Bytes, order: ByteOrder },
+    /// The application has been told and decides.
+    Told { holder: TicketHolder<Verdict>, order: ByteOrder },
+    /// Its rejection is on its way.
+    Rejected,
+}
+
+struct ListenTask {
+    listener: Option<Box<dyn Listener>>,
+    clock: Box<dyn Clock>,
+    shared: Arc<Shared>,
+    peers: HashMap<u64, Peer>,
+    /// Half-open peers, oldest first (may name peers that have moved on).
+    order: VecDeque<u64>,
+    /// Peers whose request waits for a slot, oldest first.
+    whole: VecDeque<u64>,
+    next: u64,
+    paused_until: Option<Instant>,
+    config: ListenConfig,
+}
+
+impl ListenTask {
+    fn accept(&mut self, cx: &mut Context<'_>) {
+        if let Some(until) = self.paused_until {
+            if self.clock.now() < until {
+                return;
+            }
+            self.paused_until = None;
+        }
+        for _ in 0..ACCEPTS_PER_POLL {
+            if !self.whole.is_empty() {
+                return;
+            }
+            let Some(listener) = &mut self.listener else { return };
+            match listener.poll_accept(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(raw)) => self.begin(raw),
+                Poll::Ready(Err(error)) if error.kind() == ErrorKind::LimitReached => {
+                    tracing::warn!(%error, "accepting pauses");
+                    self.paused_until = Some(self.clock.now() + ACCEPT_BACKOFF);
+                    return;
+                }
+                Poll::Ready(Err(error)) => {
+                    tracing::warn!(%error, "the listener is broken and closes");
+                    self.listener = None;
+                    if let Some(slot) = self.config.events.try_reserve() {
+                        let event = EventError::new(error).with_context(self.config.context);
+                        slot.fill(Event::Error(event), &mut WakeList::new());
+                    }
+                    return;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    fn begin(&mut self, raw: RawLink) {
+        let id = self.next;
+        self.next += 1;
+        let waker = Waker::from(Arc::new(PeerWaker {
+            shared: Arc::downgrade(&self.shared),
+            peer: id,
+        }));
+        let mut link = match self.config.transport.adopt(raw, waker.clone()) {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::debug!(%error, "an accepted connection was lost");
+                return;
+            }
+        };
+        link.receive(Receive::Stage);
+        let deadline = Some(self.clock.now() + self.config.handshake_timeout);
+        let stage = PeerStage::HalfOpen(CmDecoder::new());
+        self.peers.insert(id, Peer { link, waker, deadline, stage });
+        self.order.push_back(id);
+        self.evict();
+        self.advance(id);
+    }
+
+    /// Closes the oldest half-open peers while there are too many.
+    fn evict(&mut self) {
+        let half_open = |peer: &Peer| matches!(peer.stage, PeerStage::HalfOpen(_));
+        self.order.retain(|id| self.peers.get(id).is_some_and(half_open));
+        while self.order.len() > self.config.half_open_max {
+            if let Some(oldest) = self.order.pop_front() {
+                self.peers.remove(&oldest);
+            }
+        }
+    }
+
+    /// Looks at one peer; drops it when it has nothing more to do here.
+    fn advance(&mut self, id: u64) {
+        let Some(mut peer) = self.peers.remove(&id) else { return };
+        if self.step(id, &mut peer) {
+            self.peers.insert(id, peer);
+        }
+    }
+
+    /// One step of a peer. `false`: it is done, or broken; its connection closes.
+    fn step(&mut self, id: u64, peer: &mut Peer) -> bool {
+        while let Some(outcome) = peer.link.poll_outcome() {
+            match (outcome, &mut peer.stage) {
+                (Outcome::Received(Received::Stage(bytes)), PeerStage::HalfOpen(decoder)) => {
+                    let Ok((taken, whole)) = decoder.feed(&bytes) else { return false };
+                    match whole {
+                        None => peer.link.receive(Receive::Stage),
+                        Some((frame, order)) => {
+                            // Only a request may come, and nothing after it before our answer.
+                            if frame.kind != ControlKind::Request || taken != bytes.len() {
+                                return false;
+                            }
+                            peer.deadline = None;
+                            peer.stage = PeerStage::Whole { data: frame.data, order };
+                            peer.link.watch();
+                            self.whole.push_back(id);
+                        }
+                    }
+                }
+                (Outcome::Sent { batch, result }, PeerStage::Rejected) => {
+                    let SendBatch { frames, .. } = batch;
+                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
+                        return false;
+                    };
+                    frame.advance(sent);
+                    if frame.remaining() == 0 {
+                        // The peer reads the rejection, then our end; its own end lets us close
+                        // without resetting the connection under it.
+                        peer.link.finish();
+                        peer.link.receive(Receive::Stage);
+                    } else {
+                        peer.link.send(SendBatch { frames: [frame].into(), leases: Vec::new() });
+                    }
+                }
+                _ => return false,
+            }
+        }
+        self.judge(peer)
+    }
+
+    /// Carries out the application's verdict once there is one.
+    fn judge(&mut self, peer: &mut Peer) -> bool {
+        let PeerStage::Told { holder, order } = &mut peer.stage else { return true };
+        let order = *order;
+        let verdict = match holder.poll_verdict(&mut Context::from_waker(&peer.waker)) {
+            Poll::Pending => return true,
+            Poll::Ready(verdict) => verdict,
+        };
+        let data = match verdict {
+            Some(Verdict::Accept(sender)) => {
+                if let Ok(sender) = sender.downcast::<oneshot::Sender<Handover>>() {
+                    peer.link.cancel_receive();
+                    if let Some(raw) = peer.link.take_raw() {
+                        // An acceptor that has gone away meanwhile drops it, which closes it.
+                        let _ = sender.send(Handover { raw, order });
+                    }
+                }
+                return false;
+            }
+            Some(Verdict::Reject(data)) => data,
+            None => Bytes::new(),
+        };
+        let frame = ControlFrame { kind: ControlKind::Reject, data }.encode();
+        let frame = Frame::new(&[], Payload::from_vec(frame), u64::MAX);
+        peer.stage = PeerStage::Rejected;
+        peer.deadline = Some(self.clock.now() + REJECT_TIMEOUT);
+        peer.link.cancel_receive();
+        peer.link.send(SendBatch { frames: [frame].into(), leases: Vec::new() });
+        peer.waker.wake_by_ref();
+        true
+    }
+
+    /// Tells the event queue of whole requests, as far as it has slots.
+    fn tell(&mut self, cx: &mut Context<'_>) {
+        while let Some(&id) = self.whole.front() {
+            let Some(peer) = self.peers.get_mut(&id) else {
+                self.whole.pop_front();
+                continue;
+            };
+            let events = &self.config.events;
+            let mut slot = events.try_reserve();
+            if slot.is_none() {
+                events.on_room(cx.waker());
+                slot = events.try_reserve();
+            }
+            let Some(slot) = slot else { return };
+            self.whole.pop_front();
+            let PeerStage::Whole { data, order } = &peer.stage else { continue };
+            let (ticket, holder) = Ticket::pair();
+            let request = ConnRequest::new(
+                peer.link.peer_addr(),
+                peer.link.local_addr(),
+                data.clone(),
+                self.config.context,
+                ticket,
+            );
+            peer.stage = PeerStage::Told { holder, order: *order };
+            // Registers for the verdict.
+            peer.waker.wake_by_ref();
+            slot.fill(Event::ConnRequest(request), &mut WakeList::new());
+        }
+    }
+
+    fn expire(&mut self) -> Option<Instant> {
+        let now = self.clock.now();
+        self.peers.retain(|_, peer| peer.deadline.is_none_or(|deadline| deadline > now));
+        let first = self.peers.values().filter_map(|peer| peer.deadline).min();
+        match (first, self.paused_until) {
+            (Some(first), Some(paused)) => Some(first.min(paused)),
+            (first, paused) => first.or(paused),
+        }
+    }
+}
+
+impl Future for ListenTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let ready = {
+            let mut ready = this.shared.lock();
+            ready.task = Some(cx.waker().clone());
+            std::mem::take(&mut ready.peers)
+        };
+        for id in ready {
+            this.advance(id);
+        }
+        if this.shared.stopping.load(Ordering::Acquire) {
+            this.listener = None;
+            // Requests that nobody was told of end with the listener.
+            this.peers.retain(|_, peer| {
+                matches!(peer.stage, PeerStage::Told { .. } | PeerStage::Rejected)
+            });
+            this.whole.clear();
+            if this.peers.is_empty() {
+                return Poll::Ready(());
+            }
+        }
+        this.accept(cx);
+        this.tell(cx);
+        while let Some(at) = this.expire() {
+            if this.clock.poll_deadline(at, cx).is_pending() {
+                break;
+            }
+            if this.paused_until.is_some_and(|until| until <= this.clock.now()) {
+                this.paused_until = None;
+                this.accept(cx);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for ListenTask {
+    fn drop(&mut self) {
+        self.shared.gone.store(true, Ordering::Release);
+    }
+}

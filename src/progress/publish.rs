@@ -1,0 +1,154 @@
+//! From the protocol's events to those who wait: operation futures, completion queues, counters,
+//! the event queue. Runs under the port's lock, so that what one connection publishes keeps its
+//! order; wakers are collected and woken after the lock is released.
+
+use crate::cq::{Completion, CompletionFlags};
+use crate::eq::{Event as ControlEvent, EventError};
+use crate::error::{Error, ErrorKind, OperationKind};
+use crate::proto::{End, Event};
+
+use super::port::{Port, PortState};
+use super::report::Report;
+
+impl Port {
+    pub(super) fn publish(&self, state: &mut PortState) {
+        while let Some(event) = state.machine.poll_event() {
+            match event {
+                Event::Connected { data } => {
+                    state.deadline = None;
+                    if let Some(slot) = state.bindings.connected.take() {
+                        let event = ControlEvent::Connected {
+                            endpoint: self.id(),
+                            context: state.connect_context,
+                            data: data.clone(),
+                        };
+                        slot.fill(event, &mut state.wakes);
+                    }
+                    self.establish(state, Ok(data));
+                }
+                Event::ConnectFailed { error } => self.connect_failed(state, error, wakes),
+                Event::Ended { token, end } => self.operation_ended(state, token, end, wakes),
+                Event::RemoteData { data, len } => self.remote_data(state, data, len, wakes),
+                Event::RemoteAccess { operation } => {
+                    if let Some(counter) = state.bindings.counters.of(operation) {
+                        counter.add_into(1, &mut state.wakes);
+                    }
+                }
+                Event::Closed { error } => self.closed(state, &error, wakes),
+            }
+        }
+    }
+
+    fn establish(
+        &self,
+        state: &mut PortState,
+        result: Result<bytes::Bytes, Error>,
+    ) {
+        state.establishing.result = Some(result);
+        if let Some(waker) = state.establishing.waker.take() {
+            state.wakes.push(waker);
+        }
+    }
+
+    fn connect_failed(&self, state: &mut PortState, error: Error) {
+        let error = match state.peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        };
+        tracing::debug!(endpoint = ?self.id(), %error, "connection not established");
+        if let Some(slot) = state.bindings.connected.take() {
+            let event = EventError::new(error.clone())
+                .with_context(state.connect_context)
+                .with_endpoint(self.id());
+            slot.fill(ControlEvent::Error(event), &mut state.wakes);
+        }
+        state.bindings.shutdown = None;
+        self.establish(state, Err(error));
+        self.mark_ended(state);
+    }
+
+    fn operation_ended(&self, state: &mut PortState, report: Report, end: End) {
+        if let Some(counter) = state.bindings.counters.of(end.operation) {
+            match &end.result {
+                Ok(()) => counter.add_into(1, &mut state.wakes),
+                Err(_) => counter.add_error_into(1, &mut state.wakes),
+            }
+        }
+        let end = match (state.peer, end) {
+            (Some(peer), End { result: Err(error), operation, len, overflow, data, payload }) => {
+                let result = Err(error.with_peer(peer));
+                End { result, operation, len, overflow, data, payload }
+            }
+            (_, end) => end,
+        };
+        match report {
+            Report::Future(cell) => cell.complete(end, &mut state.wakes),
+            Report::Queue { context, slot: Some(slot), .. } => {
+                let completion = Completion::ended(self.id(), context, end_parts(end));
+                slot.fill(completion, &mut state.wakes);
+            }
+            // Never accepted: whoever waited for that is told, and the queue is not.
+            Report::Queue { slot: None, waiting, .. } => {
+                if let Some(cell) = waiting {
+                    cell.complete(end, &mut state.wakes);
+                }
+            }
+            Report::Nowhere => {}
+        }
+    }
+
+    fn remote_data(&self, state: &mut PortState, data: u64, len: usize) {
+        if let Some(counter) = state.bindings.counters.of(OperationKind::RemoteWrite) {
+            counter.add_into(1, &mut state.wakes);
+        }
+        let slot = state.unasked.pop_front().expect("a slot was reserved before the payload came");
+        slot.fill(Completion::remote_data(self.id(), data, len), &mut state.wakes);
+    }
+
+    fn closed(&self, state: &mut PortState, error: &Error) {
+        tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
+        state.unasked.clear();
+        state.bindings.connected = None;
+        if let Some(slot) = state.bindings.shutdown.take() {
+            let event =
+                ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
+            slot.fill(event, &mut state.wakes);
+        }
+        if state.establishing.result.is_none() {
+            let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
+            self.establish(state, Err(error));
+        }
+        self.mark_ended(state);
+    }
+
+    fn mark_ended(&self, state: &mut PortState) {
+        state.ended = true;
+        let PortState { end_wakers, wakes, .. } = state;
+        for waker in end_wakers.drain(..) {
+            wakes.push(waker);
+        }
+    }
+}
+
+fn end_parts(end: End) -> crate::cq::Ended {
+    let flags = match end.operation {
+        OperationKind::Send => CompletionFlags::SEND | CompletionFlags::MSG,
+        OperationKind::Receive => CompletionFlags::RECV | CompletionFlags::MSG,
+        OperationKind::Write => CompletionFlags::WRITE | CompletionFlags::RMA,
+        OperationKind::Read => CompletionFlags::READ | CompletionFlags::RMA,
+        _ => CompletionFlags::empty(),
+    };
+    let flags = match end.data {
+        Some(_) => flags | CompletionFlags::REMOTE_CQ_DATA,
+        None => flags,
+    };
+    crate::cq::Ended {
+        operation: end.operation,
+        flags,
+        result: end.result,
+        len: end.len,
+        overflow: end.overflow,
+        data: end.data,
+        buffers: end.payload.into_buffers(),
+    }
+}

@@ -1,0 +1,375 @@
+//! One turn of a port: what the link has brought goes to the protocol, what the protocol wants goes
+//! to the link, until nothing moves or the turn's budget is spent.
+
+use std::time::{Duration, Instant};
+
+use crate::buf::RegionUse;
+use crate::error::{Error, ErrorKind};
+use crate::mr::{Access, MrTable, Refusal};
+use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
+use crate::sync::{Lock, WakeList};
+use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
+
+use super::engine::Engine;
+use super::port::{Closing, Port, PortState};
+use super::report::Report;
+
+/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours wait
+/// well below a millisecond.
+const OUTCOMES_PER_TURN: usize = 32;
+/// How long an orderly close waits for queued frames, then for the peer's end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The outside world of a connection, for the length of one call.
+struct View<'a> {
+    regions: &'a Lock<MrTable>,
+    port: &'a Port,
+    queue: &'a crate::cq::CompletionQueue,
+    unasked: &'a mut std::collections::VecDeque<crate::cq::CqSlot>,
+    wakes: &'a mut WakeList,
+}
+
+impl Host<Report> for View<'_> {
+    fn reserve(&mut self, token: &mut Report) -> bool {
+        let Report::Queue { queue, slot, waiting, .. } = token else { return true };
+        if slot.is_some() {
+            return true;
+        }
+        *slot = queue.try_reserve();
+        if slot.is_none() {
+            // Register, then look again: a slot freed in between would not be told.
+            queue.on_room(&self.port.waker);
+            *slot = queue.try_reserve();
+        }
+        if let (Some(_), Some(cell)) = (&slot, waiting.take()) {
+            cell.accept(self.wakes);
+        }
+        slot.is_some()
+    }
+
+    fn reserve_unasked(&mut self) -> bool {
+        let mut slot = self.queue.try_reserve();
+        if slot.is_none() {
+            self.queue.on_room(&self.port.waker);
+            slot = self.queue.try_reserve();
+        }
+        slot.map(|slot| self.unasked.push_back(slot)).is_some()
+    }
+
+    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+        self.regions.lock("resolve").resolve(key, addr, len, need)
+    }
+}
+
+/// Runs `$body` with the state's machine and the host it works in.
+macro_rules! with_host {
+    ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
+        let PortState { machine: $machine, bindings, unasked, wakes, .. } = &mut *$state;
+        let $host = &mut View {
+            regions: &$port.engine.regions,
+            port: $port,
+            queue: &bindings.receive_queue,
+            unasked,
+            wakes,
+        };
+        $body
+    }};
+}
+
+impl PortState {
+    pub(super) fn post(
+        &mut self,
+        port: &Port,
+        post: Post,
+        report: Report,
+        wait: bool,
+    ) -> Result<OpKey, (Error, crate::buf::Payload)> {
+        if self.closing != Closing::No && self.machine.lifecycle() != Lifecycle::Closed {
+            let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
+                .with_operation(post.operation());
+            return Err((error, post.into_payload()));
+        }
+        with_host!(port, self, |machine, host| machine.post(post, report, wait, host))
+            .map_err(|refused| (refused.error, refused.payload))
+    }
+}
+
+impl Port {
+    /// One turn. Returns whether the port is over, and its next deadline.
+    pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+        self.is_queued_no_more();
+        let mut guard = self.lock("turn");
+        let state = &mut *guard;
+        state.inline_spent = false;
+        let mut left = OUTCOMES_PER_TURN;
+        loop {
+            let moved = self.harvest(state, &mut left);
+            self.feed(state);
+            with_host!(self, state, |machine, host| {
+                machine.admit(host);
+                machine.resume(host);
+            });
+            self.feed(state);
+            self.transmit(state);
+            self.arm(state);
+            self.publish(state);
+            self.close_step(state, now);
+            self.publish(state);
+            if left == 0 {
+                self.waker.wake_by_ref();
+                break;
+            }
+            if !moved {
+                break;
+            }
+        }
+        (state.closing == Closing::Over, state.deadline)
+    }
+
+    /// Takes outcomes from the link. True if there were any.
+    fn harvest(&self, state: &mut PortState, left: &mut usize) -> bool {
+        let mut moved = false;
+        while *left > 0 {
+            let Some(outcome) = state.link.as_mut().and_then(|link| link.poll_outcome()) else {
+                break;
+            };
+            moved = true;
+            *left -= 1;
+            self.handle(state, outcome);
+            // Staged bytes are fed before anything more is received.
+            if state.stage.is_some() {
+                break;
+            }
+            self.transmit(state);
+            self.arm(state);
+        }
+        moved
+    }
+
+    fn handle(&self, state: &mut PortState, outcome: Outcome) {
+        match outcome {
+            Outcome::Connected => {
+                state.local = state.link.as_ref().map(|link| link.local_addr());
+            }
+            Outcome::Sent { batch, result } => {
+                let SendBatch { frames, leases } = batch;
+                drop(leases);
+                match result {
+                    Ok(sent) => state.machine.handle_sent(frames, sent),
+                    Err(error) => {
+                        state.machine.handle_sent(frames, 0);
+                        self.fail(state, error);
+                    }
+                }
+            }
+            Outcome::Received(received) => {
+                state.receive_armed = false;
+                self.received(state, received);
+            }
+            Outcome::PeerGone(error) => self.peer_gone(state, error),
+            Outcome::Failed(error) => self.fail(state, error),
+        }
+    }
+
+    fn received(&self, state: &mut PortState, received: Received) {
+        if state.closing == Closing::Lingering {
+            match received {
+                Received::Stage(stage) if stage.len() < state.linger_left => {
+                    state.linger_left -= stage.len();
+                }
+                _ => state.closing = Closing::Over,
+            }
+            return;
+        }
+        match received {
+            Received::Stage(stage) => state.stage = Some(stage),
+            Received::Direct { direct, len } => {
+                let Direct { payload, leases, .. } = direct;
+                drop(leases);
+                state.machine.handle_direct(payload, len);
+            }
+            Received::End { returned } => {
+                self.take_back(state, returned);
+                state.machine.handle_end();
+            }
+            Received::Failed { error, returned } => {
+                self.take_back(state, returned);
+                self.fail(state, error);
+            }
+            Received::Cancelled { returned } => self.take_back(state, returned),
+        }
+    }
+
+    fn take_back(&self, state: &mut PortState, returned: Option<Direct>) {
+        if let Some(Direct { payload, leases, .. }) = returned {
+            drop(leases);
+            state.machine.handle_direct(payload, 0);
+        }
+    }
+
+    fn fail(&self, state: &mut PortState, error: Error) {
+        let error = match state.peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        };
+        state.machine.fail(error);
+    }
+
+    /// Told while reading is paused. A broken connection ends now; after an orderly end the bytes
+    /// in the socket may still hold what operations wait for.
+    fn peer_gone(&self, state: &mut PortState, error: Error) {
+        state.watching = false;
+        if error.kind() != ErrorKind::PeerClosed {
+            self.fail(state, error);
+            return;
+        }
+        let staged = state.stage.as_ref().map_or(0, |stage| stage.len());
+        let unread = state.link.as_ref().map_or(0, |link| link.unread()) + staged;
+        with_host!(self, state, |machine, host| machine.handle_last_bytes(unread as u64, host));
+    }
+
+    /// Feeds what lies in the staging buffer.
+    fn feed(&self, state: &mut PortState) {
+        let Some(mut stage) = state.stage.take() else { return };
+        let taken = with_host!(self, state, |machine, host| machine.handle_stage(&stage, host));
+        stage.advance(taken);
+        if !stage.is_empty() {
+            state.stage = Some(stage);
+        }
+    }
+
+    /// Hands frames to the link as long as it takes them at once.
+    pub(super) fn transmit(&self, state: &mut PortState) {
+        while let Some(link) = &mut state.link {
+            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
+            link.send(SendBatch { frames, leases });
+            match link.poll_outcome() {
+                Some(outcome) => self.handle(state, outcome),
+                None => break,
+            }
+        }
+    }
+
+    /// Arms the next receive, or watches for the peer's death while reading is paused.
+    fn arm(&self, state: &mut PortState) {
+        if state.receive_armed || state.stage.is_some() || state.closing > Closing::Flushing {
+            return;
+        }
+        let Some(link) = &mut state.link else { return };
+        match state.machine.poll_receive() {
+            ReceivePlan::Stage => link.receive(Receive::Stage),
+            ReceivePlan::Direct { payload, offset, len, leases } => {
+                link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
+            }
+            ReceivePlan::Paused => {
+                if state.machine.is_read_paused() && !state.watching {
+                    state.watching = true;
+                    link.watch();
+                }
+                return;
+            }
+        }
+        state.receive_armed = true;
+        state.watching = false;
+    }
+
+    /// Moves a port that ends one step on.
+    fn close_step(&self, state: &mut PortState, now: Instant) {
+        let late = state.deadline.is_some_and(|deadline| deadline <= now);
+        match state.closing {
+            Closing::No => {
+                if late {
+                    state.deadline = None;
+                    let what = "the peer did not answer the connection request in time";
+                    if state.machine.lifecycle() != Lifecycle::Connected {
+                        self.fail(state, Error::new(ErrorKind::TimedOut, what));
+                    }
+                }
+                if state.machine.fault().is_some() {
+                    self.begin_draining(state);
+                }
+            }
+            Closing::Flushing => {
+                let flushed = state.machine.lifecycle() != Lifecycle::Connected
+                    || state.machine.is_transmit_drained();
+                if flushed || late || state.machine.fault().is_some() {
+                    self.begin_draining(state);
+                } else if state.deadline.is_none() {
+                    state.deadline = Some(now + FLUSH_TIMEOUT);
+                }
+            }
+            Closing::Lingering if late => state.closing = Closing::Over,
+            Closing::Draining | Closing::Lingering | Closing::Over => {}
+        }
+        if state.closing == Closing::Draining {
+            self.finish_draining(state, now);
+        }
+        if state.closing == Closing::Lingering && !state.receive_armed {
+            if let Some(link) = &mut state.link {
+                link.receive(Receive::Stage);
+                state.receive_armed = true;
+                self.waker.wake_by_ref();
+            }
+        }
+        if state.closing == Closing::Over {
+            state.link = None;
+            state.deadline = None;
+        }
+    }
+
+    fn begin_draining(&self, state: &mut PortState) {
+        state.closing = Closing::Draining;
+        state.deadline = None;
+        state.stage = None;
+        if let Some(link) = &mut state.link {
+            link.cancel_receive();
+            link.cancel_send();
+        }
+        // What was taken back shows at once with readiness, later with a ring; either way the
+        // link's waker tells.
+        let mut left = OUTCOMES_PER_TURN;
+        self.harvest(state, &mut left);
+    }
+
+    /// Ends all operations once the link has given everything back.
+    fn finish_draining(&self, state: &mut PortState, now: Instant) {
+        if state.receive_armed || state.machine.is_transmit_out() {
+            return;
+        }
+        let orderly = state.machine.fault().is_none();
+        let connected = state.machine.lifecycle() == Lifecycle::Connected;
+        state.machine.handle_closed();
+        if let (true, true, Some(link)) = (orderly, connected, &mut state.link) {
+            link.finish();
+            state.closing = Closing::Lingering;
+            state.deadline = Some(now + LINGER_TIMEOUT);
+        } else {
+            state.closing = Closing::Over;
+        }
+    }
+
+    /// Kernel operations on regions that were closed are taken back; the machine looks at each
+    /// region again before it hands it out anew.
+    pub(super) fn regions_changed(&self) {
+        let mut state = self.lock("regions changed");
+        if let Some(link) = &mut state.link {
+            link.cancel_receive();
+            link.cancel_send();
+        }
+    }
+
+    /// The driver is going away: everything ends here and now.
+    pub(super) fn driver_gone(&self) {
+        let mut guard = self.lock("driver gone");
+        let state = &mut *guard;
+        state.machine.fail(Engine::gone_error());
+        if state.closing < Closing::Lingering {
+            self.begin_draining(state);
+            state.machine.handle_closed();
+        }
+        state.closing = Closing::Over;
+        state.link = None;
+        self.publish(state);
+    }
+}

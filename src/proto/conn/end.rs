@@ -1,0 +1,84 @@
+//! The end of a connection: everything bound to it ends, once, with the reason.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind};
+use crate::proto::event::Event;
+use crate::proto::op::OpKey;
+
+use super::rx::{Rx, Target};
+use super::{Connection, Lifecycle};
+
+impl<T> Connection<T> {
+    /// Notes why the connection must end. The owner sees [`Connection::fault`], takes all memory
+    /// back from the transport and then calls [`Connection::handle_closed`].
+    pub(crate) fn fail(&mut self, error: Error) {
+        if self.fault.is_none() && self.lifecycle != Lifecycle::Closed {
+            self.fault = Some(error);
+        }
+    }
+
+    /// The transport holds nothing of the connection any more: ends all operations, in the order
+    /// they were posted, then the connection itself.
+    pub(crate) fn handle_closed(&mut self) {
+        if self.lifecycle == Lifecycle::Closed {
+            return;
+        }
+        let error = self
+            .fault
+            .clone()
+            .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
+        let was = self.lifecycle;
+        self.lifecycle.go(Lifecycle::Closed);
+        self.handshake = None;
+        let mut memory = self.collect_memory();
+        let mut keys = self.ops.keys();
+        keys.sort_by_key(|key| key.age());
+        for key in keys {
+            let payload = memory
+                .iter()
+                .position(|(owner, _)| *owner == key)
+                .map(|at| memory.swap_remove(at).1)
+                .or_else(|| self.ops.get_mut(key).and_then(|op| op.payload.take()))
+                .unwrap_or_else(Payload::empty);
+            self.end_op(key, Err(error.clone()), 0, payload);
+        }
+        self.acks.clear();
+        self.reads.clear();
+        let closing = match was {
+            Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
+            _ => Event::Closed { error },
+        };
+        self.events.push_back(closing);
+        self.invariants();
+    }
+
+    /// The memory that lies in queues rather than in the table, with its operation.
+    fn collect_memory(&mut self) -> Vec<(OpKey, Payload)> {
+        debug_assert!(!self.tx.is_out(), "the transport still has a batch");
+        let mut memory = Vec::new();
+        for (key, payload) in self.tx.drain() {
+            // A read's frame carries no memory; its destination is in the table.
+            if let (Some(key), false) = (key, payload.is_empty()) {
+                memory.push((key, payload));
+            }
+        }
+        for receive in [false, true] {
+            while let Some((key, post)) = self.context(receive).backlog.pop_front() {
+                memory.push((key, post.into_payload()));
+            }
+        }
+        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
+            debug_assert!(landing.payload.is_some(), "the transport still has a receive");
+            if let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
+                (landing.target, landing.payload)
+            {
+                memory.push((op, payload));
+            }
+        }
+        self.matcher.forget_posted();
+        if self.fault.is_none() {
+            self.matcher.clear();
+        }
+        memory
+    }
+}

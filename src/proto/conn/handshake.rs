@@ -1,0 +1,60 @@
+//! The beginning of a connection: request and response on the stream itself.
+
+use bytes::Bytes;
+
+use crate::buf::{Frame, Payload};
+use crate::error::{Error, ErrorKind};
+use crate::proto::event::Event;
+use crate::wire::{ByteOrder, CmDecoder, ControlFrame, ControlKind};
+
+use super::{Connection, Lifecycle};
+
+impl<T> Connection<T> {
+    /// The application connects: the request goes out first, its response is awaited.
+    pub(crate) fn begin_connect(&mut self, data: &[u8]) {
+        self.lifecycle.go(Lifecycle::Connecting);
+        self.handshake = Some(CmDecoder::new());
+        self.tx.push_raw(control_frame(ControlKind::Request, data));
+    }
+
+    /// The application accepts a peer whose request said `order`.
+    pub(crate) fn begin_accept(&mut self, data: &[u8], order: ByteOrder) {
+        self.lifecycle.go(Lifecycle::Accepting);
+        self.order = order;
+        self.tx.push_raw(control_frame(ControlKind::Response, data));
+    }
+
+    pub(super) fn response_sent(&mut self) {
+        self.lifecycle.go(Lifecycle::Connected);
+        self.events.push_back(Event::Connected { data: Bytes::new() });
+    }
+
+    pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
+        let Some(decoder) = &mut self.handshake else { return Ok(0) };
+        let (taken, whole) = decoder.feed(input).map_err(|error| {
+            Error::new(ErrorKind::Incompatible, error.to_string())
+        })?;
+        let Some((frame, order)) = whole else { return Ok(taken) };
+        match frame.kind {
+            ControlKind::Response => {
+                self.handshake = None;
+                self.order = order;
+                self.lifecycle.go(Lifecycle::Connected);
+                self.events.push_back(Event::Connected { data: frame.data });
+                Ok(taken)
+            }
+            ControlKind::Reject => Err(Error::new(ErrorKind::ConnectionRefused, "by the peer's application")
+                .with_data(frame.data)),
+            ControlKind::Request => {
+                Err(Error::new(ErrorKind::ConnectionRefused, "the peer answered with a request"))
+            }
+        }
+    }
+}
+
+fn control_frame(kind: ControlKind, data: &[u8]) -> Frame {
+    let frame = ControlFrame { kind, data: Bytes::copy_from_slice(data) };
+    let bytes = frame.encode();
+    let (header, data) = bytes.split_at(32);
+    Frame::new(header, Payload::inline(data), u64::MAX)
+}

@@ -1,0 +1,349 @@
+//! From received bytes to the ends of operations.
+
+use crate::buf::{Leases, Payload, RegionUse};
+use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
+use crate::mr::{Access, Refusal};
+use crate::proto::Host;
+use crate::proto::event::Event;
+use crate::proto::matching::Early;
+use crate::proto::op::OpKey;
+use crate::wire::{FrameHeader, Segments};
+
+use super::rx::{Landing, Rx, Target, collect_header};
+use super::{Connection, Lifecycle, violation};
+
+/// Where the next bytes of the connection shall go.
+#[derive(Debug)]
+pub(crate) enum ReceivePlan {
+    /// Nowhere: the connection does not read now.
+    Paused,
+    /// Into a staging buffer, to be fed to [`Connection::handle_stage`].
+    Stage,
+    /// Straight into memory: `len` bytes at `offset` of the payload.
+    Direct { payload: Payload, offset: usize, len: usize, leases: Leases },
+}
+
+impl<T> Connection<T> {
+    /// Where the next bytes shall land. Called only when nothing is armed and no staged bytes are
+    /// left.
+    pub(crate) fn poll_receive(&mut self) -> ReceivePlan {
+        let reading = matches!(self.lifecycle, Lifecycle::Connecting | Lifecycle::Connected);
+        if !reading || self.fault.is_some() || self.rx.is_paused() {
+            return ReceivePlan::Paused;
+        }
+        let Rx::Payload(landing) = &mut self.rx else { return ReceivePlan::Stage };
+        let wanted = usize::try_from(landing.wanted()).unwrap_or(usize::MAX);
+        if wanted < DIRECT_RECEIVE_MIN {
+            return ReceivePlan::Stage;
+        }
+        let Some(payload) = landing.payload.take() else { return ReceivePlan::Paused };
+        match payload.lease() {
+            Ok(leases) => {
+                let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
+                ReceivePlan::Direct { payload, offset, len: wanted.min(DIRECT_PIECE_MAX), leases }
+            }
+            Err(closed) => {
+                landing.payload = Some(payload);
+                self.fail(Error::new(
+                    ErrorKind::AccessDenied,
+                    format!("a region was {closed:?} while the peer wrote to it"),
+                ));
+                ReceivePlan::Paused
+            }
+        }
+    }
+
+    /// The transport gives a direct receive back after `len` more bytes landed (0: cancelled).
+    pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize) {
+        if let Rx::Payload(landing) = &mut self.rx {
+            debug_assert!(len as u64 <= landing.wanted());
+            landing.payload = Some(payload);
+            landing.done += len as u64;
+            self.count_read(len);
+        }
+        self.finish_landing();
+        self.invariants();
+    }
+
+    /// Feeds received bytes; returns how many were consumed. Fewer than given means that the
+    /// connection pauses (or is faulty) and wants the rest later.
+    pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
+        let mut at = 0;
+        while at < input.len() && self.fault.is_none() && !self.rx.is_paused() {
+            let step = self.consume(&input[at..], host);
+            match step {
+                Ok(n) => at += n,
+                Err(error) => self.fail(error),
+            }
+        }
+        self.count_read(at);
+        self.invariants();
+        at
+    }
+
+    fn count_read(&mut self, n: usize) {
+        if let Some(left) = &mut self.last_bytes {
+            *left = left.saturating_sub(n as u64);
+        }
+    }
+
+    fn consume(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
+        if self.handshake.is_some() {
+            return self.consume_handshake(input);
+        }
+        match &mut self.rx {
+            Rx::Header { bytes, have } => {
+                let (taken, header) = collect_header(bytes, have, input, self.order)
+                    .map_err(|error| Error::new(ErrorKind::ProtocolViolation, error.to_string()))?;
+                if let Some(header) = header {
+                    self.begin_frame(header, host)?;
+                }
+                Ok(taken)
+            }
+            Rx::Payload(landing) => {
+                let left = landing.len - landing.done;
+                let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                let fits = usize::try_from(landing.wanted()).unwrap_or(usize::MAX).min(take);
+                if fits > 0 {
+                    let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
+                    let payload =
+                        landing.payload.as_mut().expect("no direct receive is out while staging");
+                    payload.copy_in(offset, &input[..fits]).map_err(|closed| {
+                        Error::new(
+                            ErrorKind::AccessDenied,
+                            format!("a region was {closed:?} while the peer wrote to it"),
+                        )
+                    })?;
+                }
+                landing.done += take as u64;
+                self.finish_landing();
+                Ok(take)
+            }
+            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed => Ok(0),
+        }
+    }
+
+    /// Tries again what a pause waits for: a posted receive, room in a completion queue, room in
+    /// the queue of answers.
+    pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
+        let header = match &self.rx {
+            Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => header.clone(),
+            _ => return,
+        };
+        if self.fault.is_some() {
+            return;
+        }
+        if let Err(error) = self.begin_frame(header, host) {
+            self.fail(error);
+        }
+    }
+
+    /// True while reading is paused for want of a receive or of room.
+    pub(crate) fn is_read_paused(&self) -> bool {
+        self.lifecycle == Lifecycle::Connected && self.rx.is_paused()
+    }
+
+    /// The peer has sent its last byte, and `unread` bytes of it wait in the socket and in staging.
+    /// A message that waits for a receive is now kept whatever the budget says, since what the
+    /// socket holds bounds it; one that can never be whole ends the connection.
+    pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
+        self.last_bytes = Some(unread);
+        self.resume(host);
+        if matches!(self.rx, Rx::AwaitReceive { .. }) {
+            self.fail(Error::new(ErrorKind::PeerClosed, "in the middle of a message"));
+        }
+    }
+
+    /// The stream ended (the peer's FIN).
+    pub(crate) fn handle_end(&mut self) {
+        let what = if self.handshake.is_some() {
+            "during the handshake"
+        } else if self.rx.is_at_boundary() {
+            ""
+        } else {
+            "in the middle of a frame"
+        };
+        self.fail(Error::new(ErrorKind::PeerClosed, what));
+    }
+
+    fn begin_frame(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
+        if self.tx.queued_answers() > READ_REQUESTS_MAX
+            && !matches!(header, FrameHeader::Ack | FrameHeader::ReadResponse { .. })
+        {
+            // Its answers pile up because the peer does not read: it may not ask for more.
+            self.rx = Rx::AwaitRoom { header };
+            return Ok(());
+        }
+        match header {
+            FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
+            FrameHeader::Ack => {
+                self.rx = Rx::header();
+                return self.handle_ack();
+            }
+            FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
+            FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
+            FrameHeader::Write { data, ack, commit, ref segments } => {
+                if data.is_some() && !host.reserve_unasked() {
+                    self.rx = Rx::AwaitRoom { header };
+                    return Ok(());
+                }
+                let pieces = resolve_all(segments, Access::REMOTE_WRITE, host)?;
+                let len = segments.total();
+                self.rx = Rx::Payload(Landing {
+                    target: Target::Region { data },
+                    payload: Some(Payload::from_region_uses(pieces)),
+                    capacity: len,
+                    len,
+                    done: 0,
+                    ack: ack || commit,
+                });
+            }
+        }
+        self.finish_landing();
+        Ok(())
+    }
+
+    fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
+        let landing = if let Some(op) = self.matcher.take_posted() {
+            let entry = self.ops.get_mut(op).expect("a posted receive is in the table");
+            entry.phase = Phase::Moving;
+            let payload = entry.payload.take().expect("a posted receive holds its buffer");
+            let capacity = payload.len() as u64;
+            let target = Target::Receive { op, data };
+            Landing { target, payload: Some(payload), capacity, len, done: 0, ack }
+        } else if self.matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
+            let size = usize::try_from(len).expect("bounded by the budget or by the socket");
+            self.matcher.begin_early(size);
+            let payload = Payload::from_vec(vec![0; size]);
+            let target = Target::Early { data };
+            Landing { target, payload: Some(payload), capacity: len, len, done: 0, ack }
+        } else {
+            self.rx = Rx::AwaitReceive { header: FrameHeader::Message { data, ack, len } };
+            return;
+        };
+        self.rx = Rx::Payload(landing);
+    }
+
+    fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
+        let pieces = resolve_all(segments, Access::REMOTE_READ, host)?;
+        let header = FrameHeader::ReadResponse { len: segments.total() };
+        self.tx.push_control(header, Payload::from_region_uses(pieces));
+        self.rx = Rx::header();
+        self.events.push_back(Event::RemoteAccess { operation: OperationKind::RemoteRead });
+        Ok(())
+    }
+
+    fn begin_read_response(&mut self, len: u64) -> Result<(), Error> {
+        let Some(op) = self.reads.pop_front() else {
+            return Err(violation("a read response that nothing awaits"));
+        };
+        let entry = self.ops.get_mut(op).expect("an awaited read is in the table");
+        if entry.len as u64 != len {
+            self.reads.push_front(op);
+            return Err(violation("a read response of another length than the request's"));
+        }
+        entry.phase = Phase::AwaitingPeer;
+        let payload = entry.payload.take().expect("an awaited read holds its destination");
+        let target = Target::Read { op };
+        self.rx =
+            Rx::Payload(Landing { target, payload: Some(payload), capacity: len, len, done: 0, ack: false });
+        Ok(())
+    }
+
+    /// If the landing payload is whole, ends what it belongs to and looks for the next header.
+    fn finish_landing(&mut self) {
+        let whole = matches!(&self.rx, Rx::Payload(landing) if landing.is_done() && landing.payload.is_some());
+        if !whole {
+            return;
+        }
+        let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else { return };
+        let payload = landing.payload.expect("checked above");
+        let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
+        let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
+        if landing.ack {
+            // The payload is in memory, also when it waits for its receive or was cut.
+            self.tx.push_control(FrameHeader::Ack, Payload::empty());
+        }
+        match landing.target {
+            Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),
+            Target::Early { data } => {
+                let early = Early { payload, len, overflow, data };
+                if let Some((op, early)) = self.matcher.finish_early(early) {
+                    self.deliver_early(op, early);
+                }
+            }
+            Target::Region { data: Some(data) } => {
+                self.events.push_back(Event::RemoteData { data, len });
+            }
+            Target::Region { data: None } => {
+                self.events.push_back(Event::RemoteAccess { operation: OperationKind::RemoteWrite });
+            }
+            Target::Read { op } => self.end_op(op, Ok(()), len, payload),
+        }
+    }
+
+    fn message_landed(
+        &mut self,
+        key: OpKey,
+        payload: Payload,
+        len: usize,
+        overflow: usize,
+        data: Option<u64>,
+    ) {
+        if self.ops.get(key).is_some_and(|op| op.orphaned) {
+            // Its owner went away: the message goes back, the receive ends as withdrawn.
+            let error = Error::new(ErrorKind::Canceled, "");
+            self.end_op(key, Err(error), 0, Payload::empty());
+            self.give_back(payload, len, overflow, data);
+            return;
+        }
+        let result = if overflow == 0 {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Truncated,
+                format!("{} bytes came, {len} fit", len + overflow),
+            ))
+        };
+        self.end_receive(key, result, len, overflow, data, payload);
+    }
+
+    /// Gives an early message to its receive.
+    pub(super) fn deliver_early(&mut self, key: OpKey, early: Early) {
+        let Some(op) = self.ops.get_mut(key) else { return };
+        op.phase = Phase::Moving;
+        let mut payload = op.payload.take().expect("a posted receive holds its buffer");
+        let fits = early.len.min(payload.len());
+        let overflow = early.overflow + (early.len - fits);
+        match payload.copy_from(&early.payload, fits) {
+            Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
+            Err(closed) => {
+                let error = Error::new(ErrorKind::AccessDenied, format!("a region is {closed:?}"));
+                self.end_op(key, Err(error), 0, payload);
+            }
+        }
+    }
+}
+
+fn resolve_all<T>(
+    segments: &Segments,
+    need: Access,
+    host: &mut impl Host<T>,
+) -> Result<Vec<RegionUse>, Error> {
+    segments
+        .iter()
+        .map(|segment| {
+            host.resolve(segment.key, segment.addr, segment.len, need).map_err(|refusal| {
+                let what = match refusal {
+                    Refusal::UnknownKey => "the peer used an unknown key",
+                    Refusal::OutOfBounds => "the peer reached outside of a region",
+                    Refusal::AccessDenied => "the peer lacks the right to this access",
+                    Refusal::Revoked => "the peer used a revoked region",
+                    Refusal::Quiesced => "the peer used a region held by a guard",
+                };
+                Error::new(ErrorKind::AccessDenied, what)
+            })
+        })
+        .collect()
+}

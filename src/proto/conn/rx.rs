@@ -1,0 +1,109 @@
+//! The receive side of a connection: from bytes to frames to where their payload shall land.
+//!
+//! Invariants: payload_done ≤ payload_len; bytes are consumed exactly once and in order; while
+//! paused nothing is consumed.
+
+use crate::buf::Payload;
+use crate::limits::HEADER_SIZE_MAX;
+use crate::proto::op::OpKey;
+use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
+
+/// Where a payload lands, and what its end means.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// A posted receive. `capacity` bytes fit; the rest of the message is discarded.
+    Receive { op: OpKey, data: Option<u64> },
+    /// The store of early messages.
+    Early { data: Option<u64> },
+    /// The peer's write into our regions.
+    Region { data: Option<u64> },
+    /// The answer to our oldest read.
+    Read { op: OpKey },
+}
+
+/// A payload on its way in.
+#[derive(Debug)]
+pub(super) struct Landing {
+    pub(super) target: Target,
+    /// `None` while the transport has it.
+    pub(super) payload: Option<Payload>,
+    /// Bytes that fit the destination.
+    pub(super) capacity: u64,
+    pub(super) len: u64,
+    pub(super) done: u64,
+    pub(super) ack: bool,
+}
+
+impl Landing {
+    /// Bytes of the destination still to fill.
+    pub(super) fn wanted(&self) -> u64 {
+        self.capacity.min(self.len).saturating_sub(self.done)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done == self.len
+    }
+}
+
+/// What the receive side is doing.
+#[derive(Debug)]
+pub(super) enum Rx {
+    /// Collecting a header.
+    Header { bytes: [u8; HEADER_SIZE_MAX], have: usize },
+    /// A payload is landing.
+    Payload(Landing),
+    /// A message waits in the socket: no receive is posted and the store has no room for it.
+    AwaitReceive { header: FrameHeader },
+    /// A frame waits for room in a completion queue, or in the queue of read responses.
+    AwaitRoom { header: FrameHeader },
+    /// Nothing is read any more.
+    Closed,
+}
+
+impl Rx {
+    pub(super) fn header() -> Self {
+        Rx::Header { bytes: [0; HEADER_SIZE_MAX], have: 0 }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self, Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed)
+    }
+
+    /// True between two frames: nothing of the next one has come.
+    pub(super) fn is_at_boundary(&self) -> bool {
+        matches!(self, Rx::Header { have: 0, .. })
+    }
+}
+
+/// Feeds `input` to a half-collected header. Returns the bytes taken, and the header when whole.
+pub(super) fn collect_header(
+    collected: &mut [u8; HEADER_SIZE_MAX],
+    have: &mut usize,
+    input: &[u8],
+    order: ByteOrder,
+) -> Result<(usize, Option<FrameHeader>), WireError> {
+    // The usual case: the whole header lies in the input, no copy needed.
+    if *have == 0 {
+        if let Decoded::Frame { header, header_len, .. } = decode(input, order)? {
+            return Ok((header_len, Some(header)));
+        }
+    }
+    let mut taken = 0;
+    loop {
+        match decode(&collected[..*have], order)? {
+            Decoded::Frame { header, .. } => {
+                *have = 0;
+                return Ok((taken, Some(header)));
+            }
+            Decoded::Need(total) => {
+                let step = total.saturating_sub(*have).min(input.len() - taken);
+                if step == 0 {
+                    return Ok((taken, None));
+                }
+                collected[*have..*have + step].copy_from_slice(&input[taken..taken + step]);
+                *have += step;
+                taken += step;
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The transmit side of a connection: what goes out, in which order.
+//!
+//! Control frames (acks, read responses) overtake queued user frames but never split one; a frame
+//! once handed out keeps its place until its last byte is gone. Byte 7 of each header counts the
+//! frames of this direction in transmission order, which debug builds of libfabric insist on.
+//!
+//! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
+//! nothing else is handed out.
+
+use std::collections::VecDeque;
+
+use crate::buf::{Frame, Leases, Payload};
+use crate::error::{Error, ErrorKind};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
+use crate::proto::op::OpKey;
+use crate::wire::{ByteOrder, FrameHeader};
+
+/// A frame not yet handed out.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) header: FrameHeader,
+    pub(super) payload: Payload,
+    /// The operation it belongs to; none for acks and read responses.
+    pub(super) op: Option<OpKey>,
+}
+
+/// Frames for the transport, with the leases that keep their regions open while it has them.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) frames: VecDeque<Frame>,
+    pub(crate) leases: Vec<Leases>,
+}
+
+/// Who is told of a frame's fate: the operation's key, or nobody.
+const NO_OP: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(super) struct Tx {
+    control: VecDeque<Queued>,
+    user: VecDeque<Queued>,
+    /// Handed out before, not sent in full: goes first, as it is.
+    carry: VecDeque<Frame>,
+    out: bool,
+    next_id: u8,
+}
+
+impl Tx {
+    pub(super) fn new() -> Self {
+        Tx {
+            control: VecDeque::new(),
+            user: VecDeque::new(),
+            carry: VecDeque::new(),
+            out: false,
+            next_id: 0,
+        }
+    }
+
+    pub(super) fn push_control(&mut self, header: FrameHeader, payload: Payload) {
+        self.control.push_back(Queued { header, payload, op: None });
+    }
+
+    pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
+        self.user.push_back(Queued { header, payload, op });
+    }
+
+    /// A control frame of the handshake: goes out as it is, before everything else.
+    pub(super) fn push_raw(&mut self, frame: Frame) {
+        self.carry.push_back(frame);
+    }
+
+    /// Takes a frame back that was never handed out.
+    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
+        let at = self.user.iter().position(|queued| queued.op == Some(op))?;
+        self.user.remove(at).map(|queued| queued.payload)
+    }
+
+    /// Nothing queued and nothing with the transport: a new frame may go out at once.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.out && self.is_drained()
+    }
+
+    /// Nothing left to hand out.
+    pub(super) fn is_drained(&self) -> bool {
+        self.carry.is_empty() && self.control.is_empty() && self.user.is_empty()
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.out
+    }
+
+    pub(super) fn queued_frames(&self) -> usize {
+        self.control.len() + self.user.len()
+    }
+
+    /// Answers that the peer has asked for and not taken yet.
+    pub(super) fn queued_answers(&self) -> usize {
+        self.control.len()
+    }
+
+    /// Frames for the transport, in order, within the gather bounds; each newly handed-out frame of
+    /// an operation is told to `started`.
+    pub(super) fn poll(
+        &mut self,
+        order: ByteOrder,
+        mut started: impl FnMut(OpKey),
+    ) -> Result<Option<Outgoing>, Error> {
+        if self.out || self.is_drained() {
+            return Ok(None);
+        }
+        let mut frames = std::mem::take(&mut self.carry);
+        let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
+        while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
+            let Some(queued) = self.control.pop_front().or_else(|| self.user.pop_front()) else {
+                break;
+            };
+            let header = queued.header.encode(order, self.next_id);
+            self.next_id = self.next_id.wrapping_add(1);
+            let token = queued.op.map_or(NO_OP, OpKey::to_bits);
+            let frame = Frame::new(&header, queued.payload, token);
+            bytes = bytes.saturating_add(frame.remaining());
+            frames.push_back(frame);
+            if let Some(op) = queued.op {
+                started(op);
+            }
+        }
+        let mut leases = Vec::new();
+        for frame in &frames {
+            match frame.payload().lease() {
+                Ok(lease) if lease.is_empty() => {}
+                Ok(lease) => leases.push(lease),
+                Err(closed) => {
+                    // Towards a peer without the extension, closing is all the wire can say.
+                    let error = Error::new(
+                        ErrorKind::AccessDenied,
+                        format!("a region was {closed:?} before its bytes were read out"),
+                    );
+                    self.carry = frames;
+                    return Err(error);
+                }
+            }
+        }
+        self.out = true;
+        Ok(Some(Outgoing { frames, leases }))
+    }
+
+    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that is
+    /// gone in full is told to `finished` with its payload.
+    pub(super) fn handle_sent(
+        &mut self,
+        mut frames: VecDeque<Frame>,
+        mut sent: usize,
+        mut finished: impl FnMut(Option<OpKey>, Payload),
+    ) {
+        debug_assert!(self.out, "a batch comes back only once");
+        self.out = false;
+        while let Some(frame) = frames.front_mut() {
+            let step = frame.remaining().min(sent);
+            frame.advance(step);
+            sent -= step;
+            if frame.remaining() > 0 {
+                break;
+            }
+            if let Some(frame) = frames.pop_front() {
+                let (payload, token) = frame.into_parts();
+                let op = (token != NO_OP).then(|| OpKey::from_bits(token));
+                finished(op, payload);
+            }
+        }
+        debug_assert_eq!(sent, 0, "the transport moved more than it had");
+        self.carry = frames;
+    }
+
+    /// Everything that was not sent, as the connection ends.
+    pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let mut all = Vec::new();
+        for frame in self.carry.drain(..) {
+            let (payload, token) = frame.into_parts();
+            all.push(((token != NO_OP).then(|| OpKey::from_bits(token)), payload));
+        }
+        for queued in self.control.drain(..).chain(self.user.drain(..)) {
+            all.push((queued.op, queued.payload));
+        }
+        all
+    }
+}

@@ -1,0 +1,39 @@
+//! What a connection tells its owner to publish.
+
+use bytes::Bytes;
+
+use crate::buf::Payload;
+use crate::error::{Error, OperationKind};
+
+/// The end of one operation.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) operation: OperationKind,
+    /// Ok, or the typed reason.
+    pub(crate) result: Result<(), Error>,
+    /// Bytes moved.
+    pub(crate) len: usize,
+    /// Bytes of a received message that did not fit.
+    pub(crate) overflow: usize,
+    /// CQ data that came with a received message.
+    pub(crate) data: Option<u64>,
+    /// The operation's memory, back.
+    pub(crate) payload: Payload,
+}
+
+/// One thing to publish, in order.
+#[derive(Debug)]
+pub(crate) enum Event<T> {
+    /// The handshake succeeded. `data` is what the acceptor sent; empty on the acceptor's side.
+    Connected { data: Bytes },
+    /// The handshake failed; the reason carries a rejection's data.
+    ConnectFailed { error: Error },
+    /// A posted operation ended.
+    Ended { token: T, end: End },
+    /// A peer's write with CQ data has landed; a slot was reserved for this.
+    RemoteData { data: u64, len: usize },
+    /// Bytes of a peer's plain write have landed, or a read response has left (counters only).
+    RemoteAccess { operation: OperationKind },
+    /// The connection is over, for this reason; all operations ended before.
+    Closed { error: Error },
+}

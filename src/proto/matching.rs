@@ -1,0 +1,142 @@
+//! Posted receives and early messages of one endpoint, both first come, first matched.
+//!
+//! Invariant: never a complete early message beside a posted receive; bytes held ≤ budget, but for
+//! messages that a dropped receive gave back.
+
+use std::collections::VecDeque;
+
+use crate::buf::Payload;
+use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::op::OpKey;
+
+/// A message that came before its receive.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) payload: Payload,
+    /// Bytes of the message that are in `payload`.
+    pub(crate) len: usize,
+    /// Bytes of it that a too small, since dropped, receive lost.
+    pub(crate) overflow: usize,
+    pub(crate) data: Option<u64>,
+}
+
+impl Early {
+    fn cost(&self) -> usize {
+        self.len + UNEXPECTED_OVERHEAD
+    }
+}
+
+/// What a fresh receive finds.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// This complete message.
+    Early(Early),
+    /// Nothing yet; it is posted.
+    Nothing,
+}
+
+/// The matcher.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    posted: VecDeque<OpKey>,
+    early: VecDeque<Early>,
+    held_bytes: usize,
+    budget_bytes: usize,
+}
+
+impl Matcher {
+    pub(crate) fn new(budget_bytes: usize) -> Self {
+        Matcher { posted: VecDeque::new(), early: VecDeque::new(), held_bytes: 0, budget_bytes }
+    }
+
+    /// Matches a new receive with the oldest complete early message, or posts it.
+    pub(crate) fn post(&mut self, op: OpKey) -> Found {
+        debug_assert!(self.posted.is_empty() || self.early.is_empty());
+        match self.early.pop_front() {
+            Some(early) => {
+                self.held_bytes = self.held_bytes.saturating_sub(early.cost());
+                Found::Early(early)
+            }
+            None => {
+                self.posted.push_back(op);
+                Found::Nothing
+            }
+        }
+    }
+
+    /// The receive that takes the message arriving now.
+    pub(crate) fn take_posted(&mut self) -> Option<OpKey> {
+        self.posted.pop_front()
+    }
+
+    /// Withdraws a receive that no message has been matched to.
+    pub(crate) fn withdraw(&mut self, op: OpKey) -> bool {
+        let before = self.posted.len();
+        self.posted.retain(|posted| *posted != op);
+        self.posted.len() != before
+    }
+
+    /// True if a message of this size may be kept. A message that could never fit an empty store is
+    /// not kept either: it waits in the socket.
+    pub(crate) fn has_room(&self, len: u64) -> bool {
+        let free = self.budget_bytes.saturating_sub(self.held_bytes) as u64;
+        len.checked_add(UNEXPECTED_OVERHEAD as u64).is_some_and(|cost| cost <= free)
+    }
+
+    /// Counts a message that is about to land in the store.
+    pub(crate) fn begin_early(&mut self, len: usize) {
+        self.held_bytes += len + UNEXPECTED_OVERHEAD;
+    }
+
+    /// A landed message. If a receive was posted meanwhile the two are returned together.
+    pub(crate) fn finish_early(&mut self, early: Early) -> Option<(OpKey, Early)> {
+        match self.posted.pop_front() {
+            Some(op) => {
+                self.held_bytes = self.held_bytes.saturating_sub(early.cost());
+                Some((op, early))
+            }
+            None => {
+                self.early.push_back(early);
+                None
+            }
+        }
+    }
+
+    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the next
+    /// posted receive.
+    pub(crate) fn give_back(&mut self, early: Early) -> Option<(OpKey, Early)> {
+        if let Some(op) = self.posted.pop_front() {
+            return Some((op, early));
+        }
+        self.held_bytes += early.cost();
+        self.early.push_front(early);
+        None
+    }
+
+    /// The connection ended: no receive is posted any more. Early messages stay, since a receive
+    /// posted later may still take what came in full.
+    pub(crate) fn forget_posted(&mut self) {
+        self.posted.clear();
+    }
+
+    /// This side closed: nobody will ask for early messages any more.
+    pub(crate) fn clear(&mut self) {
+        self.early.clear();
+        self.held_bytes = 0;
+    }
+
+    /// The oldest early message, for a receive posted after the end.
+    pub(crate) fn take_early(&mut self) -> Option<Early> {
+        let early = self.early.pop_front()?;
+        self.held_bytes = self.held_bytes.saturating_sub(early.cost());
+        Some(early)
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    pub(crate) fn posted_len(&self) -> usize {
+        self.posted.len()
+    }
+}

@@ -1,0 +1,48 @@
+//! The protocol without I/O: what happens to posted operations and received bytes on one
+//! connection. No sockets, clock, tasks, wakers or locks live here.
+//!
+//! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them in
+//! this order after each input:
+//!
+//! 1. getters (`&self`): state and what is wanted next;
+//! 2. application mutators: `post`, `cancel`, `detach`, `close`;
+//! 3. `handle_*`: something came from outside: bytes, a sent batch, a lost link;
+//! 4. `poll_*`: what the owner must now do: `poll_event` (publish), `poll_transmit` (give these
+//!    frames to the transport), `poll_receive` (where the next bytes shall land).
+//!
+//! What a connection needs from the outside while it works is passed in as a [`Host`].
+
+#![forbid(unsafe_code)]
+
+mod conn;
+mod event;
+mod matching;
+mod op;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use conn::{Connection, Lifecycle, Outgoing, ReceivePlan, Sizes, Withdrawn};
+pub(crate) use event::{End, Event};
+pub(crate) use op::{OpKey, Post, Refused};
+
+use crate::mr::{Access, Refusal};
+
+/// What a connection asks of its owner in the middle of an input.
+pub(crate) trait Host<T> {
+    /// Completes the reservation that lets the operation's end be reported (a completion slot).
+    /// `false`: no room now; the operation waits in its context's queue.
+    fn reserve(&mut self, token: &mut T) -> bool;
+
+    /// Reserves room for a completion that nobody posted (remote CQ data). `false`: the connection
+    /// stops reading until [`Connection::resume`] finds room.
+    fn reserve_unasked(&mut self) -> bool;
+
+    /// Finds the region a peer names, if it grants `need` on that range.
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<crate::buf::RegionUse, Refusal>;
+}

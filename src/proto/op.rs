@@ -1,0 +1,80 @@
+//! Operations: what can be posted, and what the connection remembers of each until it ends.
+//!
+//! ```text
+//! Waiting ──room──▶ Queued ──handed to the transport──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
+//!    └─────cancel─────┴──▶ ended (Canceled)                └──nothing to await──▶ ended
+//! ```
+//! A receive is Queued while posted and Moving while a message lands in it.
+
+use crate::buf::Payload;
+use crate::error::{Error, OperationKind, Phase};
+use crate::slab::Key;
+use crate::wire::Segments;
+
+/// Names an operation within its connection.
+pub(crate) type OpKey = Key;
+
+/// What an application posts.
+#[derive(Debug)]
+pub(crate) enum Post {
+    /// A message; `ack`: complete when it is in the peer's memory.
+    Send { payload: Payload, data: Option<u64>, ack: bool },
+    /// A message whose bytes were copied, reported nowhere.
+    Inject { payload: Payload, data: Option<u64> },
+    /// A buffer for one message.
+    Receive { payload: Payload },
+    /// Bytes into the peer's regions.
+    Write { payload: Payload, data: Option<u64>, ack: bool, segments: Segments },
+    /// Bytes out of the peer's regions.
+    Read { payload: Payload, segments: Segments },
+}
+
+impl Post {
+    pub(crate) fn operation(&self) -> OperationKind {
+        match self {
+            Post::Send { .. } => OperationKind::Send,
+            Post::Inject { .. } => OperationKind::Inject,
+            Post::Receive { .. } => OperationKind::Receive,
+            Post::Write { .. } => OperationKind::Write,
+            Post::Read { .. } => OperationKind::Read,
+        }
+    }
+
+    pub(crate) fn is_receive(&self) -> bool {
+        matches!(self, Post::Receive { .. })
+    }
+
+    pub(crate) fn into_payload(self) -> Payload {
+        match self {
+            Post::Send { payload, .. }
+            | Post::Inject { payload, .. }
+            | Post::Receive { payload }
+            | Post::Write { payload, .. }
+            | Post::Read { payload, .. } => payload,
+        }
+    }
+}
+
+/// A post that was not accepted: why, and everything back.
+#[derive(Debug)]
+pub(crate) struct Refused<T> {
+    pub(crate) error: Error,
+    pub(crate) payload: Payload,
+    pub(crate) token: T,
+}
+
+/// What the connection remembers of an accepted operation.
+#[derive(Debug)]
+pub(crate) struct Op<T> {
+    pub(crate) token: T,
+    pub(crate) operation: OperationKind,
+    pub(crate) phase: Phase,
+    /// The memory, while it is neither queued in a frame nor with the transport.
+    pub(crate) payload: Option<Payload>,
+    pub(crate) len: usize,
+    pub(crate) ack: bool,
+    /// The ack came before the transport said that the frame was sent.
+    pub(crate) acked: bool,
+    /// The owner of a receive went away while a message was landing in it.
+    pub(crate) orphaned: bool,
+}
