@@ -1,1 +1,157 @@
-//! To come.
+//! The bytes of libfabric's `tcp` protocol between connected endpoints (MSG), and nothing else: no
+//! sockets, no state, no clock. What goes out is made from values that cannot be wrong; what comes
+//! in is checked in full before anybody sees a field of it.
+//!
+//! A connection starts with one *control frame* from each side ([`cm`]); all later bytes, in both
+//! directions, are *data frames* ([`frame`]), each a header and then its payload.
+//!
+//! ```text
+//! control frame: connect request, its response, or its reject
+//!
+//!   0       1      2         4                                24        32         32 + n
+//!   +-------+------+---------+--------------------------------+---------+------------+
+//!   | ver 3 | type | n       | unused: sent 0, never read     | probe   | n <= 256   |
+//!   |       |      | (big)   | (seg_no 4, conn_id 8, msg_id 8)| 1 native| bytes      |
+//!   +-------+------+---------+--------------------------------+---------+------------+
+//!
+//! data frame
+//!
+//!   0       1    2       4         5       6          7    8      16          hdr_size   size
+//!   +-------+----+-------+---------+-------+----------+----+------+-----------+----------+
+//!   | ver 3 | op | flags | op_data | count | hdr_size | id | size | extension | payload  |
+//!   +-------+----+-------+---------+-------+----------+----+------+-----------+----------+
+//!
+//!   extension: [cq data 8] then count segments of [addr 8 | len 8 | key 8]
+//!   flags:     0x0001 cq data is there, 0x0004 ack wanted, 0x0008 commit (an ack is wanted too)
+//!
+//!   op               op_data  flags looked at  extension              payload
+//!   0 message        not 2    0x0001, 0x0004   cq data if flagged     the message
+//!   0 ack            2        -                none                   none
+//!   2 read request   -        -                1..=4 segments         none
+//!   3 read response  -        -                none                   what the segments hold
+//!   4 write          -        all three        cq data if flagged,    what the segments shall
+//!                                              1..=4 segments         hold
+//!   1 tagged, 5 its announcement, 6 clear-to-send, 7 its data: not on such an endpoint
+//! ```
+//!
+//! The probe settles the byte order of `flags`, `size` and every extension word ([`ByteOrder`]).
+//! Bytes that C peers leave unset are not looked at: the version, `id`, `count` outside of reads
+//! and writes, unknown flags. What follows the known extension of a message or a read response is
+//! skipped, as C peers do: a later version of the protocol may put something there.
+//!
+//! Invariants:
+//! - Nothing here panics on input, and [`decode`] allocates nothing.
+//! - `16 <= hdr_size <= 120`, `hdr_size <= size`: the payload's length never wraps.
+//! - A write's payload is exactly as long as its segments together.
+//! - `decode(encode(header)) == header`, in both byte orders.
+//! - Keys of memory regions are shown by no `Debug`, `Display` or trace line.
+
+#![forbid(unsafe_code)]
+
+mod cm;
+mod frame;
+mod header;
+mod pretty;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
+pub(crate) use frame::{Decoded, FrameHeader, RemoteSegment, Segments, decode};
+pub(crate) use header::{ByteOrder, HeaderBytes, Op};
+pub(crate) use pretty::HeaderLine;
+
+use crate::error::{Error, ErrorKind};
+
+/// Why the bytes of a peer are not a frame. Each of these ends the connection: a stream whose
+/// framing is in doubt has no next frame, and the protocol has no frame that says "error".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    /// An operation that no version of the protocol has.
+    #[error("unknown operation {0}")]
+    UnknownOp(u8),
+    /// A tagged message or its announcement: valid elsewhere, but this endpoint has no tags. (One
+    /// of libfabric's own would have crashed here.)
+    #[error("tagged message on an untagged endpoint")]
+    TaggedOnMsg,
+    /// An operation of the protocol that nothing on such an endpoint can have asked for.
+    #[error("{0} frame on an endpoint without rendezvous")]
+    Unsupported(Op),
+    /// `hdr_size` is outside of 16..=120, or does not fit the operation, its flags and its count.
+    #[error("{op} frame with a header of {header_len} bytes")]
+    HeaderSize {
+        /// The operation.
+        op: Op,
+        /// `hdr_size` as received.
+        header_len: u8,
+    },
+    /// The frame ends before its header does.
+    #[error("frame of {frame_len} bytes with a header of {header_len} bytes")]
+    FrameSize {
+        /// `size` as received.
+        frame_len: u64,
+        /// `hdr_size` as received.
+        header_len: u8,
+    },
+    /// A frame that has no payload came with one.
+    #[error("{op} frame with a payload of {payload_len} bytes")]
+    UnexpectedPayload {
+        /// The operation.
+        op: Op,
+        /// Bytes of payload announced.
+        payload_len: u64,
+    },
+    /// A read or write names no segment, or more than four.
+    #[error("{0} remote segments, of 1 to 4 possible")]
+    SegmentCount(usize),
+    /// The segments' lengths together are beyond what a frame can carry.
+    #[error("remote segments longer together than any frame")]
+    SegmentsOverflow,
+    /// A write's payload is shorter or longer than its segments together.
+    #[error("write of {payload_len} bytes into segments of {segments_len} bytes")]
+    SegmentsMismatch {
+        /// Bytes of payload announced.
+        payload_len: u64,
+        /// Sum of the segments' lengths.
+        segments_len: u64,
+    },
+    /// Another version of the control frame, or no control frame at all.
+    #[error("control frame of version {0}, not 3")]
+    ControlVersion(u8),
+    /// A control frame that is neither request nor response nor reject.
+    #[error("control frame of unknown type {0}")]
+    ControlType(u8),
+    /// More private data than a control frame may carry.
+    #[error("{0} bytes of private data, of at most 256")]
+    ControlDataSize(usize),
+    /// The probe is 1 in neither byte order.
+    #[error("the byte-order probe is not 1 in any byte order")]
+    ControlProbe,
+}
+
+impl WireError {
+    /// The kind that an endpoint reports. The handshake's are those of libfabric's `tcp` provider:
+    /// FI_ENOPROTOOPT, save that a reply of unknown type counts as a refusal.
+    pub(crate) fn kind(self) -> ErrorKind {
+        match self {
+            WireError::UnknownOp(_)
+            | WireError::TaggedOnMsg
+            | WireError::Unsupported(_)
+            | WireError::HeaderSize { .. }
+            | WireError::FrameSize { .. }
+            | WireError::UnexpectedPayload { .. }
+            | WireError::SegmentCount(_)
+            | WireError::SegmentsOverflow
+            | WireError::SegmentsMismatch { .. } => ErrorKind::ProtocolViolation,
+            WireError::ControlVersion(_)
+            | WireError::ControlDataSize(_)
+            | WireError::ControlProbe => ErrorKind::Incompatible,
+            WireError::ControlType(_) => ErrorKind::ConnectionRefused,
+        }
+    }
+}
+
+impl From<WireError> for Error {
+    fn from(error: WireError) -> Self {
+        Error::new(error.kind(), error.to_string())
+    }
+}

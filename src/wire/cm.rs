@@ -1,0 +1,242 @@
+//! The control frames of the handshake: connect request, response and reject (`fi_cm(3)`), each
+//! with up to 256 bytes of the application's private data.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::WireError;
+use super::header::ByteOrder;
+use crate::limits::CM_DATA_SIZE_MAX;
+
+/// Bytes of a control frame before its private data.
+const CONTROL_SIZE: usize = 32;
+/// Bytes of the largest control frame.
+const CONTROL_SIZE_MAX: usize = CONTROL_SIZE + CM_DATA_SIZE_MAX;
+/// The one version there is.
+const CONTROL_VERSION: u8 = 3;
+/// The byte-order probe's place. The twenty bytes before it (seg_no, conn_id, msg_id) are sent as
+/// zero and never read; C peers do the same, so capabilities of our own may be told there one day.
+const PROBE_AT: usize = 24;
+
+const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field");
+
+/// What a control frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ControlKind {
+    /// From the connecting side: let us connect.
+    Request,
+    /// From the listening side: connected; data frames may follow at once.
+    Response,
+    /// From the listening side: no; the connection is closed.
+    Reject,
+}
+
+impl ControlKind {
+    fn from_byte(byte: u8) -> Option<ControlKind> {
+        match byte {
+            0 => Some(ControlKind::Request),
+            1 => Some(ControlKind::Response),
+            6 => Some(ControlKind::Reject),
+            _ => None,
+        }
+    }
+
+    fn to_byte(self) -> u8 {
+        match self {
+            ControlKind::Request => 0,
+            ControlKind::Response => 1,
+            ControlKind::Reject => 6,
+        }
+    }
+}
+
+/// One control frame. Invariant: `data.len() <= 256`.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ControlFrame {
+    kind: ControlKind,
+    data: Bytes,
+}
+
+impl ControlFrame {
+    /// A frame with this private data, or [`WireError::ControlDataSize`] if it is longer than
+    /// [`CM_DATA_SIZE_MAX`].
+    pub(crate) fn new(kind: ControlKind, data: Bytes) -> Result<Self, WireError> {
+        if data.len() > CM_DATA_SIZE_MAX {
+            return Err(WireError::ControlDataSize(data.len()));
+        }
+        Ok(ControlFrame { kind, data })
+    }
+
+    /// What it says.
+    pub(crate) fn kind(&self) -> ControlKind {
+        self.kind
+    }
+
+    /// The application's private data; may be empty.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// The application's private data.
+    pub(crate) fn into_data(self) -> Bytes {
+        self.data
+    }
+
+    /// The frame's bytes, to be sent in one write: a C listener takes a request whose first 32
+    /// bytes come in two pieces for a broken one.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let [length_high, length_low] = (self.data.len() as u16).to_be_bytes();
+        let mut bytes = Vec::with_capacity(CONTROL_SIZE + self.data.len());
+        bytes.extend([
+            CONTROL_VERSION,
+            self.kind.to_byte(),
+            length_high,
+            length_low,
+        ]);
+        bytes.resize(PROBE_AT, 0);
+        bytes.extend(match self.kind {
+            ControlKind::Request | ControlKind::Response => ByteOrder::probe(),
+            // No data frame follows a reject, and C peers send none in it.
+            ControlKind::Reject => [0; 8],
+        });
+        debug_assert_eq!(bytes.len(), CONTROL_SIZE, "the fixed part is complete");
+        bytes.extend_from_slice(&self.data);
+        bytes
+    }
+}
+
+impl fmt::Debug for ControlFrame {
+    /// Shows how long the private data is, not what it says: it may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlFrame")
+            .field("kind", &self.kind)
+            .field("data_len", &self.data.len())
+            .finish()
+    }
+}
+
+/// What a [`CmDecoder`] has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CmDecoded {
+    /// All bytes given were taken. The frame has at least this many more: exactly so many may be
+    /// read from the connection without taking a byte of what follows the frame. Never 0.
+    Need(usize),
+    /// The frame is complete.
+    Frame {
+        /// The frame.
+        frame: ControlFrame,
+        /// Byte order of the data frames from here on; says nothing in a reject.
+        order: ByteOrder,
+        /// Bytes of the last input that were the frame's; the rest are data frames.
+        consumed: usize,
+    },
+}
+
+/// Puts a control frame together from pieces of any size.
+///
+/// It takes no byte behind the frame, refuses a wrong version with the first byte and every other
+/// flaw with the byte that shows it, and stays refused. Invariants: `filled <= CONTROL_SIZE_MAX`,
+/// and `filled <= frame_len()` while that is no error.
+pub(crate) struct CmDecoder {
+    bytes: [u8; CONTROL_SIZE_MAX],
+    filled: usize,
+}
+
+impl CmDecoder {
+    /// At the start of a connection.
+    pub(crate) fn new() -> Self {
+        CmDecoder {
+            bytes: [0; CONTROL_SIZE_MAX],
+            filled: 0,
+        }
+    }
+
+    /// Takes what belongs to the frame from the start of `bytes`.
+    ///
+    /// A complete frame is given again, with nothing consumed, if there is a call after its end.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<CmDecoded, WireError> {
+        let mut rest = bytes;
+        // Each round takes what is known to be the frame's; the fixed part then tells of more.
+        loop {
+            let wanted = self.frame_len()? - self.filled;
+            if wanted == 0 {
+                let order = self.byte_order()?;
+                return Ok(CmDecoded::Frame {
+                    frame: self.frame()?,
+                    order,
+                    consumed: bytes.len() - rest.len(),
+                });
+            }
+            if rest.is_empty() {
+                return Ok(CmDecoded::Need(wanted));
+            }
+            let (taken, left) = rest.split_at(wanted.min(rest.len()));
+            self.bytes[self.filled..self.filled + taken.len()].copy_from_slice(taken);
+            self.filled += taken.len();
+            rest = left;
+        }
+    }
+
+    /// How many bytes may be read now: what [`CmDecoded::Need`] said last, 32 at the start; 0 once
+    /// the frame is complete or refused.
+    pub(crate) fn wanted(&self) -> usize {
+        self.frame_len().map_or(0, |len| len - self.filled)
+    }
+
+    /// The frame's length as far as it is known, if all that is there so far is right.
+    fn frame_len(&self) -> Result<usize, WireError> {
+        let mut len = CONTROL_SIZE;
+        let received = &self.bytes[..self.filled];
+        if let [version, ..] = *received
+            && version != CONTROL_VERSION
+        {
+            return Err(WireError::ControlVersion(version));
+        }
+        if let [_, kind, ..] = *received
+            && ControlKind::from_byte(kind).is_none()
+        {
+            return Err(WireError::ControlType(kind));
+        }
+        if let [_, _, high, low, ..] = *received {
+            let data_len = usize::from(u16::from_be_bytes([high, low]));
+            if data_len > CM_DATA_SIZE_MAX {
+                return Err(WireError::ControlDataSize(data_len));
+            }
+            len += data_len;
+        }
+        if self.filled >= CONTROL_SIZE {
+            self.byte_order()?;
+        }
+        Ok(len)
+    }
+
+    /// What the probe says; called when the fixed part is complete.
+    fn byte_order(&self) -> Result<ByteOrder, WireError> {
+        let [_, kind, ..] = self.bytes;
+        if ControlKind::from_byte(kind) == Some(ControlKind::Reject) {
+            return Ok(ByteOrder::Native);
+        }
+        self.bytes[PROBE_AT..]
+            .first_chunk()
+            .and_then(|probe| ByteOrder::from_probe(*probe))
+            .ok_or(WireError::ControlProbe)
+    }
+
+    /// The frame; called when all of it is there.
+    fn frame(&self) -> Result<ControlFrame, WireError> {
+        let [_, kind, ..] = self.bytes;
+        let kind = ControlKind::from_byte(kind).ok_or(WireError::ControlType(kind))?;
+        let data = Bytes::copy_from_slice(&self.bytes[CONTROL_SIZE..self.filled]);
+        ControlFrame::new(kind, data)
+    }
+}
+
+impl fmt::Debug for CmDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CmDecoder")
+            .field("filled", &self.filled)
+            .field("wanted", &self.wanted())
+            .finish()
+    }
+}

@@ -1,0 +1,386 @@
+//! The data frames of a MSG endpoint: a header as a value, to bytes and back.
+
+use std::fmt;
+
+use super::WireError;
+use super::header::{
+    BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes, Op,
+    SEGMENT_SIZE, WORD_SIZE,
+};
+use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
+
+/// Most bytes the segments of one operation may have together. Whatever header goes before them,
+/// the length of the frame that carries them stays below 2^64.
+const SEGMENTS_LEN_MAX: u64 = u64::MAX - HEADER_SIZE_MAX as u64;
+
+/// A piece of the receiver's memory that a read or write is about (`struct fi_rma_iov`). Whether
+/// it exists and may be touched is for the receiver's region table to say.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RemoteSegment {
+    /// Where it starts: offset into the region, or virtual address, by the receiver's domain.
+    pub(crate) addr: u64,
+    /// Bytes; 0 is legal.
+    pub(crate) len: u64,
+    /// The region's key.
+    pub(crate) key: u64,
+}
+
+impl fmt::Debug for RemoteSegment {
+    /// Leaves the key out: who knows it may use the memory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteSegment")
+            .field("addr", &self.addr)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The one to four segments of a read or write, in payload order.
+///
+/// Invariants: `1 <= count <= 4`; `total` is the sum of their lengths and at most 2^64 - 121; the
+/// places behind `count` are zero, so that equal lists are equal values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segments {
+    list: [RemoteSegment; RMA_IOV_LIMIT],
+    count: u8,
+    total: u64,
+}
+
+impl Segments {
+    /// These segments, or [`WireError::SegmentCount`] when there are none or more than
+    /// [`RMA_IOV_LIMIT`], or [`WireError::SegmentsOverflow`] when no frame could carry their bytes.
+    pub(crate) fn new(segments: &[RemoteSegment]) -> Result<Self, WireError> {
+        let mut list = [RemoteSegment::default(); RMA_IOV_LIMIT];
+        let count = segments.len();
+        match list.get_mut(..count) {
+            Some(places) if count > 0 => places.copy_from_slice(segments),
+            _ => return Err(WireError::SegmentCount(count)),
+        }
+        let total = segments
+            .iter()
+            .try_fold(0_u64, |sum, segment| sum.checked_add(segment.len))
+            .filter(|total| *total <= SEGMENTS_LEN_MAX)
+            .ok_or(WireError::SegmentsOverflow)?;
+        Ok(Segments {
+            list,
+            count: count as u8, // at most RMA_IOV_LIMIT, as checked above
+            total,
+        })
+    }
+
+    /// The segments, first one first; never empty.
+    pub(crate) fn as_slice(&self) -> &[RemoteSegment] {
+        &self.list[..usize::from(self.count)]
+    }
+
+    /// Bytes of all segments together.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Takes `count` segments from the words of an extension.
+    fn read(count: u8, words: &mut impl Iterator<Item = u64>) -> Result<Self, WireError> {
+        let count = usize::from(count);
+        let mut list = [RemoteSegment::default(); RMA_IOV_LIMIT];
+        let places = list
+            .get_mut(..count)
+            .ok_or(WireError::SegmentCount(count))?;
+        for place in places.iter_mut() {
+            let (Some(addr), Some(len), Some(key)) = (words.next(), words.next(), words.next())
+            else {
+                return Err(WireError::SegmentCount(count));
+            };
+            *place = RemoteSegment { addr, len, key };
+        }
+        Segments::new(places)
+    }
+}
+
+impl fmt::Debug for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// A data frame without its payload: what the header says, both when sent and when received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameHeader {
+    /// A message; its payload is `len` bytes.
+    Message {
+        /// Completion data for the receiver.
+        data: Option<u64>,
+        /// The sender awaits an ack.
+        ack: bool,
+        /// Bytes of payload; below 2^64 - 24, as every length of real memory is.
+        len: u64,
+    },
+    /// Completes the sender's oldest frame that wanted an ack; says not which.
+    Ack,
+    /// Asks for the bytes of these segments, to be answered in the order of the requests.
+    ReadRequest {
+        /// What to read.
+        segments: Segments,
+    },
+    /// The answer to the oldest open read request; its payload is `len` bytes.
+    ReadResponse {
+        /// Bytes of payload; below 2^64 - 16.
+        len: u64,
+    },
+    /// A write; its payload fills the segments one after the other.
+    Write {
+        /// Completion data for the receiver.
+        data: Option<u64>,
+        /// The sender awaits an ack once the payload is in memory.
+        ack: bool,
+        /// The sender awaits an ack once the payload is in persistent memory.
+        commit: bool,
+        /// Where to write.
+        segments: Segments,
+    },
+}
+
+impl FrameHeader {
+    /// The header's bytes. `id` is the count of frames sent before on this connection, modulo 256.
+    ///
+    /// # Panics
+    ///
+    /// If `len` is within a header's length of 2^64; no memory is that large.
+    pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> HeaderBytes {
+        let segments = self.segments();
+        let base = BaseHeader {
+            op: self.op(),
+            flags: self.flags(),
+            segment_count: segments.len() as u8, // at most RMA_IOV_LIMIT, by Segments' invariant
+            header_len: 0,                       // this and the next: set with the extension
+            frame_len: 0,
+            id,
+        };
+        let words = self.data().into_iter().chain(
+            segments
+                .iter()
+                .flat_map(|segment| [segment.addr, segment.len, segment.key]),
+        );
+        let bytes = HeaderBytes::new(base, order, words, self.payload_len());
+        debug_assert_eq!(
+            decode(&bytes, order),
+            Ok(Decoded::Frame {
+                header: *self,
+                header_len: bytes.len(),
+                id
+            }),
+            "a header that is sent reads as it was meant"
+        );
+        bytes
+    }
+
+    /// Bytes of payload behind the header.
+    pub(crate) fn payload_len(&self) -> u64 {
+        match self {
+            FrameHeader::Message { len, .. } | FrameHeader::ReadResponse { len } => *len,
+            FrameHeader::Ack | FrameHeader::ReadRequest { .. } => 0,
+            FrameHeader::Write { segments, .. } => segments.total(),
+        }
+    }
+
+    /// True if the receiver must answer with an ack when the payload is where it belongs. A commit
+    /// asks for one by itself.
+    pub(crate) fn wants_ack(&self) -> bool {
+        match self {
+            FrameHeader::Message { ack, .. } => *ack,
+            FrameHeader::Write { ack, commit, .. } => *ack || *commit,
+            FrameHeader::Ack
+            | FrameHeader::ReadRequest { .. }
+            | FrameHeader::ReadResponse { .. } => false,
+        }
+    }
+
+    /// The operation on the wire.
+    pub(crate) fn op(&self) -> Op {
+        match self {
+            FrameHeader::Message { .. } => Op::Msg,
+            FrameHeader::Ack => Op::Ack,
+            FrameHeader::ReadRequest { .. } => Op::ReadRequest,
+            FrameHeader::ReadResponse { .. } => Op::ReadResponse,
+            FrameHeader::Write { .. } => Op::Write,
+        }
+    }
+
+    /// Completion data for the receiver, if there is any.
+    pub(crate) fn data(&self) -> Option<u64> {
+        match self {
+            FrameHeader::Message { data, .. } | FrameHeader::Write { data, .. } => *data,
+            FrameHeader::Ack
+            | FrameHeader::ReadRequest { .. }
+            | FrameHeader::ReadResponse { .. } => None,
+        }
+    }
+
+    /// The remote segments of a read or write; empty for other frames.
+    pub(crate) fn segments(&self) -> &[RemoteSegment] {
+        match self {
+            FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
+                segments.as_slice()
+            }
+            FrameHeader::Message { .. } | FrameHeader::Ack | FrameHeader::ReadResponse { .. } => {
+                &[]
+            }
+        }
+    }
+
+    fn flags(&self) -> u16 {
+        let (ack, commit) = match *self {
+            FrameHeader::Message { ack, .. } => (ack, false),
+            FrameHeader::Write { ack, commit, .. } => (ack, commit),
+            FrameHeader::Ack
+            | FrameHeader::ReadRequest { .. }
+            | FrameHeader::ReadResponse { .. } => (false, false),
+        };
+        let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
+        pick(self.data().is_some(), FLAG_CQ_DATA)
+            | pick(ack, FLAG_ACK_WANTED)
+            | pick(commit, FLAG_COMMIT)
+    }
+}
+
+/// What the bytes at the start of a frame say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// Not all of the header is there. It takes at least this many bytes *in total*, more than were
+    /// given and none of the payload's; the first call says 16, a later one the whole header.
+    Need(usize),
+    /// The header is there.
+    Frame {
+        /// What it says.
+        header: FrameHeader,
+        /// Its bytes on the wire; the payload starts behind them.
+        header_len: usize,
+        /// The sender's frame counter, or anything: for traces only.
+        id: u8,
+    },
+}
+
+/// Reads the header at the start of `bytes`, which may go on with payload and further frames.
+///
+/// A header that cannot be valid is an error as soon as its first sixteen bytes are there, before
+/// anything waits for the rest.
+pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
+    let Some(base) = bytes.first_chunk::<BASE_SIZE>() else {
+        return Ok(Decoded::Need(BASE_SIZE));
+    };
+    let base = BaseHeader::parse(base, order)?;
+    let payload_len = check(&base)?;
+    let header_len = usize::from(base.header_len);
+    let Some(extension) = bytes.get(BASE_SIZE..header_len) else {
+        return Ok(Decoded::Need(header_len));
+    };
+    let (words, _skipped) = extension.as_chunks::<WORD_SIZE>();
+    let mut words = words.iter().map(|word| order.read_u64(*word));
+    let header = read_frame(&base, payload_len, &mut words)?;
+    debug_assert_eq!(
+        header.payload_len(),
+        payload_len,
+        "the length of the payload is told twice, and alike"
+    );
+    Ok(Decoded::Frame {
+        header,
+        header_len,
+        id: base.id,
+    })
+}
+
+/// Checks all that the base header says against itself; gives the length of the payload.
+fn check(base: &BaseHeader) -> Result<u64, WireError> {
+    let op = base.op;
+    let count = usize::from(base.segment_count);
+    // Which flags and counts mean anything depends on the operation: C peers leave old values in.
+    let (has_data, has_segments, has_payload, may_be_longer) = match op {
+        Op::Msg => (base.has(FLAG_CQ_DATA), false, true, true),
+        Op::Ack => (false, false, false, false),
+        Op::ReadRequest => (false, true, false, false),
+        Op::ReadResponse => (false, false, true, true),
+        Op::Write => (base.has(FLAG_CQ_DATA), true, true, false),
+        Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
+        Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
+    };
+    if has_segments && !(1..=RMA_IOV_LIMIT).contains(&count) {
+        return Err(WireError::SegmentCount(count));
+    }
+    let data_len = if has_data { WORD_SIZE } else { 0 };
+    let segments_len = if has_segments {
+        count * SEGMENT_SIZE
+    } else {
+        0
+    };
+    let least = BASE_SIZE + data_len + segments_len;
+    let most = if may_be_longer {
+        HEADER_SIZE_MAX
+    } else {
+        least
+    };
+    if !(least..=most).contains(&usize::from(base.header_len)) {
+        return Err(WireError::HeaderSize {
+            op,
+            header_len: base.header_len,
+        });
+    }
+    let payload_len = base
+        .frame_len
+        .checked_sub(u64::from(base.header_len))
+        .ok_or(WireError::FrameSize {
+            frame_len: base.frame_len,
+            header_len: base.header_len,
+        })?;
+    if !has_payload && payload_len != 0 {
+        return Err(WireError::UnexpectedPayload { op, payload_len });
+    }
+    Ok(payload_len)
+}
+
+/// Reads the extension of a frame whose base header is consistent.
+fn read_frame(
+    base: &BaseHeader,
+    payload_len: u64,
+    words: &mut impl Iterator<Item = u64>,
+) -> Result<FrameHeader, WireError> {
+    let ack = base.has(FLAG_ACK_WANTED);
+    Ok(match base.op {
+        Op::Msg => FrameHeader::Message {
+            data: read_data(base, words),
+            ack,
+            len: payload_len,
+        },
+        Op::Ack => FrameHeader::Ack,
+        Op::ReadRequest => FrameHeader::ReadRequest {
+            segments: Segments::read(base.segment_count, words)?,
+        },
+        Op::ReadResponse => FrameHeader::ReadResponse { len: payload_len },
+        Op::Write => {
+            let data = read_data(base, words);
+            let segments = Segments::read(base.segment_count, words)?;
+            if segments.total() != payload_len {
+                return Err(WireError::SegmentsMismatch {
+                    payload_len,
+                    segments_len: segments.total(),
+                });
+            }
+            FrameHeader::Write {
+                data,
+                ack,
+                commit: base.has(FLAG_COMMIT),
+                segments,
+            }
+        }
+        Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
+        Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
+    })
+}
+
+/// The completion data that a message or write starts its extension with, if its flag is set; that
+/// the extension is long enough was checked with the base header.
+fn read_data(base: &BaseHeader, words: &mut impl Iterator<Item = u64>) -> Option<u64> {
+    if base.has(FLAG_CQ_DATA) {
+        words.next()
+    } else {
+        None
+    }
+}

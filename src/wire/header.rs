@@ -1,0 +1,265 @@
+//! The sixteen bytes that every data frame starts with, and the two byte orders they come in.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::WireError;
+use crate::limits::HEADER_SIZE_MAX;
+
+/// Bytes of the base header, and so of the shortest frame.
+pub(super) const BASE_SIZE: usize = 16;
+/// Bytes of one word of the extension.
+pub(super) const WORD_SIZE: usize = 8;
+/// Bytes of one remote segment in the extension: address, length, key.
+pub(super) const SEGMENT_SIZE: usize = 3 * WORD_SIZE;
+
+/// The version that everybody sends and nobody checks; only the control frame's counts.
+const DATA_VERSION: u8 = 3;
+/// `op_data` that turns a message into an acknowledgement.
+const OP_DATA_ACK: u8 = 2;
+
+/// The extension starts with completion data for the receiver (`FI_REMOTE_CQ_DATA`).
+pub(super) const FLAG_CQ_DATA: u16 = 0x0001;
+/// The sender awaits an ack once the payload is in memory (`FI_DELIVERY_COMPLETE`).
+pub(super) const FLAG_ACK_WANTED: u16 = 0x0004;
+/// The sender awaits an ack once the payload is in persistent memory (`FI_COMMIT_COMPLETE`).
+pub(super) const FLAG_COMMIT: u16 = 0x0008;
+
+/// Byte order of the numbers in data-frame headers, agreed on by the handshake's probes: native
+/// between like machines, the network's between unlike ones. Payload is never converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteOrder {
+    /// This machine's own, which is the peer's too.
+    Native,
+    /// Big-endian: the peer's order is not ours, so both convert.
+    Big,
+}
+
+impl ByteOrder {
+    /// The order that follows from a peer's probe, which is 1 as the peer writes it.
+    ///
+    /// A C peer takes any other value for a mismatch. No machine produces one, and the sender of
+    /// such a value judges by *our* probe, so it would be a guess which order it takes: `None`.
+    pub(super) fn from_probe(probe: [u8; 8]) -> Option<ByteOrder> {
+        const SWAPPED: u64 = 1_u64.swap_bytes();
+        match u64::from_ne_bytes(probe) {
+            1 => Some(ByteOrder::Native),
+            SWAPPED => Some(ByteOrder::Big),
+            _ => None,
+        }
+    }
+
+    /// The probe this machine sends.
+    pub(super) fn probe() -> [u8; 8] {
+        1_u64.to_ne_bytes()
+    }
+
+    pub(super) fn read_u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            ByteOrder::Native => u64::from_ne_bytes(bytes),
+            ByteOrder::Big => u64::from_be_bytes(bytes),
+        }
+    }
+
+    fn read_u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            ByteOrder::Native => u16::from_ne_bytes(bytes),
+            ByteOrder::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    fn write_u64(self, value: u64) -> [u8; 8] {
+        match self {
+            ByteOrder::Native => value.to_ne_bytes(),
+            ByteOrder::Big => value.to_be_bytes(),
+        }
+    }
+
+    fn write_u16(self, value: u16) -> [u8; 2] {
+        match self {
+            ByteOrder::Native => value.to_ne_bytes(),
+            ByteOrder::Big => value.to_be_bytes(),
+        }
+    }
+}
+
+/// What a data frame does: all operations of the protocol, those included that an endpoint without
+/// tags has no use for. An ack shares its number with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    /// A message for the next posted receive.
+    Msg,
+    /// The answer to the oldest frame that wanted one.
+    Ack,
+    /// A message for a receive with a matching tag.
+    Tagged,
+    /// Asks for bytes of the receiver's memory.
+    ReadRequest,
+    /// The bytes of the oldest read request.
+    ReadResponse,
+    /// Bytes for the receiver's memory.
+    Write,
+    /// Announces a large tagged message.
+    TaggedRts,
+    /// Asks for the payload of an announced message.
+    Cts,
+    /// The payload of an announced message.
+    Data,
+}
+
+impl Op {
+    fn from_bytes(op: u8, op_data: u8) -> Option<Op> {
+        Some(match op {
+            // Any other value than the ack's is a message, as it is to C peers.
+            0 if op_data == OP_DATA_ACK => Op::Ack,
+            0 => Op::Msg,
+            1 => Op::Tagged,
+            2 => Op::ReadRequest,
+            3 => Op::ReadResponse,
+            4 => Op::Write,
+            5 => Op::TaggedRts,
+            6 => Op::Cts,
+            7 => Op::Data,
+            _ => return None,
+        })
+    }
+
+    /// The frame's bytes 1 and 4.
+    fn to_bytes(self) -> (u8, u8) {
+        match self {
+            Op::Msg => (0, 0),
+            Op::Ack => (0, OP_DATA_ACK),
+            Op::Tagged => (1, 0),
+            Op::ReadRequest => (2, 0),
+            Op::ReadResponse => (3, 0),
+            Op::Write => (4, 0),
+            Op::TaggedRts => (5, 0),
+            Op::Cts => (6, 0),
+            Op::Data => (7, 0),
+        }
+    }
+}
+
+/// The base header's fields as they stand on the wire; only the operation is known to be valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BaseHeader {
+    pub(super) op: Op,
+    pub(super) flags: u16,
+    /// Remote segments in the extension. C peers leave this unset in other frames than reads and
+    /// writes, so it must not be looked at there.
+    pub(super) segment_count: u8,
+    /// `hdr_size`: bytes before the payload, these sixteen included.
+    pub(super) header_len: u8,
+    /// Counts the frames of one direction. Debug builds of libfabric insist on it, release builds
+    /// leave the byte unset: send it always, check it never.
+    pub(super) id: u8,
+    /// `size`: bytes of the whole frame, header included.
+    pub(super) frame_len: u64,
+}
+
+impl BaseHeader {
+    pub(super) fn parse(bytes: &[u8; BASE_SIZE], order: ByteOrder) -> Result<Self, WireError> {
+        let [
+            _version,
+            op,
+            f0,
+            f1,
+            op_data,
+            segment_count,
+            header_len,
+            id,
+            size @ ..,
+        ] = *bytes;
+        Ok(BaseHeader {
+            op: Op::from_bytes(op, op_data).ok_or(WireError::UnknownOp(op))?,
+            flags: order.read_u16([f0, f1]),
+            segment_count,
+            header_len,
+            id,
+            frame_len: order.read_u64(size),
+        })
+    }
+
+    pub(super) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
+        let (op, op_data) = self.op.to_bytes();
+        let [f0, f1] = order.write_u16(self.flags);
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
+        [
+            DATA_VERSION,
+            op,
+            f0,
+            f1,
+            op_data,
+            self.segment_count,
+            self.header_len,
+            self.id,
+            s0,
+            s1,
+            s2,
+            s3,
+            s4,
+            s5,
+            s6,
+            s7,
+        ]
+    }
+}
+
+/// A frame's header as it goes out. Invariant: `16 <= len <= 120`.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct HeaderBytes {
+    bytes: [u8; HEADER_SIZE_MAX],
+    len: u8,
+}
+
+impl HeaderBytes {
+    /// A header of `base`, whose `header_len` is set here, and these extension words.
+    ///
+    /// The caller's words are at most completion data and four segments, so they fit.
+    pub(super) fn new(
+        mut base: BaseHeader,
+        order: ByteOrder,
+        words: impl Iterator<Item = u64>,
+        payload_len: u64,
+    ) -> Self {
+        let mut bytes = [0; HEADER_SIZE_MAX];
+        let (base_room, extension) = bytes.split_at_mut(BASE_SIZE);
+        let (rooms, _) = extension.as_chunks_mut::<WORD_SIZE>();
+        let mut rooms = rooms.iter_mut();
+        base.header_len = BASE_SIZE as u8;
+        for word in words {
+            let room = rooms
+                .next()
+                .expect("the largest header has room for completion data and four segments");
+            *room = order.write_u64(word);
+            base.header_len += WORD_SIZE as u8;
+        }
+        base.frame_len = payload_len
+            .checked_add(u64::from(base.header_len))
+            .expect("a payload lies in memory, so it is far shorter than 2^64 bytes");
+        base_room.copy_from_slice(&base.to_bytes(order));
+        HeaderBytes {
+            bytes,
+            len: base.header_len,
+        }
+    }
+}
+
+impl Deref for HeaderBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for HeaderBytes {
+    /// Shows the length only: the bytes may hold keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeaderBytes({} bytes)", self.len)
+    }
+}

@@ -1,0 +1,94 @@
+//! One line per frame, for traces. No key and no private data is ever shown.
+
+use std::fmt;
+
+use super::cm::{ControlFrame, ControlKind};
+use super::frame::{Decoded, FrameHeader, RemoteSegment, decode};
+use super::header::{ByteOrder, Op};
+
+/// A received or sent header as a line of text, whatever its bytes are.
+#[derive(Clone, Copy)]
+pub(crate) struct HeaderLine<'a> {
+    /// Starts with the header; may be cut short or go on with payload.
+    pub(crate) bytes: &'a [u8],
+    /// The connection's byte order.
+    pub(crate) order: ByteOrder,
+}
+
+impl fmt::Display for HeaderLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match decode(self.bytes, self.order) {
+            Ok(Decoded::Frame { header, id, .. }) => write!(f, "#{id} {header}"),
+            Ok(Decoded::Need(len)) => {
+                write!(f, "incomplete header, {} of {len} bytes", self.bytes.len())
+            }
+            Err(error) => write!(f, "no frame: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Op::Msg => "message",
+            Op::Ack => "ack",
+            Op::Tagged => "tagged",
+            Op::ReadRequest => "read-request",
+            Op::ReadResponse => "read-response",
+            Op::Write => "write",
+            Op::TaggedRts => "tagged-announcement",
+            Op::Cts => "clear-to-send",
+            Op::Data => "rendezvous-data",
+        })
+    }
+}
+
+impl fmt::Display for RemoteSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}+{}", self.addr, self.len)
+    }
+}
+
+impl fmt::Display for FrameHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.op())?;
+        match self {
+            FrameHeader::Ack => {}
+            FrameHeader::Message { len, .. } | FrameHeader::ReadResponse { len } => {
+                write!(f, " {len} B")?;
+            }
+            FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
+                write!(f, " {} B at", segments.total())?;
+                for segment in segments.as_slice() {
+                    write!(f, " {segment}")?;
+                }
+            }
+        }
+        if let Some(data) = self.data() {
+            write!(f, ", cq data {data:#x}")?;
+        }
+        if let FrameHeader::Write { commit: true, .. } = self {
+            f.write_str(", commit")?;
+        }
+        if self.wants_ack() {
+            f.write_str(", ack wanted")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ControlKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ControlKind::Request => "connect request",
+            ControlKind::Response => "connect response",
+            ControlKind::Reject => "connect reject",
+        })
+    }
+}
+
+impl fmt::Display for ControlFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} B of data", self.kind(), self.data().len())
+    }
+}
