@@ -1,0 +1,345 @@
+//! Which addresses the hints mean, and which interfaces they leave.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use super::Interface;
+use super::hints::Hints;
+use super::judge::{invalid, no_match};
+use super::kinds::AddressFormat;
+use crate::error::{Error, ErrorKind, Result};
+
+/// An interface that fits, with the addresses an endpoint has on it.
+pub(super) struct Place<'a> {
+    pub(super) interface: &'a Interface,
+    pub(super) source: Option<SocketAddr>,
+    pub(super) dest: Option<SocketAddr>,
+}
+
+/// One side of a connection as far as the hints name it in numbers.
+#[derive(Clone, Copy)]
+struct Side {
+    /// The hint it came from, for messages.
+    hint: &'static str,
+    /// `None`: only the port was given.
+    ip: Option<IpAddr>,
+    port: u16,
+    scope_id: u32,
+}
+
+/// The places that fit, best first.
+pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<Place<'a>>> {
+    let (source, dest) = sides(hints)?;
+    if offers.is_empty() {
+        return Err(Error::new(
+            ErrorKind::NoMatch,
+            "no network interface has an address",
+        ));
+    }
+    let mut left: Vec<&Interface> = offers.iter().collect();
+    if let Some(name) = &hints.interface {
+        keep(&mut left, "interface", name, by_name, |offer| {
+            offer.name == *name
+        })?;
+    }
+    if let Some(format) = hints.address_format {
+        keep(
+            &mut left,
+            "address_format",
+            &format!("{format:?}"),
+            by_address,
+            |offer| match format {
+                AddressFormat::SockaddrIn => offer.address.is_ipv4(),
+                AddressFormat::SockaddrIn6 => offer.address.is_ipv6(),
+                AddressFormat::Str => false,
+                _ => true,
+            },
+        )?;
+    }
+    if let Some(name) = &hints.domain_name {
+        keep(&mut left, "domain_name", name, by_name, |offer| {
+            offer.name == *name
+        })?;
+    }
+    if let Some(name) = &hints.fabric_name {
+        keep(&mut left, "fabric_name", name, Interface::subnet, |offer| {
+            offer.subnet() == *name
+        })?;
+    }
+    if let Some(Side {
+        hint, ip: Some(ip), ..
+    }) = source
+    {
+        keep(&mut left, hint, &ip.to_string(), by_address, |offer| {
+            may_bind(offer, ip)
+        })?;
+    }
+    if let Some(side) = dest {
+        keep(&mut left, side.hint, &side.show(), by_address, |offer| {
+            may_reach(offer, side)
+        })?;
+    }
+
+    // The sort is stable, so equals stay in the order in which the system lists them.
+    left.sort_by_key(|offer| {
+        let near = dest
+            .and_then(|side| side.ip)
+            .is_none_or(|ip| offer.contains(ip));
+        let speed = offer.speed_mbps.unwrap_or(0);
+        (
+            !near,
+            offer.loopback,
+            std::cmp::Reverse(speed),
+            is_link_local(offer.address),
+        )
+    });
+    let chosen =
+        hints.interface.is_some() || hints.domain_name.is_some() || hints.fabric_name.is_some();
+    Ok(left
+        .into_iter()
+        .map(|interface| Place {
+            interface,
+            source: local_address(interface, source, dest, chosen),
+            dest: dest.map(|side| side.on(interface, loopback_like(interface.address))),
+        })
+        .collect())
+}
+
+/// Source and destination, by the rules of `fi_getinfo(3)` on which of node, service and address
+/// hints counts.
+fn sides(hints: &Hints) -> Result<(Option<Side>, Option<Side>)> {
+    let given = |hint, address: Option<SocketAddr>| {
+        address.map(|address| Side {
+            hint,
+            ip: Some(address.ip().to_canonical()),
+            port: address.port(),
+            scope_id: match address {
+                SocketAddr::V6(v6) => v6.scope_id(),
+                SocketAddr::V4(_) => 0,
+            },
+        })
+    };
+    let named = hints.node.is_some() || hints.service.is_some();
+    if hints.node_is_source && !named {
+        return Err(invalid(
+            "node_is_source: neither a node nor a service was given",
+        ));
+    }
+    let by_name = named_side(hints)?;
+    let (source, dest) = match (hints.node_is_source, named) {
+        (true, _) => (by_name, given("dest", hints.dest)),
+        (false, true) => (given("source", hints.source), by_name),
+        (false, false) => (given("source", hints.source), given("dest", hints.dest)),
+    };
+    if dest
+        .and_then(|side| side.ip)
+        .is_some_and(|ip| ip.is_unspecified())
+    {
+        return Err(invalid("dest: a wildcard address names no peer"));
+    }
+    Ok((source, dest))
+}
+
+/// What node and service say in numbers; `None` when there is a name in them, or neither.
+fn named_side(hints: &Hints) -> Result<Option<Side>> {
+    let node = hints.node.as_deref();
+    if let Some(text) = node.filter(|node| node.starts_with("fi_sockaddr")) {
+        return address_text(text, hints.service.is_some()).map(Some);
+    }
+    let ip = match node.map(str::parse::<IpAddr>) {
+        Some(Ok(ip)) => Some(ip.to_canonical()),
+        Some(Err(_)) if hints.numeric_host => {
+            let node = node.unwrap_or_default();
+            return Err(invalid(format!(
+                "numeric_host: the node {node:?} is a name"
+            )));
+        }
+        Some(Err(_)) => return Ok(None),
+        None => None,
+    };
+    let port = match hints.service.as_deref() {
+        Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
+            digits.parse::<u16>().map_err(|_| {
+                invalid(format!(
+                    "service: {digits} is above the largest port, 65535"
+                ))
+            })?
+        }
+        Some(_) => return Ok(None),
+        None if ip.is_none() => return Ok(None),
+        None => 0,
+    };
+    let hint = if ip.is_some() { "node" } else { "service" };
+    Ok(Some(Side {
+        hint,
+        ip,
+        port,
+        scope_id: 0,
+    }))
+}
+
+/// `fi_sockaddr://10.31.6.12:7471`, with `_in` or `_in6`, the port and a query optional.
+fn address_text(text: &str, has_service: bool) -> Result<Side> {
+    if has_service {
+        return Err(invalid("service: the node is an address with its own port"));
+    }
+    let wrong = || {
+        invalid(format!(
+            "node: {text:?} is not an address in libfabric's text form"
+        ))
+    };
+    let (format, rest) = text.split_once("://").ok_or_else(wrong)?;
+    let rest = rest.split('?').next().unwrap_or(rest);
+    let bare = rest
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(rest);
+    let address = rest
+        .parse::<SocketAddr>()
+        .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
+        .map_err(|_| wrong())?;
+    match (format, address) {
+        ("fi_sockaddr", _)
+        | ("fi_sockaddr_in", SocketAddr::V4(_))
+        | ("fi_sockaddr_in6", SocketAddr::V6(_)) => {}
+        _ => return Err(wrong()),
+    }
+    let scope_id = match address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let ip = Some(address.ip().to_canonical());
+    Ok(Side {
+        hint: "node",
+        ip,
+        port: address.port(),
+        scope_id,
+    })
+}
+
+impl Side {
+    fn show(&self) -> String {
+        match self.ip {
+            Some(ip) => ip.to_string(),
+            None => format!("port {} of the loopback address", self.port),
+        }
+    }
+
+    /// This side on that interface, whose zone a link-local address without one belongs to.
+    fn on(&self, interface: &Interface, otherwise: IpAddr) -> SocketAddr {
+        let ip = self.ip.unwrap_or(otherwise);
+        let scope_id = match self.scope_id {
+            0 if is_link_local(ip) => interface.scope_id,
+            given => given,
+        };
+        socket_address(ip, self.port, scope_id)
+    }
+}
+
+/// The address to bind: what was asked for, else the interface's own. Toward a peer beyond the
+/// subnet it is left open unless the interface was chosen by a hint, since the fastest interface
+/// need not be the one that routing takes.
+fn local_address(
+    interface: &Interface,
+    source: Option<Side>,
+    dest: Option<Side>,
+    chosen: bool,
+) -> Option<SocketAddr> {
+    if let Some(side) = source {
+        return Some(side.on(interface, interface.address));
+    }
+    let far = dest
+        .and_then(|side| side.ip)
+        .is_some_and(|ip| !interface.contains(ip));
+    if far && !chosen {
+        return None;
+    }
+    Some(socket_address(interface.address, 0, interface.scope_id))
+}
+
+fn socket_address(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V4(v4) => SocketAddr::from((v4, port)),
+        IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, port, 0, scope_id)),
+    }
+}
+
+/// A wildcard may be bound everywhere in its family, and the loopback interface answers to its
+/// whole subnet.
+fn may_bind(offer: &Interface, ip: IpAddr) -> bool {
+    offer.address == ip
+        || ip.is_unspecified() && ip.is_ipv4() == offer.address.is_ipv4()
+        || offer.loopback && ip.is_loopback() && offer.contains(ip)
+}
+
+/// Loopback addresses are reached from loopback addresses, and others from others.
+fn may_reach(offer: &Interface, dest: Side) -> bool {
+    let loopback = offer.address.is_loopback();
+    match dest.ip {
+        None => loopback,
+        Some(ip) => ip.is_ipv4() == offer.address.is_ipv4() && ip.is_loopback() == loopback,
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+fn loopback_like(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    }
+}
+
+fn by_name(offer: &Interface) -> String {
+    offer.name.clone()
+}
+
+fn by_address(offer: &Interface) -> String {
+    format!("{} ({})", offer.address, offer.name)
+}
+
+/// Keeps the offers that fit. If none does, the error lists what there was just before.
+fn keep(
+    left: &mut Vec<&Interface>,
+    hint: &str,
+    asked: &str,
+    show: impl Fn(&Interface) -> String,
+    fits: impl Fn(&Interface) -> bool,
+) -> Result<()> {
+    let fitting: Vec<&Interface> = left.iter().copied().filter(|offer| fits(offer)).collect();
+    if fitting.is_empty() {
+        let mut offered: Vec<String> = left.iter().map(|offer| show(offer)).collect();
+        offered.dedup();
+        let offered = offered.join(", ");
+        return Err(no_match(hint, asked, offered));
+    }
+    *left = fitting;
+    Ok(())
+}
+
+impl Hints {
+    /// The node and service that must be looked up, if a name is in them, before the hints can be
+    /// resolved in full: `(node, service)`, as given.
+    pub(crate) fn unresolved(&self) -> Result<Option<(Option<&str>, Option<&str>)>> {
+        let named = self.node.is_some() || self.service.is_some();
+        match named && named_side(self)?.is_none() {
+            true => Ok(Some((self.node.as_deref(), self.service.as_deref()))),
+            false => Ok(None),
+        }
+    }
+
+    /// The same hints with node and service replaced by one address they were found to mean.
+    pub(crate) fn resolved_to(mut self, address: SocketAddr) -> Self {
+        self.node = None;
+        self.service = None;
+        match std::mem::take(&mut self.node_is_source) {
+            true => self.source = Some(address),
+            false => self.dest = Some(address),
+        }
+        self
+    }
+}

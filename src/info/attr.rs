@@ -1,0 +1,215 @@
+//! The attributes of a fabric, a domain, an endpoint and its two contexts, field by field as the
+//! man pages list them. In an answer every field tells what is provided, which is at least what
+//! was asked for.
+
+use std::fmt;
+
+use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
+use super::kinds::{
+    ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
+    Threading, TrafficClass,
+};
+
+/// A fabric: a subnet on which endpoints reach each other (`struct fi_fabric_attr`,
+/// `fi_fabric(3)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FabricAttr {
+    /// The subnet, written `10.0.0.0/24`.
+    pub name: String,
+    /// Always `tcp`: the name of the C provider whose protocol this library speaks.
+    pub provider: String,
+    /// The version of this crate.
+    pub provider_version: ApiVersion,
+    /// The interface version that was asked for.
+    pub api_version: ApiVersion,
+}
+
+/// A domain: a network interface with all objects opened on it (`struct fi_domain_attr`,
+/// `fi_domain(3)`). Counts are what is reported as optimal, not walls: the system's limits on
+/// memory and descriptors are met first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DomainAttr {
+    /// The interface's name, for example `eth0`.
+    pub name: String,
+    /// What the application promises about threads: as asked, else [`Threading::Safe`].
+    pub threading: Threading,
+    /// Who makes control operations proceed (registration, connection management).
+    pub control_progress: Progress,
+    /// Who makes data transfers proceed.
+    pub data_progress: Progress,
+    /// Always [`ResourceManagement::Enabled`].
+    pub resource_mgmt: ResourceManagement,
+    /// As asked. Connected endpoints use no address vector.
+    pub av_type: AvType,
+    /// The rules of registration that the domain will hold the application to.
+    ///
+    /// The library itself needs none, so of the modes that [`Hints::mr_mode`](super::Hints::mr_mode)
+    /// says the application can cope with, only `BASIC` remains here, as `fi_mr(3)` wants. What
+    /// [`Hints::required_mr_mode`](super::Hints::required_mr_mode) asks for remains here too.
+    /// [`MrMode::in_force`] spells the old names out.
+    pub mr_mode: MrMode,
+    /// Bytes of a region's key. An application may choose any key that fits.
+    pub mr_key_size: usize,
+    /// Bytes of remote CQ data.
+    pub cq_data_size: usize,
+    /// Completion queues.
+    pub cq_cnt: usize,
+    /// Endpoints.
+    pub ep_cnt: usize,
+    /// Transmit contexts of all endpoints together.
+    pub tx_ctx_cnt: usize,
+    /// Receive contexts of all endpoints together.
+    pub rx_ctx_cnt: usize,
+    /// Transmit contexts of one endpoint, at most.
+    pub max_ep_tx_ctx: usize,
+    /// Receive contexts of one endpoint, at most.
+    pub max_ep_rx_ctx: usize,
+    /// Endpoints that may share a transmit context; 0 while there are none.
+    pub max_ep_stx_ctx: usize,
+    /// Endpoints that may share a receive context; 0 while there are none.
+    pub max_ep_srx_ctx: usize,
+    /// Completion counters.
+    pub cntr_cnt: usize,
+    /// Pieces of memory that one region may consist of, at most.
+    pub mr_iov_limit: usize,
+    /// Local and remote communication.
+    pub caps: Caps,
+    /// Always empty.
+    pub mode: Mode,
+    /// The key that endpoints and regions of the domain carry. Always `None` for now.
+    pub auth_key: Option<AuthKey>,
+    /// Bytes of data that come with an error event, at most.
+    pub max_err_data: usize,
+    /// Memory regions.
+    pub mr_cnt: usize,
+    /// The class of traffic of endpoints that choose none.
+    pub traffic_class: TrafficClass,
+    /// Authorization keys of one connectionless endpoint, at most.
+    pub max_ep_auth_key: usize,
+}
+
+/// An endpoint (`struct fi_ep_attr`, `fi_endpoint(3)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointAttr {
+    /// The kind of communication.
+    pub endpoint_type: EndpointType,
+    /// The protocol; peers must have the same.
+    pub protocol: Protocol,
+    /// Its version.
+    pub protocol_version: u32,
+    /// Bytes of one transfer, at most.
+    pub max_msg_size: u64,
+    /// Bytes of header room in front of message buffers; always 0.
+    pub msg_prefix_size: usize,
+    /// Bytes up to which a read sees what an earlier write wrote. `u64::MAX`: any size.
+    pub max_order_raw_size: u64,
+    /// Bytes up to which a write leaves an earlier read its old data. 0: never promised.
+    pub max_order_war_size: u64,
+    /// Bytes up to which the later of two writes wins. `u64::MAX`: any size.
+    pub max_order_waw_size: u64,
+    /// Fields of a message's tag; 0 without tagged messages.
+    pub mem_tag_format: u64,
+    /// Transmit contexts of the endpoint.
+    pub tx_ctx_cnt: ContextCount,
+    /// Receive contexts of the endpoint.
+    pub rx_ctx_cnt: ContextCount,
+    /// The key that limits who may talk to the endpoint. Always `None` for now.
+    pub auth_key: Option<AuthKey>,
+}
+
+/// The transmit side of an endpoint (`struct fi_tx_attr`, `fi_endpoint(3)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TxAttr {
+    /// What it can do; a subset of the endpoint's capabilities.
+    pub caps: Caps,
+    /// Always empty.
+    pub mode: Mode,
+    /// What operations do when their call says nothing.
+    pub op_flags: OpFlags,
+    /// The order in which operations reach the peer.
+    pub msg_order: MsgOrder,
+    /// The order in which operations are reported. Empty: as they end.
+    pub comp_order: CompOrder,
+    /// Bytes of an injected message or write, at most.
+    pub inject_size: usize,
+    /// Operations that may be in flight before the context is full.
+    pub size: usize,
+    /// Local buffers of one operation, at most.
+    pub iov_limit: usize,
+    /// Remote segments of one operation, at most.
+    pub rma_iov_limit: usize,
+    /// The class of traffic.
+    pub traffic_class: TrafficClass,
+}
+
+/// The receive side of an endpoint (`struct fi_rx_attr`, `fi_endpoint(3)`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RxAttr {
+    /// What it can do; a subset of the endpoint's capabilities.
+    pub caps: Caps,
+    /// Always empty.
+    pub mode: Mode,
+    /// What operations do when their call says nothing.
+    pub op_flags: OpFlags,
+    /// The order in which the peer's operations are processed.
+    pub msg_order: MsgOrder,
+    /// The order in which receives are reported.
+    pub comp_order: CompOrder,
+    /// Bytes of messages kept while no receive is posted for them.
+    pub total_buffered_recv: usize,
+    /// Receives that may be posted before the context is full.
+    pub size: usize,
+    /// Buffers of one receive, at most.
+    pub iov_limit: usize,
+}
+
+/// An authorization key (`auth_key` of `fi_domain(3)` and `fi_endpoint(3)`). `Debug` shows its
+/// length and nothing else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuthKey(Source);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Bytes(Box<[u8]>),
+    AddressVector,
+}
+
+impl AuthKey {
+    /// A key of these bytes.
+    pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
+        AuthKey(Source::Bytes(bytes.into()))
+    }
+
+    /// Keys are those of the address vector's entries (`FI_AV_AUTH_KEY`).
+    pub fn of_address_vector() -> Self {
+        AuthKey(Source::AddressVector)
+    }
+
+    /// Its length in bytes; 0 when the keys are the address vector's.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::AddressVector => 0,
+        }
+    }
+
+    /// True for a key without bytes, which is as good as no key. Never true for the address
+    /// vector's keys.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
+    }
+}
+
+impl fmt::Debug for AuthKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::Bytes(bytes) => write!(f, "AuthKey({} bytes)", bytes.len()),
+            Source::AddressVector => f.write_str("AuthKey(of the address vector)"),
+        }
+    }
+}

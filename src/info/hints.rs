@@ -1,0 +1,241 @@
+//! What a program asks for.
+
+use std::net::SocketAddr;
+
+use super::attr::AuthKey;
+use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
+use super::kinds::{
+    AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
+};
+
+/// Makes the struct and one setter per field from one list, so that no attribute can be hinted
+/// without being stored, or stored without being hinted.
+macro_rules! hints {
+    (
+        $(#[$struct_doc:meta])*
+        values { $( $(#[$value_doc:meta])* $value:ident: $type:ty, )* }
+        texts { $( $(#[$text_doc:meta])* $text:ident, )* }
+        switches { $( $(#[$switch_doc:meta])* $switch:ident, )* }
+    ) => {
+        $(#[$struct_doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[must_use = "hints do nothing until something is opened with them"]
+        pub struct Hints {
+            $( pub(crate) $value: Option<$type>, )*
+            $( pub(crate) $text: Option<String>, )*
+            $( pub(crate) $switch: bool, )*
+        }
+
+        impl Hints {
+            /// Asks for nothing; everything that is offered fits.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            $( $(#[$value_doc])* pub fn $value(mut self, $value: $type) -> Self {
+                self.$value = Some($value);
+                self
+            } )*
+
+            $( $(#[$text_doc])* pub fn $text(mut self, $text: impl Into<String>) -> Self {
+                self.$text = Some($text.into());
+                self
+            } )*
+
+            $( $(#[$switch_doc])* pub fn $switch(mut self) -> Self {
+                self.$switch = true;
+                self
+            } )*
+        }
+    };
+}
+
+hints! {
+    /// What a program wants of a fabric, a domain and an endpoint (the `hints`, `node`, `service`
+    /// and `flags` of `fi_getinfo(3)`).
+    ///
+    /// Each hint is a demand: what cannot meet it is left out of the answer. A hint that is not
+    /// given, is 0, empty or `Unspec` is a wildcard. The one exception is [`mode`](Self::mode):
+    /// modes not given are modes the program does not support. Limits and sizes ask for *at least*
+    /// that much.
+    ///
+    /// ```
+    /// use tokio_fabric::{Caps, EndpointType, Hints};
+    ///
+    /// let hints = Hints::new()
+    ///     .endpoint(EndpointType::Msg)
+    ///     .caps(Caps::MSG | Caps::RMA)
+    ///     .node("10.0.0.1")
+    ///     .service("7471");
+    /// # let _ = hints;
+    /// ```
+    values {
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`].
+        endpoint: EndpointType,
+        /// Capabilities. Primary ones without a direction mean all directions.
+        caps: Caps,
+        /// Modes the program can live with. None is ever imposed.
+        mode: Mode,
+        /// The form of addresses, and with it the family.
+        address_format: AddressFormat,
+        /// The local address (`src_addr`). Port 0 leaves the port to the system; a wildcard
+        /// address (`0.0.0.0`) stays one. Ignored after [`node_is_source`](Self::node_is_source).
+        source: SocketAddr,
+        /// The peer's address (`dest_addr`). Ignored when a node or service names the peer.
+        dest: SocketAddr,
+        /// The interface version the program was written for. Default 1.17.
+        api_version: ApiVersion,
+        /// The version of the provider, at least.
+        provider_version: ApiVersion,
+
+        /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
+        threading: Threading,
+        /// Who makes control operations proceed. Offered: [`Progress::Auto`].
+        control_progress: Progress,
+        /// Who makes data transfers proceed. Offered: [`Progress::Auto`].
+        data_progress: Progress,
+        /// Protection against overruns. On in any case.
+        resource_mgmt: ResourceManagement,
+        /// The kind of address vector; connected endpoints use none.
+        av_type: AvType,
+        /// Registration modes the program *can cope with*. The library needs none of them and
+        /// clears them in the answer; `BASIC` alone is a request and stays (`fi_mr(3)`). `BASIC`
+        /// stands alone or with `LOCAL`, `SCALABLE` alone: anything else is an error.
+        mr_mode: MrMode,
+        /// Registration modes the program *wants to be held to*, for instance because peers expect
+        /// virtual addresses. They stay in [`DomainAttr::mr_mode`](super::DomainAttr::mr_mode).
+        /// Offered: `VIRT_ADDR`, `ALLOCATED`, `PROV_KEY`, `LOCAL` and `BASIC`. Not a hint of
+        /// libfabric's, where only a provider can require a mode.
+        required_mr_mode: MrMode,
+        /// Bytes of a region's key; at most 8.
+        mr_key_size: usize,
+        /// Bytes of remote CQ data; at most 8.
+        cq_data_size: usize,
+        /// Completion queues of a domain.
+        cq_cnt: usize,
+        /// Endpoints of a domain.
+        ep_cnt: usize,
+        /// Transmit contexts of a domain.
+        tx_ctx_cnt: usize,
+        /// Receive contexts of a domain.
+        rx_ctx_cnt: usize,
+        /// Transmit contexts that an endpoint may have; at most 1.
+        max_ep_tx_ctx: usize,
+        /// Receive contexts that an endpoint may have; at most 1.
+        max_ep_rx_ctx: usize,
+        /// Endpoints that may share a transmit context; not offered yet.
+        max_ep_stx_ctx: usize,
+        /// Endpoints that may share a receive context; not offered yet.
+        max_ep_srx_ctx: usize,
+        /// Counters of a domain.
+        cntr_cnt: usize,
+        /// Pieces of memory per region; at most 16.
+        mr_iov_limit: usize,
+        /// Capabilities of the domain: local and remote communication.
+        domain_caps: Caps,
+        /// Modes of the domain the program can live with.
+        domain_mode: Mode,
+        /// The domain's authorization key; not offered yet. Ignored before version 1.5.
+        auth_key: AuthKey,
+        /// Bytes of data with an error event; at most 256.
+        max_err_data: usize,
+        /// Memory regions of a domain.
+        mr_cnt: usize,
+        /// The domain's class of traffic. Offered: [`TrafficClass::BestEffort`].
+        traffic_class: TrafficClass,
+        /// Authorization keys of a connectionless endpoint; not offered yet.
+        max_ep_auth_key: usize,
+
+        /// The protocol. Offered: [`Protocol::SOCK_TCP`].
+        protocol: Protocol,
+        /// The protocol's version. Offered: 0.
+        protocol_version: u32,
+        /// Bytes of the largest transfer.
+        max_msg_size: u64,
+        /// Bytes of header room in front of message buffers; none is needed nor offered.
+        msg_prefix_size: usize,
+        /// Bytes up to which reads after writes are ordered.
+        max_order_raw_size: u64,
+        /// Bytes up to which writes after reads are ordered; not offered.
+        max_order_war_size: u64,
+        /// Bytes up to which writes after writes are ordered.
+        max_order_waw_size: u64,
+        /// Fields of a tag; not offered without tagged messages.
+        mem_tag_format: u64,
+        /// Transmit contexts of the endpoint. Offered: one of its own.
+        ep_tx_ctx_cnt: ContextCount,
+        /// Receive contexts of the endpoint. Offered: one of its own.
+        ep_rx_ctx_cnt: ContextCount,
+        /// The endpoint's authorization key; not offered yet. Ignored before version 1.5.
+        ep_auth_key: AuthKey,
+
+        /// Capabilities of the transmit side; a subset of [`caps`](Self::caps).
+        tx_caps: Caps,
+        /// Modes of the transmit side the program can live with.
+        tx_mode: Mode,
+        /// Default flags of transmit operations.
+        tx_op_flags: OpFlags,
+        /// Order of transmit operations.
+        tx_msg_order: MsgOrder,
+        /// Order of transmit completions. None is offered: operations are reported as they end.
+        tx_comp_order: CompOrder,
+        /// Bytes of an injected transfer; at most 128.
+        inject_size: usize,
+        /// Transmit operations in flight; default 256, at most 65536.
+        tx_size: usize,
+        /// Local buffers per transmit operation; at most 4.
+        tx_iov_limit: usize,
+        /// Remote segments per operation; at most 4.
+        rma_iov_limit: usize,
+        /// The endpoint's class of traffic. Default: the domain's.
+        tx_traffic_class: TrafficClass,
+
+        /// Capabilities of the receive side; a subset of [`caps`](Self::caps).
+        rx_caps: Caps,
+        /// Modes of the receive side the program can live with.
+        rx_mode: Mode,
+        /// Default flags of receives.
+        rx_op_flags: OpFlags,
+        /// Order in which received operations are processed.
+        rx_msg_order: MsgOrder,
+        /// Order of receive completions. Offered: [`CompOrder::STRICT`].
+        rx_comp_order: CompOrder,
+        /// Bytes of messages kept while no receive is posted; default 1 MiB. Beyond it the peer
+        /// waits.
+        total_buffered_recv: usize,
+        /// Posted receives; default 256, at most 65536.
+        rx_size: usize,
+        /// Buffers per receive; at most 4.
+        rx_iov_limit: usize,
+    }
+    texts {
+        /// The peer: an address in numbers, a name, or text such as
+        /// `fi_sockaddr://10.0.0.1:7471`, which excludes [`service`](Self::service). Only
+        /// addresses in numbers fill [`Info::dest`](super::Info::dest) here; names are looked up
+        /// when something is opened.
+        node,
+        /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
+        /// this machine's loopback address.
+        service,
+        /// The I/O backend, for example `epoll`. Default: the best one that works here.
+        backend,
+        /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
+        /// those to leave out (as the variable `FI_PROVIDER`).
+        provider,
+        /// The network interface to use (as the variable `FI_TCP_IFACE`).
+        interface,
+        /// The fabric: a subnet, written as in [`FabricAttr::name`](super::FabricAttr::name).
+        fabric_name,
+        /// The domain: the name of a network interface.
+        domain_name,
+    }
+    switches {
+        /// Node and service name the local side (`FI_SOURCE`), as listeners want. At least one of
+        /// them must be given.
+        node_is_source,
+        /// The node is an address in numbers (`FI_NUMERICHOST`): a name is an error and is not
+        /// looked up.
+        numeric_host,
+    }
+}

@@ -1,0 +1,98 @@
+//! One hint against one offer, and the words for a hint that is not met.
+
+use std::borrow::Cow;
+use std::fmt::{Debug, Display};
+
+use bitflags::Flags;
+use bitflags::parser::{WriteHex, to_writer};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Something of which there is as much as memory allows.
+pub(super) fn at_least(asked: Option<usize>, default: usize) -> usize {
+    asked.unwrap_or(0).max(default)
+}
+
+/// The whole of what is offered, if it is enough. Asking for nothing asks for 0.
+pub(super) fn limit<T>(hint: &'static str, asked: Option<T>, offered: T) -> Result<T>
+where
+    T: Copy + Default + PartialOrd + Display,
+{
+    match asked.unwrap_or_default() {
+        asked if asked > offered => Err(no_match(hint, asked, offered)),
+        _ => Ok(offered),
+    }
+}
+
+/// What was asked for if it is offered; the first offered for the default value, which is no wish.
+pub(super) fn choose<T>(
+    hint: &'static str,
+    asked: Option<T>,
+    offered: &[T],
+    note: &str,
+) -> Result<T>
+where
+    T: Copy + Default + PartialEq + Debug,
+{
+    let asked = asked.unwrap_or_default();
+    if asked == T::default() {
+        return Ok(offered[0]);
+    }
+    if offered.contains(&asked) {
+        return Ok(asked);
+    }
+    let mut list = offered
+        .iter()
+        .map(|one| format!("{one:?}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if !note.is_empty() {
+        list = format!("{list} ({note})");
+    }
+    Err(no_match(hint, format!("{asked:?}"), list))
+}
+
+pub(super) fn within<B>(hint: &'static str, asked: B, offered: B) -> Result<()>
+where
+    B: Flags + Copy,
+    B::Bits: WriteHex,
+{
+    match beyond(asked, offered) {
+        Some(missing) => Err(no_match(hint, names(missing), names(offered))),
+        None => Ok(()),
+    }
+}
+
+/// The bits asked for beyond those of the other set, unknown ones included.
+pub(super) fn beyond<B: Flags + Copy>(asked: B, allowed: B) -> Option<B> {
+    let rest = asked.difference(allowed);
+    (!rest.is_empty()).then_some(rest)
+}
+
+pub(super) fn names<B>(set: B) -> String
+where
+    B: Flags,
+    B::Bits: WriteHex,
+{
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = to_writer(&set, &mut text);
+    if text.is_empty() {
+        "none".to_owned()
+    } else {
+        text
+    }
+}
+
+pub(super) fn no_match(hint: &str, asked: impl Display, offered: impl Display) -> Error {
+    let message = format!("hint {hint}: asked for {asked}, offered {offered}");
+    Error::new(ErrorKind::NoMatch, message)
+}
+
+pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+pub(super) fn bad_flags(message: String) -> Error {
+    Error::new(ErrorKind::BadFlags, message)
+}

@@ -1,0 +1,228 @@
+//! Choices of one among several, with libfabric's names; and version numbers.
+
+use std::fmt;
+
+/// The kind of communication (`type` of `fi_endpoint(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EndpointType {
+    /// No wish; the library chooses by the other hints.
+    #[default]
+    Unspec,
+    /// Reliable, connected, keeps message boundaries.
+    Msg,
+    /// Unreliable, connectionless.
+    Dgram,
+    /// Reliable, connectionless.
+    Rdm,
+    /// A stream of bytes.
+    SockStream,
+    /// Datagrams with the manners of a UDP socket.
+    SockDgram,
+}
+
+/// What an application promises about calls from several threads (`threading` of `fi_domain(3)`).
+/// Asking for less than [`Safe`](Self::Safe) is a promise of the application's; it is never
+/// refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Threading {
+    /// No wish; the answer is the model with the most parallelism.
+    #[default]
+    Unspec,
+    /// Any thread calls anything at any time.
+    Safe,
+    /// One thread at a time for each object.
+    Fid,
+    /// One thread at a time for all objects of a domain.
+    Domain,
+    /// One thread at a time for all objects that share a completion queue or counter.
+    Completion,
+    /// One thread at a time for each endpoint, with all its contexts.
+    Endpoint,
+}
+
+/// Who makes accepted operations proceed (`control_progress` and `data_progress` of
+/// `fi_domain(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Progress {
+    /// No wish.
+    #[default]
+    Unspec,
+    /// The library, without any call by the application.
+    Auto,
+    /// The application, by reading or awaiting queues and counters.
+    Manual,
+    /// The application, which also keeps control and data calls apart. Control progress only.
+    ControlUnified,
+}
+
+/// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`). Protection
+/// costs nothing here, so it is always on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResourceManagement {
+    /// No wish.
+    #[default]
+    Unspec,
+    /// The application takes care itself.
+    Disabled,
+    /// The library takes care.
+    Enabled,
+}
+
+/// The kind of address vector (`av_type` of `fi_domain(3)`). Connected endpoints use none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AvType {
+    /// Either.
+    #[default]
+    Unspec,
+    /// Entries are named by opaque values.
+    Map,
+    /// Entries are named by their index.
+    Table,
+}
+
+/// The form of addresses (ADDRESSING FORMATS of `fi_getinfo(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddressFormat {
+    /// No wish.
+    #[default]
+    Unspec,
+    /// Any socket address.
+    Sockaddr,
+    /// IPv4 and port.
+    SockaddrIn,
+    /// IPv6 and port.
+    SockaddrIn6,
+    /// IPv4 or IPv6 and port (libfabric 2).
+    SockaddrIp,
+    /// Text such as `fi_sockaddr://10.0.0.1:7471`. As a node it is always understood.
+    Str,
+}
+
+/// The protocol between two endpoints (`protocol` of `fi_endpoint(3)`), with libfabric's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Protocol(pub u32);
+
+impl Protocol {
+    /// No wish (`FI_PROTO_UNSPEC`).
+    pub const UNSPEC: Protocol = Protocol(0);
+    /// UDP datagrams (`FI_PROTO_UDP`).
+    pub const UDP: Protocol = Protocol(5);
+    /// libfabric's `tcp` provider, connected endpoints (`FI_PROTO_SOCK_TCP`).
+    pub const SOCK_TCP: Protocol = Protocol(6);
+    /// Connectionless over connected endpoints (`FI_PROTO_RXM`).
+    pub const RXM: Protocol = Protocol(11);
+    /// Reliable over datagrams (`FI_PROTO_RXD`).
+    pub const RXD: Protocol = Protocol(12);
+    /// libfabric's `tcp` provider, connectionless endpoints (`FI_PROTO_XNET`).
+    pub const XNET: Protocol = Protocol(25);
+}
+
+/// How many contexts of one direction an endpoint has (`tx_ctx_cnt` and `rx_ctx_cnt` of
+/// `struct fi_ep_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ContextCount {
+    /// This many of its own. As a hint, 0 is no wish; in an answer, 0 says that the capabilities
+    /// leave nothing to do in this direction.
+    Own(usize),
+    /// One that it shares with other endpoints (`FI_SHARED_CONTEXT`).
+    Shared,
+}
+
+/// How the network shall treat the traffic (`tclass` of `fi_endpoint(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TrafficClass {
+    /// No wish; an endpoint takes its domain's class.
+    #[default]
+    Unspec,
+    /// Shares the network fairly; what there is when nobody chooses.
+    BestEffort,
+    /// Small, urgent messages.
+    LowLatency,
+    /// Above all but network control.
+    DedicatedAccess,
+    /// Large, lasting transfers.
+    BulkData,
+    /// Whatever others leave.
+    Scavenger,
+    /// Management of the network itself.
+    NetworkCtrl,
+    /// A differentiated services code point, 0 to 63.
+    Dscp(u8),
+}
+
+impl TrafficClass {
+    /// libfabric's number for the class; for a code point, what `fi_tc_dscp_set` makes of it.
+    pub fn to_bits(self) -> u32 {
+        match self {
+            TrafficClass::Unspec => 0,
+            TrafficClass::BestEffort => 0x200,
+            TrafficClass::LowLatency => 0x201,
+            TrafficClass::DedicatedAccess => 0x202,
+            TrafficClass::BulkData => 0x203,
+            TrafficClass::Scavenger => 0x204,
+            TrafficClass::NetworkCtrl => 0x205,
+            TrafficClass::Dscp(point) => 0x100 | u32::from(point),
+        }
+    }
+}
+
+/// A version of libfabric's interface (`FI_VERSION(major, minor)` of `fi_getinfo(3)`). It decides
+/// what old hints mean, see [`MrMode`](super::MrMode).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiVersion(u32);
+
+impl ApiVersion {
+    /// The oldest version there is.
+    pub const OLDEST: ApiVersion = ApiVersion::new(1, 0);
+    /// The newest version whose pages this crate answers to.
+    pub const NEWEST: ApiVersion = ApiVersion::new(2, 6);
+    /// From here on an empty `mr_mode` means scalable, and authorization keys count.
+    pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
+
+    /// `major.minor`.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        ApiVersion((major as u32) << 16 | minor as u32)
+    }
+
+    /// The number before the dot.
+    pub fn major(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The number after the dot.
+    pub fn minor(self) -> u16 {
+        (self.0 & 0xffff) as u16
+    }
+
+    /// The number that C programs pass.
+    pub fn to_bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// 1.17, the version that most of the pages quoted here belong to.
+impl Default for ApiVersion {
+    fn default() -> Self {
+        ApiVersion::new(1, 17)
+    }
+}
+
+impl fmt::Display for ApiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major(), self.minor())
+    }
+}
+
+impl fmt::Debug for ApiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

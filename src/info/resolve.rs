@@ -1,0 +1,474 @@
+//! Hints against the offer: the answer, or the reason why there is none.
+//!
+//! The offer is written down here once, attribute by attribute, with the values of libfabric's
+//! `tcp` provider wherever ours need not differ. A hint is met when what is offered is at least
+//! what was asked; the first that is not met ends the search with its name, what was asked and
+//! what is offered. A hint that could never be met by anybody is an error of its own kind.
+
+use super::attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
+use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
+use super::hints::Hints;
+use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
+use super::kinds::{
+    AddressFormat, ApiVersion, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
+    Threading, TrafficClass,
+};
+use super::{Info, Interface, address};
+use crate::error::Result;
+use crate::limits;
+
+const PROVIDER: &str = "tcp";
+const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
+    number(env!("CARGO_PKG_VERSION_MAJOR")),
+    number(env!("CARGO_PKG_VERSION_MINOR")),
+);
+
+const CAPS: Caps = Caps::MSG
+    .union(Caps::RMA)
+    .union(Caps::MODIFIERS)
+    .union(Caps::LOCAL_COMM)
+    .union(Caps::REMOTE_COMM);
+
+/// Capabilities that mean something only beside at least one of some others.
+const CAPS_NEED: [(Caps, Caps); 8] = [
+    (Caps::RMA_DIRECTIONS, Caps::RMA.union(Caps::ATOMIC)),
+    (Caps::MESSAGE_DIRECTIONS, Caps::MSG.union(Caps::TAGGED)),
+    (Caps::MULTICAST, Caps::MSG),
+    (Caps::RMA_EVENT, Caps::REMOTE_READ.union(Caps::REMOTE_WRITE)),
+    (Caps::RMA_PMEM, Caps::RMA),
+    (Caps::SOURCE_ERR, Caps::SOURCE),
+    (Caps::VARIABLE_MSG, Caps::MSG.union(Caps::TAGGED)),
+    (Caps::XPU, Caps::TRIGGER),
+];
+
+/// One TCP stream per endpoint keeps everything in order but what follows a read: the data of a
+/// read is fetched when its answer is sent, and later frames may have been processed by then.
+const MSG_ORDER: MsgOrder = MsgOrder::RAR
+    .union(MsgOrder::RAW)
+    .union(MsgOrder::RAS)
+    .union(MsgOrder::WAW)
+    .union(MsgOrder::WAS)
+    .union(MsgOrder::SAW)
+    .union(MsgOrder::SAS)
+    .union(MsgOrder::RMA_RAR)
+    .union(MsgOrder::RMA_RAW)
+    .union(MsgOrder::RMA_WAW)
+    .union(MsgOrder::ATOMIC_RAR)
+    .union(MsgOrder::ATOMIC_RAW)
+    .union(MsgOrder::ATOMIC_WAW);
+
+const TX_OP_FLAGS: OpFlags = OpFlags::INJECT
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::COMPLETION);
+const RX_OP_FLAGS: OpFlags = OpFlags::COMPLETION;
+
+const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
+    .union(MrMode::SCALABLE)
+    .union(MrMode::VIRT_ADDR)
+    .union(MrMode::ALLOCATED)
+    .union(MrMode::PROV_KEY)
+    .union(MrMode::LOCAL);
+
+/// Operations per context, at most; what the slot tables behind a context are laid out for.
+const CONTEXT_SIZE_MAX: usize = 65_536;
+/// Bytes of a key, as on the wire.
+const MR_KEY_SIZE: usize = 8;
+/// Bytes of CQ data, as on the wire.
+const CQ_DATA_SIZE: usize = 8;
+/// Pieces of memory per region.
+const MR_IOV_LIMIT: usize = 16;
+/// Objects of a domain. Nothing but memory and descriptors bounds them; these are the numbers
+/// that C programs see of the `tcp` provider, who may size their tables by them.
+const CQ_CNT: usize = 256;
+const EP_CNT: usize = 8192;
+const CNTR_CNT: usize = 8192;
+const MR_CNT: usize = 65_536;
+
+/// Every way to meet the hints on these interfaces, best first: those on the destination's subnet
+/// before others, the loopback interface after others, faster before slower, and otherwise in the
+/// order given. The answer is never empty.
+///
+/// # Errors
+///
+/// `NoMatch`: nothing fits; the message names the hint, what was asked and what is offered.
+/// `InvalidArgument`, `BadFlags`: a hint makes no sense whatever is offered.
+pub(crate) fn resolve(hints: &Hints, offers: &[Interface]) -> Result<Vec<Info>> {
+    let fabric = fabric(hints)?;
+    let api = fabric.api_version;
+    let endpoint_type = choose(
+        "endpoint",
+        hints.endpoint,
+        &[EndpointType::Msg],
+        "other types come with later releases",
+    )?;
+    let caps = caps(hints)?;
+    let domain = domain(hints, api)?;
+    let tx = transmit(hints, caps, domain.traffic_class)?;
+    let rx = receive(hints, caps)?;
+    let endpoint = endpoint(hints, api, endpoint_type, tx.caps, rx.caps)?;
+    let places = address::places(hints, offers)?;
+    Ok(places
+        .into_iter()
+        .map(|place| Info {
+            caps,
+            mode: Mode::empty(),
+            address_format: match place.interface.address.is_ipv4() {
+                true => AddressFormat::SockaddrIn,
+                false => AddressFormat::SockaddrIn6,
+            },
+            source: place.source,
+            dest: place.dest,
+            fabric: FabricAttr {
+                name: place.interface.subnet(),
+                ..fabric.clone()
+            },
+            domain: DomainAttr {
+                name: place.interface.name.clone(),
+                ..domain.clone()
+            },
+            endpoint: endpoint.clone(),
+            tx: tx.clone(),
+            rx: rx.clone(),
+            interface: place.interface.clone(),
+            backend: hints.backend.clone(),
+        })
+        .collect())
+}
+
+/// All but the name, which is the interface's.
+fn fabric(hints: &Hints) -> Result<FabricAttr> {
+    let api_version = hints.api_version.unwrap_or_default();
+    if !(ApiVersion::OLDEST..=ApiVersion::NEWEST).contains(&api_version) {
+        let offered = format!("{} to {}", ApiVersion::OLDEST, ApiVersion::NEWEST);
+        return Err(no_match("api_version", api_version, offered));
+    }
+    if let Some(filter) = hints
+        .provider
+        .as_deref()
+        .filter(|filter| !filter.is_empty())
+        && !names_provider(filter)
+    {
+        return Err(no_match("provider", filter, PROVIDER));
+    }
+    if let Some(version) = hints.provider_version
+        && version > PROVIDER_VERSION
+    {
+        return Err(no_match("provider_version", version, PROVIDER_VERSION));
+    }
+    Ok(FabricAttr {
+        name: String::new(),
+        provider: PROVIDER.to_owned(),
+        provider_version: PROVIDER_VERSION,
+        api_version,
+    })
+}
+
+/// `tcp`, `udp,tcp`, `^udp`: a list of those allowed, or of those left out.
+fn names_provider(filter: &str) -> bool {
+    let (list, wanted) = match filter.strip_prefix('^') {
+        Some(list) => (list, false),
+        None => (filter, true),
+    };
+    list.split(',').any(|name| name.trim() == PROVIDER) == wanted
+}
+
+fn caps(hints: &Hints) -> Result<Caps> {
+    let asked = hints.caps.unwrap_or_default();
+    if asked.is_empty() {
+        return Ok(CAPS);
+    }
+    let full = with_directions(asked);
+    for (caps, companions) in CAPS_NEED {
+        if asked.intersects(caps) && !full.intersects(companions) {
+            return Err(bad_flags(format!(
+                "hint caps: {} without any of {}",
+                names(asked & caps),
+                names(companions)
+            )));
+        }
+    }
+    within("caps", asked, CAPS)?;
+    Ok(full | (CAPS & Caps::SECONDARY))
+}
+
+/// Without a direction, a primary capability has them all.
+fn with_directions(caps: Caps) -> Caps {
+    let mut full = caps;
+    if caps.intersects(Caps::MSG | Caps::TAGGED) && !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
+        full |= Caps::MESSAGE_DIRECTIONS;
+    }
+    if caps.intersects(Caps::RMA | Caps::ATOMIC) && !caps.intersects(Caps::RMA_DIRECTIONS) {
+        full |= Caps::RMA_DIRECTIONS;
+    }
+    full
+}
+
+/// The capabilities of one side of an endpoint: those of the endpoint that apply to the side, or
+/// the subset asked for. A primary capability that has no direction left on this side is dropped.
+fn side_caps(
+    hint: &'static str,
+    asked: Option<Caps>,
+    applicable: Caps,
+    endpoint: Caps,
+) -> Result<Caps> {
+    let mut caps = endpoint & applicable;
+    if let Some(asked) = asked.filter(|asked| !asked.is_empty()) {
+        if let Some(wrong) = beyond(asked, applicable) {
+            return Err(bad_flags(format!(
+                "hint {hint}: {} is not of this side",
+                names(wrong)
+            )));
+        }
+        within(hint, asked, CAPS)?;
+        if let Some(wrong) = beyond(asked, endpoint) {
+            return Err(bad_flags(format!(
+                "hint {hint}: {} is not among the endpoint's capabilities, {}",
+                names(wrong),
+                names(endpoint)
+            )));
+        }
+        caps &= with_directions(asked);
+    }
+    if !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
+        caps.remove(Caps::MSG);
+    }
+    if !caps.intersects(Caps::RMA_DIRECTIONS) {
+        caps.remove(Caps::RMA);
+    }
+    Ok(caps)
+}
+
+/// All but the name, which is the interface's.
+fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
+    if hints.data_progress == Some(Progress::ControlUnified) {
+        return Err(invalid(
+            "hint data_progress: ControlUnified is for control progress only",
+        ));
+    }
+    let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
+    no_key("auth_key", hints.auth_key.as_ref(), api)?;
+    let domain_caps = CAPS & Caps::SECONDARY;
+    within(
+        "domain_caps",
+        hints.domain_caps.unwrap_or_default(),
+        domain_caps,
+    )?;
+    Ok(DomainAttr {
+        name: String::new(),
+        threading: match hints.threading {
+            None | Some(Threading::Unspec) => Threading::Safe,
+            Some(promised) => promised,
+        },
+        control_progress: progress("control_progress", hints.control_progress)?,
+        data_progress: progress("data_progress", hints.data_progress)?,
+        resource_mgmt: ResourceManagement::Enabled,
+        av_type: hints.av_type.unwrap_or_default(),
+        mr_mode: mr_mode(hints, api)?,
+        mr_key_size: limit("mr_key_size", hints.mr_key_size, MR_KEY_SIZE)?,
+        cq_data_size: limit("cq_data_size", hints.cq_data_size, CQ_DATA_SIZE)?,
+        cq_cnt: at_least(hints.cq_cnt, CQ_CNT),
+        ep_cnt: at_least(hints.ep_cnt, EP_CNT),
+        tx_ctx_cnt: at_least(hints.tx_ctx_cnt, EP_CNT),
+        rx_ctx_cnt: at_least(hints.rx_ctx_cnt, EP_CNT),
+        max_ep_tx_ctx: limit("max_ep_tx_ctx", hints.max_ep_tx_ctx, 1)?,
+        max_ep_rx_ctx: limit("max_ep_rx_ctx", hints.max_ep_rx_ctx, 1)?,
+        max_ep_stx_ctx: limit("max_ep_stx_ctx", hints.max_ep_stx_ctx, 0)?,
+        max_ep_srx_ctx: limit("max_ep_srx_ctx", hints.max_ep_srx_ctx, 0)?,
+        cntr_cnt: at_least(hints.cntr_cnt, CNTR_CNT),
+        mr_iov_limit: limit("mr_iov_limit", hints.mr_iov_limit, MR_IOV_LIMIT)?,
+        caps: domain_caps,
+        mode: Mode::empty(),
+        auth_key: None,
+        max_err_data: limit(
+            "max_err_data",
+            hints.max_err_data,
+            limits::ERR_DATA_SIZE_MAX,
+        )?,
+        mr_cnt: at_least(hints.mr_cnt, MR_CNT),
+        traffic_class: traffic_class("traffic_class", hints.traffic_class)?,
+        max_ep_auth_key: limit("max_ep_auth_key", hints.max_ep_auth_key, 0)?,
+    })
+}
+
+/// What is left of the modes. Of those the application can cope with, the library needs none and
+/// clears all but BASIC, which is a request; those it wants to be held to stay.
+fn mr_mode(hints: &Hints, api: ApiVersion) -> Result<MrMode> {
+    let copes = hints.mr_mode.unwrap_or_default();
+    let required = hints.required_mr_mode.unwrap_or_default();
+    check_pairing("mr_mode", copes, api)?;
+    check_pairing("required_mr_mode", required, api)?;
+    check_pairing("mr_mode with required_mr_mode", copes | required, api)?;
+    within("required_mr_mode", required, REQUIRABLE_MR_MODE)?;
+    let left = (copes & MrMode::BASIC) | required;
+    // Before 1.5 empty was no answer but a question, so the answer there has a name.
+    match (api < ApiVersion::MODE_BITS, left.contains(MrMode::BASIC)) {
+        (true, false) => Ok(MrMode::SCALABLE),
+        _ => Ok(left - MrMode::SCALABLE),
+    }
+}
+
+fn check_pairing(hint: &'static str, mode: MrMode, api: ApiVersion) -> Result<()> {
+    let complain = |why: String| {
+        Err(invalid(format!(
+            "hint {hint}: {why} (fi_mr(3)), asked for {}",
+            names(mode)
+        )))
+    };
+    if mode.contains(MrMode::BASIC) && !(MrMode::BASIC | MrMode::LOCAL).contains(mode) {
+        return complain("BASIC stands alone or with LOCAL".to_owned());
+    }
+    if mode.contains(MrMode::SCALABLE) && mode != MrMode::SCALABLE {
+        return complain("SCALABLE stands alone".to_owned());
+    }
+    let old = mode.is_empty() || mode.intersects(MrMode::BASIC | MrMode::SCALABLE);
+    if api < ApiVersion::MODE_BITS && !old {
+        return complain(format!("version {api} knows only BASIC and SCALABLE"));
+    }
+    Ok(())
+}
+
+fn endpoint(
+    hints: &Hints,
+    api: ApiVersion,
+    endpoint_type: EndpointType,
+    tx: Caps,
+    rx: Caps,
+) -> Result<EndpointAttr> {
+    no_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?;
+    Ok(EndpointAttr {
+        endpoint_type,
+        protocol: choose("protocol", hints.protocol, &[Protocol::SOCK_TCP], "")?,
+        protocol_version: limit("protocol_version", hints.protocol_version, 0)?,
+        max_msg_size: limit("max_msg_size", hints.max_msg_size, u64::MAX)?,
+        msg_prefix_size: limit("msg_prefix_size", hints.msg_prefix_size, 0)?,
+        max_order_raw_size: limit("max_order_raw_size", hints.max_order_raw_size, u64::MAX)?,
+        max_order_war_size: limit("max_order_war_size", hints.max_order_war_size, 0)?,
+        max_order_waw_size: limit("max_order_waw_size", hints.max_order_waw_size, u64::MAX)?,
+        mem_tag_format: limit("mem_tag_format", hints.mem_tag_format, 0)?,
+        tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
+        rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
+        auth_key: None,
+    })
+}
+
+/// One, or none when the capabilities leave nothing to do on this side.
+fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Result<ContextCount> {
+    let useful = usize::from(!side.is_empty());
+    match asked {
+        None | Some(ContextCount::Own(0)) => Ok(ContextCount::Own(useful)),
+        Some(ContextCount::Own(1)) => Ok(ContextCount::Own(1)),
+        Some(ContextCount::Own(more)) => Err(no_match(hint, more, 1)),
+        Some(ContextCount::Shared) => Err(no_match(hint, "a shared context", "one of its own")),
+    }
+}
+
+fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result<TxAttr> {
+    within(
+        "tx_msg_order",
+        hints.tx_msg_order.unwrap_or_default(),
+        MSG_ORDER,
+    )?;
+    // A read is reported when its data is here, a later send when it has left: no order to promise.
+    within(
+        "tx_comp_order",
+        hints.tx_comp_order.unwrap_or_default(),
+        CompOrder::empty(),
+    )?;
+    let asked_flags = hints.tx_op_flags.unwrap_or_default();
+    Ok(TxAttr {
+        caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, endpoint)?,
+        mode: Mode::empty(),
+        op_flags: op_flags("tx_op_flags", asked_flags, OpFlags::TRANSMIT, TX_OP_FLAGS)?,
+        msg_order: MSG_ORDER,
+        comp_order: CompOrder::empty(),
+        inject_size: limit("inject_size", hints.inject_size, limits::INJECT_SIZE_MAX)?,
+        size: context_size("tx_size", hints.tx_size)?,
+        iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
+        rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, limits::RMA_IOV_LIMIT)?,
+        traffic_class: match hints.tx_traffic_class {
+            None | Some(TrafficClass::Unspec) => domain_class,
+            asked => traffic_class("tx_traffic_class", asked)?,
+        },
+    })
+}
+
+fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
+    within(
+        "rx_msg_order",
+        hints.rx_msg_order.unwrap_or_default(),
+        MSG_ORDER,
+    )?;
+    within(
+        "rx_comp_order",
+        hints.rx_comp_order.unwrap_or_default(),
+        CompOrder::STRICT,
+    )?;
+    let asked_flags = hints.rx_op_flags.unwrap_or_default();
+    let buffered = hints.total_buffered_recv.filter(|bytes| *bytes != 0);
+    Ok(RxAttr {
+        caps: side_caps("rx_caps", hints.rx_caps, Caps::RECEIVE, endpoint)?,
+        mode: Mode::empty(),
+        op_flags: op_flags("rx_op_flags", asked_flags, OpFlags::RECEIVE, RX_OP_FLAGS)?,
+        msg_order: MSG_ORDER,
+        comp_order: CompOrder::STRICT,
+        total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
+        size: context_size("rx_size", hints.rx_size)?,
+        iov_limit: limit("rx_iov_limit", hints.rx_iov_limit, limits::IOV_LIMIT)?,
+    })
+}
+
+fn op_flags(
+    hint: &'static str,
+    asked: OpFlags,
+    applicable: OpFlags,
+    offered: OpFlags,
+) -> Result<OpFlags> {
+    if let Some(wrong) = beyond(asked, applicable) {
+        return Err(bad_flags(format!(
+            "hint {hint}: {} is not of this side",
+            names(wrong)
+        )));
+    }
+    within(hint, asked, offered)?;
+    Ok(asked)
+}
+
+fn traffic_class(hint: &'static str, asked: Option<TrafficClass>) -> Result<TrafficClass> {
+    if let Some(TrafficClass::Dscp(point @ 64..)) = asked {
+        return Err(invalid(format!(
+            "hint {hint}: a code point has 6 bits, {point} is too large"
+        )));
+    }
+    choose(hint, asked, &[TrafficClass::BestEffort], "")
+}
+
+/// A key that would be taken and not honoured is worse than none.
+fn no_key(hint: &'static str, asked: Option<&AuthKey>, api: ApiVersion) -> Result<()> {
+    match asked {
+        Some(key) if api >= ApiVersion::MODE_BITS && !key.is_empty() => Err(no_match(
+            hint,
+            format!("{key:?}"),
+            "no authorization keys yet",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn context_size(hint: &'static str, asked: Option<usize>) -> Result<usize> {
+    limit(hint, asked, CONTEXT_SIZE_MAX)?;
+    Ok(asked
+        .filter(|size| *size != 0)
+        .unwrap_or(limits::CONTEXT_SIZE_DEFAULT))
+}
+
+const fn number(digits: &str) -> u16 {
+    let digits = digits.as_bytes();
+    let (mut value, mut index) = (0, 0);
+    while index < digits.len() {
+        value = value * 10 + (digits[index] - b'0') as u16;
+        index += 1;
+    }
+    value
+}

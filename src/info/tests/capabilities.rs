@@ -1,0 +1,219 @@
+//! Capabilities, modes, orders and flags; the two contexts.
+
+use super::*;
+
+/// fi_getinfo(3): "If capabilities in the hint parameter are set to 0, the underlying provider will return the set of capabilities which are supported."
+#[test]
+fn caps_of_zero_give_all_that_is_supported() {
+    let all = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    assert_eq!(best(Hints::new()).caps, all);
+    assert_eq!(best(Hints::new().caps(all)).caps, all);
+}
+
+/// fi_getinfo(3): "Primary capabilities must explicitly be requested by an application, and a provider must enable support for only those primary capabilities which were selected."
+#[test]
+fn primary_caps_are_those_asked_for() {
+    let caps = best(Hints::new().caps(Caps::MSG)).caps;
+    assert_eq!(caps & Caps::PRIMARY, Caps::MSG);
+    assert!(!caps.intersects(Caps::RMA_DIRECTIONS));
+}
+
+/// fi_getinfo(3): "If no modifiers are specified for an applicable capability, all relevant modifiers are assumed."
+#[test]
+fn no_direction_means_all_directions() {
+    let caps = best(Hints::new().caps(Caps::MSG | Caps::RMA | Caps::SEND)).caps;
+    assert!(caps.contains(Caps::SEND | Caps::RMA_DIRECTIONS));
+    assert!(!caps.contains(Caps::RECV));
+}
+
+/// fi_getinfo(3): "Applications can use the FI_SEND and FI_RECV flags to optimize an endpoint as send-only or receive-only."
+#[test]
+fn directions_limit_messages() {
+    let info = best(Hints::new().caps(Caps::MSG | Caps::RECV));
+    assert!(!info.caps.contains(Caps::SEND));
+    assert_eq!(info.tx.caps, Caps::empty());
+    assert_eq!(info.rx.caps, Caps::MSG | Caps::RECV);
+}
+
+/// fi_getinfo(3): "Applications can use the FI_READ, FI_WRITE, FI_REMOTE_READ, and FI_REMOTE_WRITE flags to restrict the types of RMA operations supported by an endpoint."
+#[test]
+fn directions_limit_rma() {
+    let info = best(Hints::new().caps(Caps::RMA | Caps::REMOTE_READ));
+    assert_eq!(info.caps & Caps::RMA_DIRECTIONS, Caps::REMOTE_READ);
+    assert_eq!(info.tx.caps, Caps::empty());
+    assert_eq!(info.rx.caps, Caps::RMA | Caps::REMOTE_READ);
+}
+
+/// fi_getinfo(3): "A provider may optionally report non-selected secondary capabilities if doing so would not compromise performance or security."
+#[test]
+fn secondary_caps_are_offered_unasked() {
+    assert!(
+        best(Hints::new().caps(Caps::MSG))
+            .caps
+            .contains(Caps::LOCAL_COMM | Caps::REMOTE_COMM)
+    );
+}
+
+/// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo request (FI_ENODATA)."
+#[test]
+fn secondary_caps_asked_for_are_had_or_refused() {
+    answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
+    for missing in [
+        Caps::TRIGGER,
+        Caps::MULTI_RECV,
+        Caps::RMA_PMEM | Caps::RMA,
+        Caps::SOURCE,
+    ] {
+        no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
+    }
+}
+
+/// fi_getinfo(3): "This flag requires that FI_RMA and/or FI_ATOMIC be set."
+#[test]
+fn rma_directions_alone_are_bad_flags() {
+    for direction in Caps::RMA_DIRECTIONS {
+        let message = refusal(
+            Hints::new().caps(Caps::MSG | direction),
+            ErrorKind::BadFlags,
+        );
+        assert!(message.contains("RMA | ATOMIC"), "{message}");
+    }
+}
+
+/// fi_getinfo(3): "The specified endpoint or domain capability or operation flags are invalid."
+#[test]
+fn caps_without_their_companions_are_bad_flags() {
+    let alone = [
+        Caps::SEND,
+        Caps::RECV,
+        Caps::MULTICAST,
+        Caps::RMA_PMEM,
+        Caps::SOURCE_ERR,
+    ]
+    .into_iter()
+    .chain([Caps::VARIABLE_MSG, Caps::XPU, Caps::RMA_EVENT | Caps::MSG]);
+    for caps in alone {
+        refusal(Hints::new().caps(caps), ErrorKind::BadFlags);
+    }
+}
+
+/// fi_endpoint(3): "If the caps field is 0 on input to fi_getinfo(3), the applicable capability bits from the fi_info structure will be used."
+#[test]
+fn context_caps_default_to_the_endpoints() {
+    let info = best(Hints::new());
+    assert_eq!(
+        info.tx.caps,
+        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE
+    );
+    let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+    assert_eq!(info.rx.caps, receive);
+}
+
+/// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated endpoint."
+#[test]
+fn context_caps_are_a_subset_of_the_endpoints() {
+    let messages = Hints::new().caps(Caps::MSG);
+    assert_eq!(
+        best(messages.clone().tx_caps(Caps::MSG)).tx.caps,
+        Caps::MSG | Caps::SEND
+    );
+    refusal(messages.clone().tx_caps(Caps::RMA), ErrorKind::BadFlags);
+    refusal(
+        messages.clone().tx_caps(Caps::MSG | Caps::RECV),
+        ErrorKind::BadFlags,
+    );
+    refusal(messages.rx_caps(Caps::SEND), ErrorKind::BadFlags);
+    let reader = best(Hints::new().tx_caps(Caps::RMA | Caps::READ));
+    assert_eq!(reader.tx.caps, Caps::RMA | Caps::READ);
+}
+
+/// fi_endpoint(3): "If not specified (0), 1 context will be assigned if the endpoint supports outbound transfers."
+#[test]
+fn a_context_is_assigned_where_there_is_something_to_do() {
+    let target = best(Hints::new().caps(Caps::RMA | Caps::REMOTE_WRITE));
+    assert_eq!(target.endpoint.tx_ctx_cnt, ContextCount::Own(0));
+    assert_eq!(target.endpoint.rx_ctx_cnt, ContextCount::Own(1));
+}
+
+/// fi_endpoint(3): "Providers that do not support shared transmit contexts will fail the request."
+#[test]
+fn shared_contexts_are_refused() {
+    no_match(
+        Hints::new().ep_tx_ctx_cnt(ContextCount::Shared),
+        &["ep_tx_ctx_cnt"],
+    );
+}
+
+/// fi_getinfo(3): "On output, providers will clear mode bits that are not necessary to achieve high-performance."
+#[test]
+fn all_modes_are_cleared() {
+    let all = Mode::all();
+    let info = best(
+        Hints::new()
+            .mode(all)
+            .domain_mode(all)
+            .tx_mode(all)
+            .rx_mode(all),
+    );
+    let modes = [info.mode, info.domain.mode, info.tx.mode, info.rx.mode];
+    assert_eq!(modes, [Mode::empty(); 4]);
+}
+
+/// fi_endpoint(3): "Flags that control the operation of operations submitted against the context."
+#[test]
+fn default_flags_are_kept_and_those_of_the_other_side_are_bad() {
+    let flags = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
+    assert_eq!(best(Hints::new().tx_op_flags(flags)).tx.op_flags, flags);
+    assert_eq!(best(Hints::new()).tx.op_flags, OpFlags::empty());
+    refusal(
+        Hints::new().tx_op_flags(OpFlags::MULTI_RECV),
+        ErrorKind::BadFlags,
+    );
+    refusal(
+        Hints::new().rx_op_flags(OpFlags::INJECT),
+        ErrorKind::BadFlags,
+    );
+}
+
+/// fi_endpoint(3): "FI_ORDER_NONE is an alias for the value 0."
+#[test]
+fn no_order_asked_gives_the_order_there_is() {
+    let none = best(Hints::new().tx_msg_order(MsgOrder::empty()));
+    let some = best(Hints::new().tx_msg_order(MsgOrder::SAS | MsgOrder::RMA_WAW));
+    assert_eq!(none.tx.msg_order, some.tx.msg_order);
+}
+
+/// fi_endpoint(3): "Providers should return the completion order that they actually provide, with the constraint that the returned ordering is stricter than that specified by the application."
+#[test]
+fn receives_are_reported_in_order_and_transmits_as_they_end() {
+    let info = best(Hints::new().rx_comp_order(CompOrder::STRICT));
+    assert_eq!(info.rx.comp_order, CompOrder::STRICT);
+    assert_eq!(info.tx.comp_order, CompOrder::empty());
+}
+
+/// fi_endpoint(3): "The provider may adjust or ignore this value."
+#[test]
+fn buffered_receive_space_is_a_mebibyte_unless_asked() {
+    let default = best(Hints::new()).rx.total_buffered_recv;
+    assert_eq!(default, limits::UNEXPECTED_BYTES_DEFAULT);
+}
+
+/// fi_endpoint(3): "If tclass is unset or set to FI_TC_UNSPEC, the endpoint will use the default traffic class associated with the domain."
+#[test]
+fn an_endpoints_traffic_class_is_its_domains() {
+    let info = best(Hints::new().traffic_class(TrafficClass::BestEffort));
+    assert_eq!(info.tx.traffic_class, info.domain.traffic_class);
+    assert_eq!(info.tx.traffic_class, TrafficClass::BestEffort);
+}
+
+/// fi_endpoint(3): "This call converts a DSCP defined value into a libfabric traffic class value."
+#[test]
+fn a_code_point_has_libfabrics_number_and_six_bits() {
+    assert_eq!(TrafficClass::Dscp(46).to_bits(), 0x12e);
+    assert_eq!(TrafficClass::NetworkCtrl.to_bits(), 0x205);
+    let message = refusal(
+        Hints::new().traffic_class(TrafficClass::Dscp(64)),
+        ErrorKind::InvalidArgument,
+    );
+    assert!(message.contains("64"), "{message}");
+}

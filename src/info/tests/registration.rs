@@ -1,0 +1,120 @@
+//! Registration modes.
+
+use super::*;
+
+/// fi_domain(3): "For library versions 1.5 and later, this is the default if no mr_mode bits are set."
+#[test]
+fn mr_mode_is_scalable_by_default() {
+    for hints in [Hints::new(), Hints::new().mr_mode(MrMode::empty())] {
+        assert_eq!(best(hints).domain.mr_mode, MrMode::empty());
+    }
+    assert_eq!(
+        best(Hints::new().mr_mode(MrMode::SCALABLE)).domain.mr_mode,
+        MrMode::empty()
+    );
+}
+
+/// fi_domain(3): "Setting mr_mode to 0 indicates that FI_MR_BASIC or FI_MR_SCALABLE are requested and supported."
+#[test]
+fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
+    assert_eq!(best(old_api()).domain.mr_mode, MrMode::SCALABLE);
+    assert_eq!(
+        best(old_api().mr_mode(MrMode::UNSPEC)).domain.mr_mode,
+        MrMode::SCALABLE
+    );
+    assert_eq!(
+        best(old_api().mr_mode(MrMode::SCALABLE)).domain.mr_mode,
+        MrMode::SCALABLE
+    );
+    assert_eq!(
+        best(old_api().mr_mode(MrMode::BASIC)).domain.mr_mode,
+        MrMode::BASIC
+    );
+}
+
+/// fi_domain(3): "The value FI_MR_UNSPEC may be used to indicate support for any registration mode."
+#[test]
+fn mr_mode_unspec_is_met_by_what_is_offered() {
+    assert_eq!(MrMode::UNSPEC, MrMode::empty());
+    answers(Hints::new().mr_mode(MrMode::UNSPEC));
+}
+
+/// fi_mr(3): "Unlike other mr_mode bits, if FI_MR_BASIC is set on input to fi_getinfo(), it will not be cleared by the provider."
+#[test]
+fn mr_modes_not_needed_are_cleared_but_basic_stays() {
+    let modern = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
+    assert_eq!(
+        best(Hints::new().mr_mode(modern)).domain.mr_mode,
+        MrMode::empty()
+    );
+    let basic = best(Hints::new().mr_mode(MrMode::BASIC | MrMode::LOCAL))
+        .domain
+        .mr_mode;
+    assert_eq!(basic, MrMode::BASIC);
+}
+
+/// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
+#[test]
+fn mr_basic_stands_alone_or_with_local() {
+    for fine in [MrMode::BASIC, MrMode::BASIC | MrMode::LOCAL] {
+        answers(Hints::new().mr_mode(fine));
+        answers(Hints::new().required_mr_mode(fine));
+    }
+    for other in MrMode::all() - MrMode::BASIC - MrMode::LOCAL {
+        let message = refusal(
+            Hints::new().mr_mode(MrMode::BASIC | other),
+            ErrorKind::InvalidArgument,
+        );
+        assert!(message.contains("hint mr_mode"), "{message}");
+    }
+}
+
+/// fi_domain(3): "This flag may not be used in conjunction with other mr_mode bits."
+#[test]
+fn mr_scalable_stands_alone() {
+    for other in MrMode::all() - MrMode::SCALABLE {
+        refusal(
+            Hints::new().mr_mode(MrMode::SCALABLE | other),
+            ErrorKind::InvalidArgument,
+        );
+    }
+}
+
+/// fi_domain(3): "Defined for compatibility – library versions 1.4 and earlier."
+#[test]
+fn before_1_5_there_are_no_other_mode_bits() {
+    let message = refusal(
+        old_api().mr_mode(MrMode::VIRT_ADDR),
+        ErrorKind::InvalidArgument,
+    );
+    assert!(message.contains("1.4"), "{message}");
+}
+
+/// fi_domain(3): "This mode is equivalent to the FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, and FI_MR_PROV_KEY flags being set in later library versions."
+#[test]
+fn basic_in_force_is_three_modes() {
+    let three = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+    assert_eq!(MrMode::BASIC.in_force(), three);
+    assert_eq!(
+        (MrMode::BASIC | MrMode::LOCAL).in_force(),
+        three | MrMode::LOCAL
+    );
+    assert_eq!(MrMode::SCALABLE.in_force(), MrMode::empty());
+    assert_eq!(MrMode::LOCAL.in_force(), MrMode::LOCAL);
+}
+
+/// fi_domain(3): "Applications that require the use of a specific registration mode should set the domain attribute mr_mode to the necessary value when calling fi_getinfo."
+#[test]
+fn required_mr_modes_stay_and_must_agree_with_the_others() {
+    let three = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::LOCAL;
+    let info = best(Hints::new().mr_mode(MrMode::HMEM).required_mr_mode(three));
+    assert_eq!(info.domain.mr_mode, three);
+    let both = Hints::new()
+        .mr_mode(MrMode::BASIC)
+        .required_mr_mode(MrMode::LOCAL);
+    assert_eq!(best(both).domain.mr_mode, MrMode::BASIC | MrMode::LOCAL);
+    let clash = Hints::new()
+        .mr_mode(MrMode::SCALABLE)
+        .required_mr_mode(MrMode::VIRT_ADDR);
+    refusal(clash, ErrorKind::InvalidArgument);
+}
