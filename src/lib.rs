@@ -1,13 +1,43 @@
-//! libfabric's model for Tokio.
+//! libfabric's model for Tokio: domains, awaited memory registration, event streams, messages and
+//! remote memory access, over TCP, on any Linux machine.
+
+#![deny(unsafe_code)]
+#![deny(missing_docs, missing_debug_implementations, unreachable_pub)]
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
 mod buf;
 mod cntr;
 mod cq;
+mod domain;
+mod endpoint;
 mod eq;
 mod error;
+mod fabric;
 mod id;
 mod info;
 mod limits;
 mod mr;
+mod op_error;
+mod progress;
+mod proto;
+mod slab;
 mod sync;
 mod transport;
 mod wire;
+
+pub use cntr::Counter;
+pub use cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder};
+pub use domain::{Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration};
+pub use endpoint::{
+    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder, Queued,
+    QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
+};
+pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
+pub use error::{Error, ErrorKind, OperationKind, Phase, Result};
+pub use fabric::{Fabric, discover};
+pub use id::{Context, EndpointId, OperationId};
+pub use info::*;
+pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
+pub use op_error::Failed;
+pub use transport::Backend;
+pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};

@@ -68,6 +68,8 @@ struct Inner {
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
+    /// Registrations that fault pages in, at the same time.
+    jobs: Arc<tokio::sync::Semaphore>,
     /// The fabric outlives its domains.
     _fabric: Keep,
     _fabric_dependence: Option<Dependence>,
@@ -193,6 +195,11 @@ impl Domain {
     /// As [`Domain::keep`], for calls that fail on a closed domain.
     pub(crate) fn keep_open(&self, name: &'static str) -> Result<Keep> {
         self.keep(name).ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
+    }
+
+    /// A completion queue for an endpoint that was given none.
+    pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
+        CompletionQueue::builder(self.lock_kind(), None).open()
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -25,8 +25,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(engine: Arc<Engine>) -> Self {
-        let clock = engine.transport.clock();
+    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
         Driver { engine, clock, ready: Vec::new(), deadlines: BTreeSet::new() }
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Engine {
     ready: Mutex<Ready>,
     stopping: AtomicBool,
     gone: AtomicBool,
+    ended: tokio::sync::Notify,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
     regions_changed: AtomicBool,
 }
@@ -43,7 +44,8 @@ struct Ready {
 
 impl Engine {
     /// Starts the engine's driver task on the given runtime.
-    pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+    pub(crate) fn start(config: EngineConfig) -> Result<Arc<Self>> {
+        let clock = config.transport.clock()?;
         let engine = Arc::new(Engine {
             transport: config.transport,
             regions: config.regions,
@@ -52,13 +54,14 @@ impl Engine {
             ready: Mutex::new(Ready::default()),
             stopping: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            ended: tokio::sync::Notify::new(),
             regions_changed: AtomicBool::new(false),
         });
         // Unconstrained: the driver bounds its own turns; Tokio's budget would only make socket
         // readiness look absent in the middle of one.
-        let driver = Driver::new(Arc::clone(&engine));
+        let driver = Driver::new(Arc::clone(&engine), clock);
         config.runtime.spawn(tokio::task::unconstrained(driver));
-        engine
+        Ok(engine)
     }
 
     /// Asks the driver to close everything and end. Called when the last handle goes away.
@@ -78,6 +81,15 @@ impl Engine {
 
     pub(super) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits until the driver has ended.
+    pub(crate) async fn wait_gone(&self) {
+        let ended = self.ended.notified();
+        if !self.is_gone() {
+            ended.await;
+        }
     }
 
     pub(crate) fn gone_error() -> Error {

@@ -26,7 +26,7 @@ use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
 };
-use crate::wire::{ByteOrder, CmDecoder, ControlFrame, ControlKind};
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind};
 
 /// Connections accepted in one poll, so that a storm does not starve the requests already here.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -266,16 +266,16 @@ impl ListenTask {
         while let Some(outcome) = peer.link.poll_outcome() {
             match (outcome, &mut peer.stage) {
                 (Outcome::Received(Received::Stage(bytes)), PeerStage::HalfOpen(decoder)) => {
-                    let Ok((taken, whole)) = decoder.feed(&bytes) else { return false };
-                    match whole {
-                        None => peer.link.receive(Receive::Stage),
-                        Some((frame, order)) => {
+                    match decoder.feed(&bytes) {
+                        Err(_) => return false,
+                        Ok(CmDecoded::Need(_)) => peer.link.receive(Receive::Stage),
+                        Ok(CmDecoded::Frame { frame, order, consumed }) => {
                             // Only a request may come, and nothing after it before our answer.
-                            if frame.kind != ControlKind::Request || taken != bytes.len() {
+                            if frame.kind() != ControlKind::Request || consumed != bytes.len() {
                                 return false;
                             }
                             peer.deadline = None;
-                            peer.stage = PeerStage::Whole { data: frame.data, order };
+                            peer.stage = PeerStage::Whole { data: frame.into_data(), order };
                             peer.link.watch();
                             self.whole.push_back(id);
                         }
@@ -324,8 +324,9 @@ impl ListenTask {
             Some(Verdict::Reject(data)) => data,
             None => Bytes::new(),
         };
-        let frame = ControlFrame { kind: ControlKind::Reject, data }.encode();
-        let frame = Frame::new(&[], Payload::from_vec(frame), u64::MAX);
+        let frame = ControlFrame::new(ControlKind::Reject, data)
+            .expect("the application's data was checked when it decided");
+        let frame = Frame::new(&[], Payload::from_vec(frame.encode()), u64::MAX);
         peer.stage = PeerStage::Rejected;
         peer.deadline = Some(self.clock.now() + REJECT_TIMEOUT);
         peer.link.cancel_receive();
@@ -400,15 +401,23 @@ impl Future for ListenTask {
                 return Poll::Ready(());
             }
         }
-        this.accept(cx);
-        this.tell(cx);
+        loop {
+            this.tell(cx);
+            if !this.whole.is_empty() {
+                break; // The queue is full; its next free slot wakes this task.
+            }
+            this.accept(cx);
+            if this.whole.is_empty() {
+                break;
+            }
+        }
         while let Some(at) = this.expire() {
             if this.clock.poll_deadline(at, cx).is_pending() {
                 break;
             }
             if this.paused_until.is_some_and(|until| until <= this.clock.now()) {
                 this.paused_until = None;
-                this.accept(cx);
+                cx.waker().wake_by_ref();
             }
         }
         Poll::Pending

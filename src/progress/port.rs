@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::task::{Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -19,10 +19,10 @@ use crate::id::{Context, EndpointId};
 use crate::proto::{Connection, End, Lifecycle, OpKey, Post, Sizes, Withdrawn};
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
-use crate::transport::{Link, RawLink};
-use crate::wire::ByteOrder;
+use crate::transport::Link;
 
 use super::engine::Engine;
+use super::listen::Handover;
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
@@ -111,6 +111,8 @@ pub(super) struct PortState {
     pub(super) ended: bool,
     pub(super) end_wakers: Vec<Waker>,
     pub(super) closing: Closing,
+    /// A time limit that the driver turns into a deadline: only it has the backend's clock.
+    pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
@@ -180,6 +182,7 @@ impl Port {
             ended: false,
             end_wakers: Vec::new(),
             closing: Closing::No,
+            timeout: None,
             deadline: None,
             inline_spent: false,
             peer: None,
@@ -226,7 +229,7 @@ impl Port {
         from: Option<SocketAddr>,
         data: &[u8],
         context: Option<Context>,
-        deadline: Instant,
+        timeout: Duration,
     ) -> Result<()> {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
@@ -235,7 +238,7 @@ impl Port {
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
-        state.deadline = Some(deadline);
+        state.timeout = Some(timeout);
         state.machine.begin_connect(data);
         drop(state);
         self.waker.wake_by_ref();
@@ -245,22 +248,21 @@ impl Port {
     /// Takes over an accepted connection and answers its request.
     pub(crate) fn accept(
         &self,
-        raw: RawLink,
-        order: ByteOrder,
+        handover: Handover,
         data: &[u8],
         context: Option<Context>,
-        deadline: Instant,
+        timeout: Duration,
     ) -> Result<()> {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.adopt(raw, self.waker.clone())?;
+        let link = self.engine.transport.adopt(handover.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
         state.connect_context = context;
-        state.deadline = Some(deadline);
-        state.machine.begin_accept(data, order);
+        state.timeout = Some(timeout);
+        state.machine.begin_accept(data, handover.order);
         drop(state);
         self.waker.wake_by_ref();
         Ok(())
@@ -379,6 +381,16 @@ impl Port {
                     }
                 }
             }
+        }
+        self.publish(&mut state);
+    }
+
+    /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
+    /// still waits.
+    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        let mut state = self.lock("withdraw");
+        if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
+            state.machine.cancel(key);
         }
         self.publish(&mut state);
     }

@@ -102,6 +102,9 @@ impl Port {
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         state.inline_spent = false;
+        if let Some(timeout) = state.timeout.take() {
+            state.deadline = now.checked_add(timeout);
+        }
         let mut left = OUTCOMES_PER_TURN;
         loop {
             let moved = self.harvest(state, &mut left);

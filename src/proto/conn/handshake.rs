@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::buf::{Frame, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::proto::event::Event;
-use crate::wire::{ByteOrder, CmDecoder, ControlFrame, ControlKind};
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind};
 
 use super::{Connection, Lifecycle};
 
@@ -31,20 +31,20 @@ impl<T> Connection<T> {
 
     pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
         let Some(decoder) = &mut self.handshake else { return Ok(0) };
-        let (taken, whole) = decoder.feed(input).map_err(|error| {
-            Error::new(ErrorKind::Incompatible, error.to_string())
-        })?;
-        let Some((frame, order)) = whole else { return Ok(taken) };
-        match frame.kind {
+        let (frame, order, taken) = match decoder.feed(input)? {
+            CmDecoded::Need(_) => return Ok(input.len()),
+            CmDecoded::Frame { frame, order, consumed } => (frame, order, consumed),
+        };
+        match frame.kind() {
             ControlKind::Response => {
                 self.handshake = None;
                 self.order = order;
                 self.lifecycle.go(Lifecycle::Connected);
-                self.events.push_back(Event::Connected { data: frame.data });
+                self.events.push_back(Event::Connected { data: frame.into_data() });
                 Ok(taken)
             }
             ControlKind::Reject => Err(Error::new(ErrorKind::ConnectionRefused, "by the peer's application")
-                .with_data(frame.data)),
+                .with_data(frame.into_data())),
             ControlKind::Request => {
                 Err(Error::new(ErrorKind::ConnectionRefused, "the peer answered with a request"))
             }
@@ -53,8 +53,8 @@ impl<T> Connection<T> {
 }
 
 fn control_frame(kind: ControlKind, data: &[u8]) -> Frame {
-    let frame = ControlFrame { kind, data: Bytes::copy_from_slice(data) };
-    let bytes = frame.encode();
-    let (header, data) = bytes.split_at(32);
-    Frame::new(header, Payload::inline(data), u64::MAX)
+    let data = Bytes::copy_from_slice(data);
+    let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
+    // A frame of its own: all of it is one send, as peers expect.
+    Frame::new(&[], Payload::from_vec(frame.encode()), u64::MAX)
 }

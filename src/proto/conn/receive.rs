@@ -94,8 +94,7 @@ impl<T> Connection<T> {
         }
         match &mut self.rx {
             Rx::Header { bytes, have } => {
-                let (taken, header) = collect_header(bytes, have, input, self.order)
-                    .map_err(|error| Error::new(ErrorKind::ProtocolViolation, error.to_string()))?;
+                let (taken, header) = collect_header(bytes, have, input, self.order)?;
                 if let Some(header) = header {
                     self.begin_frame(header, host)?;
                 }
@@ -128,7 +127,7 @@ impl<T> Connection<T> {
     /// the queue of answers.
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
         let header = match &self.rx {
-            Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => header.clone(),
+            Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => *header,
             _ => return,
         };
         if self.fault.is_some() {
@@ -332,6 +331,7 @@ fn resolve_all<T>(
     host: &mut impl Host<T>,
 ) -> Result<Vec<RegionUse>, Error> {
     segments
+        .as_slice()
         .iter()
         .map(|segment| {
             host.resolve(segment.key, segment.addr, segment.len, need).map_err(|refusal| {

@@ -1,0 +1,198 @@
+//! Opening an endpoint and binding it (`fi_endpoint`, `fi_ep_bind`; `fi_endpoint(3)`).
+
+use std::sync::Arc;
+
+use crate::cntr::Counter;
+use crate::cq::CompletionQueue;
+use crate::domain::Domain;
+use crate::eq::EventQueue;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+use crate::limits::CONTEXT_SIZE_DEFAULT;
+use crate::progress::{Bindings, CounterSet, Port, PortSizes};
+
+use super::{Endpoint, Inner};
+
+/// Largest size of a transmit or receive context, in operations.
+const CONTEXT_SIZE_MAX: usize = 65_536;
+
+/// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here, before
+/// it is opened, so that no binding can come too late.
+#[must_use = "a builder opens nothing until `open`"]
+#[derive(Debug)]
+pub struct EndpointBuilder {
+    domain: Domain,
+    transmit_queue: Option<CompletionQueue>,
+    receive_queue: Option<CompletionQueue>,
+    events: Option<EventQueue>,
+    counters: CounterSet,
+    context: Option<Context>,
+    sizes: PortSizes,
+}
+
+impl Domain {
+    /// Starts an endpoint of this domain (`fi_endpoint`).
+    pub fn endpoint(&self) -> EndpointBuilder {
+        let info = self.info();
+        EndpointBuilder {
+            domain: self.clone(),
+            transmit_queue: None,
+            receive_queue: None,
+            events: None,
+            counters: CounterSet::default(),
+            context: None,
+            sizes: PortSizes {
+                tx_size: if info.tx.size == 0 { CONTEXT_SIZE_DEFAULT } else { info.tx.size },
+                rx_size: if info.rx.size == 0 { CONTEXT_SIZE_DEFAULT } else { info.rx.size },
+                unexpected_bytes: info.rx.total_buffered_recv,
+            },
+        }
+    }
+}
+
+impl EndpointBuilder {
+    /// The queue for operations posted with `.queue(context)` that transmit or read (`FI_TRANSMIT`).
+    pub fn transmit_queue(mut self, queue: &CompletionQueue) -> Self {
+        self.transmit_queue = Some(queue.clone());
+        self
+    }
+
+    /// The queue for receives posted with `.queue(context)` and for completions nobody posted
+    /// (`FI_RECV`). Default: a queue of the endpoint's own.
+    pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
+        self.receive_queue = Some(queue.clone());
+        self
+    }
+
+    /// One queue for both directions.
+    pub fn completion_queue(self, queue: &CompletionQueue) -> Self {
+        self.transmit_queue(queue).receive_queue(queue)
+    }
+
+    /// The queue for this endpoint's Connected, Shutdown and errors. Default: the one its domain is
+    /// bound to, if any.
+    pub fn event_queue(mut self, events: &EventQueue) -> Self {
+        self.events = Some(events.clone());
+        self
+    }
+
+    /// Counts sends that ended (`FI_SEND`), injected ones included.
+    pub fn send_counter(mut self, counter: &Counter) -> Self {
+        self.counters.send = Some(counter.clone());
+        self
+    }
+
+    /// Counts receives that ended (`FI_RECV`).
+    pub fn receive_counter(mut self, counter: &Counter) -> Self {
+        self.counters.receive = Some(counter.clone());
+        self
+    }
+
+    /// Counts reads that ended (`FI_READ`).
+    pub fn read_counter(mut self, counter: &Counter) -> Self {
+        self.counters.read = Some(counter.clone());
+        self
+    }
+
+    /// Counts writes that ended (`FI_WRITE`).
+    pub fn write_counter(mut self, counter: &Counter) -> Self {
+        self.counters.write = Some(counter.clone());
+        self
+    }
+
+    /// Counts the peer's reads of regions here (`FI_REMOTE_READ`), as they are answered.
+    pub fn remote_read_counter(mut self, counter: &Counter) -> Self {
+        self.counters.remote_read = Some(counter.clone());
+        self
+    }
+
+    /// Counts the peer's writes into regions here (`FI_REMOTE_WRITE`), as they have landed.
+    pub fn remote_write_counter(mut self, counter: &Counter) -> Self {
+        self.counters.remote_write = Some(counter.clone());
+        self
+    }
+
+    /// The value in this endpoint's Shutdown event. Default: none.
+    pub fn context(mut self, context: impl Into<Context>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Operations the transmit context holds, 1 to 65,536 (`tx_attr->size`). Default: the Info's,
+    /// 256. Further posts wait, or are told Again.
+    pub fn transmit_size(mut self, operations: usize) -> Self {
+        self.sizes.tx_size = operations;
+        self
+    }
+
+    /// Receives the receive context holds, 1 to 65,536 (`rx_attr->size`). Default: the Info's, 256.
+    pub fn receive_size(mut self, operations: usize) -> Self {
+        self.sizes.rx_size = operations;
+        self
+    }
+
+    /// Bytes of early messages kept before the endpoint stops reading from its peer. Default 1 MiB.
+    /// Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
+    pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
+        self.sizes.unexpected_bytes = bytes;
+        self
+    }
+
+    /// Opens the endpoint.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the domain
+    /// or a queue is closed, [`ErrorKind::Again`] if the event queue has no two slots free, which
+    /// the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
+    /// domain's runtime has ended.
+    pub fn open(self) -> Result<Endpoint> {
+        for (size, name) in [(self.sizes.tx_size, "transmit_size"), (self.sizes.rx_size, "receive_size")] {
+            if !(1..=CONTEXT_SIZE_MAX).contains(&size) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("{name} is {size}, it may be 1 to {CONTEXT_SIZE_MAX}"),
+                ));
+            }
+        }
+        let domain = self.domain;
+        let keep = domain.keep_open("endpoint")?;
+        let receive_queue = match self.receive_queue {
+            Some(queue) => queue,
+            None => domain.internal_queue()?,
+        };
+        let events = self.events.or_else(|| domain.event_queue());
+        let mut dependences = Vec::new();
+        let port = Port::open(domain.engine(), self.sizes, |id| {
+            let name = format!("{id:?}");
+            dependences.push(receive_queue.depend(name.clone())?);
+            if let Some(queue) = &self.transmit_queue {
+                dependences.push(queue.depend(name.clone())?);
+            }
+            let (connected, shutdown) = match &events {
+                None => (None, None),
+                Some(events) => {
+                    dependences.push(events.depend(name)?);
+                    let full = || Error::new(ErrorKind::Again, "the event queue has no room for this endpoint");
+                    let connected = events.try_reserve().ok_or_else(full)?;
+                    (Some(connected), Some(events.try_reserve().ok_or_else(full)?))
+                }
+            };
+            Ok(Bindings {
+                receive_queue: receive_queue.clone(),
+                counters: self.counters.clone(),
+                connected,
+                shutdown,
+                context: self.context,
+            })
+        })?;
+        let inner = Inner {
+            port,
+            transmit_queue: self.transmit_queue,
+            receive_queue,
+            domain,
+            _keep: keep,
+            _dependences: dependences,
+        };
+        Ok(Endpoint { inner: Arc::new(inner) })
+    }
+}

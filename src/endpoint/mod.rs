@@ -1,0 +1,134 @@
+//! Endpoints: what applications send and receive with (`fi_endpoint(3)`).
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod cm;
+mod msg;
+mod op;
+mod passive;
+mod post;
+mod rma;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::cq::CompletionQueue;
+use crate::domain::Domain;
+use crate::error::Result;
+use crate::id::{Context, EndpointId, OperationId};
+use crate::progress::Port;
+use crate::proto::{OpKey, Withdrawn};
+use crate::sync::{Dependence, Keep};
+
+pub use builder::EndpointBuilder;
+pub use cm::{Accept, Connect, Reject};
+pub use msg::{Received, Recv, Send};
+pub use op::{Op, Queued, QueuedOp};
+pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
+pub use rma::{Read, RemoteRegions, Write};
+
+/// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
+///
+/// It is opened idle, then [`connect`](Self::connect)s or [`accept`](Self::accept)s, once. Receives
+/// may be posted before that. Posting is synchronous and never blocks; every accepted operation
+/// ends exactly once: done, peer gone, cancelled, or refused with a reason.
+///
+/// Clones are handles to the same endpoint. Dropping the last one closes the connection in order:
+/// what was posted for transmission goes out first, within a few seconds.
+///
+/// Messages that come before a receive is posted are kept, up to a budget
+/// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
+/// and acknowledgements included, until a receive is posted: the protocol has no other flow control.
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    port: Arc<Port>,
+    transmit_queue: Option<CompletionQueue>,
+    receive_queue: CompletionQueue,
+    domain: Domain,
+    _keep: Keep,
+    _dependences: Vec<Dependence>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.port.begin_close();
+    }
+}
+
+impl Endpoint {
+    /// The name of this endpoint in events and completions.
+    pub fn id(&self) -> EndpointId {
+        self.inner.port.id()
+    }
+
+    /// The domain it was opened in.
+    pub fn domain(&self) -> &Domain {
+        &self.inner.domain
+    }
+
+    /// The peer's address, once connecting or accepting (`fi_getpeer`).
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.port.peer_addr()
+    }
+
+    /// This side's address, once connected (`fi_getname`).
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.port.local_addr()
+    }
+
+    /// True while both sides may send.
+    pub fn is_connected(&self) -> bool {
+        self.inner.port.lifecycle() == crate::proto::Lifecycle::Connected
+    }
+
+    /// The queue that takes this endpoint's receive completions, and those that nobody posted: a
+    /// peer's writes with remote CQ data. An endpoint opened without one has its own.
+    pub fn receive_queue(&self) -> &CompletionQueue {
+        &self.inner.receive_queue
+    }
+
+    /// Bytes of early messages held now, for whoever watches the budget.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.inner.port.unexpected_bytes()
+    }
+
+    /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
+    /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
+    pub fn cancel(&self, operation: OperationId) -> bool {
+        self.inner.port.cancel(OpKey::from_bits(operation.0)) == Withdrawn::Ended
+    }
+
+    /// Ends the connection in order (`fi_shutdown`): what was posted for transmission goes out, the
+    /// peer sees the end of the stream, and every operation that is left ends as Canceled. The
+    /// endpoint's event queue gets one Shutdown.
+    ///
+    /// # Cancel safety
+    /// The end has begun once this is polled, and goes on if the future is dropped.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.inner.port.begin_close();
+        std::future::poll_fn(|cx| self.inner.port.poll_ended(cx.waker())).await;
+        Ok(())
+    }
+
+    fn context_id(key: OpKey) -> OperationId {
+        OperationId(key.to_bits())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("id", &self.id())
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whose operation it is: shared by all builders.
+pub(crate) type UserContext = Context;

@@ -1,0 +1,187 @@
+//! Posted operations as futures.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::buf::IoBufs;
+use crate::error::{Phase, Result};
+use crate::id::OperationId;
+use crate::op_error::Failed;
+use crate::progress::OpCell;
+use crate::proto::{End, OpKey, Withdrawn};
+
+use super::Endpoint;
+
+/// What a successful operation tells besides its buffers. Sealed.
+pub trait Told: sealed::FromEnd + Send {}
+
+pub(super) mod sealed {
+    /// How the end of an operation becomes a value.
+    pub trait FromEnd: Sized {
+        #[doc(hidden)]
+        fn from_end(len: usize, data: Option<u64>) -> Self;
+    }
+}
+
+impl sealed::FromEnd for usize {
+    fn from_end(len: usize, _data: Option<u64>) -> usize {
+        len
+    }
+}
+
+impl Told for usize {}
+
+/// A posted operation: a future of its result and its buffers.
+///
+/// It runs whether or not the future is polled. `R` is what it tells: a count of bytes, or
+/// [`Received`](super::Received).
+///
+/// # Cancel safety
+/// Dropping it detaches (ruling 4): an operation that has not started is withdrawn; one that has
+/// runs to its end, and its buffers live as long as anything may touch them. Dropping a *receive*
+/// un-posts it, and a message already matched to it goes back to the head of the early messages, so
+/// none is lost. Leaking it is safe. `tokio::time::timeout(limit, op)` is always legal.
+#[must_use = "a dropped operation is withdrawn if it has not started"]
+pub struct Op<B: IoBufs, R: Told = usize> {
+    endpoint: Endpoint,
+    key: OpKey,
+    cell: Arc<OpCell>,
+    finished: bool,
+    buffers: PhantomData<fn() -> (B, R)>,
+}
+
+impl<B: IoBufs, R: Told> Op<B, R> {
+    pub(super) fn new(endpoint: Endpoint, key: OpKey, cell: Arc<OpCell>) -> Self {
+        Op { endpoint, key, cell, finished: false, buffers: PhantomData }
+    }
+
+    /// Its name, unique within the endpoint.
+    pub fn id(&self) -> OperationId {
+        Endpoint::context_id(self.key)
+    }
+
+    /// How far it has come.
+    pub fn phase(&self) -> Phase {
+        if self.cell.has_ended() { Phase::Ended } else { self.endpoint.inner.port.phase(self.key) }
+    }
+
+    /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
+    /// it had started. `true` if it was still to be had.
+    pub fn cancel(&self) -> bool {
+        self.endpoint.inner.port.cancel(self.key) == Withdrawn::Ended
+    }
+}
+
+impl<B: IoBufs, R: Told> Future for Op<B, R> {
+    type Output = Result<(R, B), Failed<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(end) = self.cell.poll(cx.waker()) else { return Poll::Pending };
+        self.finished = true;
+        Poll::Ready(finish(end))
+    }
+}
+
+/// Sorts an operation's end into the result its future gives.
+pub(super) fn finish<B: IoBufs, R: Told>(end: End) -> Result<(R, B), Failed<B>> {
+    let End { result, len, data, payload, .. } = end;
+    let buffers = B::from_payload(payload);
+    match (result, buffers) {
+        (Ok(()), Some(buffers)) => Ok((R::from_end(len, data), buffers)),
+        (Err(error), buffers) => Err(Failed::new(error, buffers)),
+        (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
+    }
+}
+
+impl<B: IoBufs, R: Told> Drop for Op<B, R> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.endpoint.inner.port.detach(self.key, &self.cell);
+        }
+    }
+}
+
+impl<B: IoBufs, R: Told> fmt::Debug for Op<B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op").field("id", &self.id()).field("phase", &self.phase()).finish()
+    }
+}
+
+/// An operation that reports to a completion queue, before it is posted; made by `.queue(context)`.
+#[must_use = "nothing is posted until this is awaited or posted"]
+pub struct Queued<D> {
+    pub(super) draft: D,
+    pub(super) context: crate::id::Context,
+}
+
+impl<D: fmt::Debug> fmt::Debug for Queued<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued").field("draft", &self.draft).field("context", &self.context).finish()
+    }
+}
+
+/// A future of the acceptance of an operation that reports to a completion queue.
+///
+/// It ends with the operation's name as soon as the operation is accepted: at once, unless its
+/// context or the completion queue is full. From then on the queue has its end. If it is never
+/// accepted (the connection ends first), the error and the buffers come from here and the queue
+/// hears nothing of it: each operation reports in exactly one place.
+///
+/// # Cancel safety
+/// Dropped while the operation waits for room, the operation is withdrawn and its buffers are freed.
+/// Dropped later, nothing happens to it.
+#[must_use = "an operation that waits for room is withdrawn when this is dropped"]
+pub struct QueuedOp<B: IoBufs> {
+    pub(super) endpoint: Endpoint,
+    pub(super) key: OpKey,
+    pub(super) waiting: Option<Arc<OpCell>>,
+    pub(super) buffers: PhantomData<fn() -> B>,
+}
+
+impl<B: IoBufs> QueuedOp<B> {
+    /// The operation's name, for [`Endpoint::cancel`].
+    pub fn id(&self) -> OperationId {
+        Endpoint::context_id(self.key)
+    }
+
+    /// True once the operation is accepted.
+    pub fn is_accepted(&self) -> bool {
+        self.waiting.as_ref().is_none_or(|cell| cell.has_ended())
+    }
+}
+
+impl<B: IoBufs> Future for QueuedOp<B> {
+    type Output = Result<OperationId, Failed<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let id = self.id();
+        let Some(cell) = &self.waiting else { return Poll::Ready(Ok(id)) };
+        let Poll::Ready(accepted) = cell.poll_accepted(cx.waker()) else { return Poll::Pending };
+        self.waiting = None;
+        Poll::Ready(match accepted {
+            Ok(()) => Ok(id),
+            Err(End { result, payload, .. }) => {
+                let error = result.expect_err("only a failure ends an operation before acceptance");
+                Err(Failed::new(error, B::from_payload(payload)))
+            }
+        })
+    }
+}
+
+impl<B: IoBufs> Drop for QueuedOp<B> {
+    fn drop(&mut self) {
+        if let Some(cell) = &self.waiting {
+            self.endpoint.inner.port.withdraw_waiting(self.key, cell);
+        }
+    }
+}
+
+impl<B: IoBufs> fmt::Debug for QueuedOp<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuedOp").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

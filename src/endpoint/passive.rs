@@ -1,0 +1,149 @@
+//! Listening for connection requests (`fi_passive_ep`, `fi_listen`; `fi_endpoint(3)`, `fi_cm(3)`).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::eq::EventQueue;
+use crate::error::{OperationKind, Result};
+use crate::id::Context;
+use crate::info::Info;
+use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
+use crate::progress::{ListenConfig, Listening};
+use crate::sync::{Dependence, Keep};
+use crate::transport::{self, TransportOptions};
+
+/// Opens a listener; made by `Fabric::passive_endpoint`.
+#[must_use = "a builder opens nothing until `listen`"]
+#[derive(Debug)]
+pub struct PassiveEndpointBuilder {
+    info: Info,
+    transport: TransportOptions,
+    events: EventQueue,
+    fabric: Keep,
+    dependence: Option<Dependence>,
+    half_open_max: usize,
+    handshake_timeout: Duration,
+    context: Option<Context>,
+}
+
+impl PassiveEndpointBuilder {
+    pub(crate) fn new(
+        info: Info,
+        transport: TransportOptions,
+        events: EventQueue,
+        fabric: Keep,
+        dependence: Option<Dependence>,
+    ) -> Self {
+        PassiveEndpointBuilder {
+            info,
+            transport,
+            events,
+            fabric,
+            dependence,
+            half_open_max: HALF_OPEN_MAX_DEFAULT,
+            handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
+            context: None,
+        }
+    }
+
+    /// Peers that may be connected without having sent their whole request. When there are more,
+    /// the oldest of them is closed. Default 1024.
+    pub fn half_open_max(mut self, peers: usize) -> Self {
+        self.half_open_max = peers.max(1);
+        self
+    }
+
+    /// How long a peer may take to send its request. Default 10 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// The value that requests of this listener carry. Default: none.
+    pub fn context(mut self, context: impl Into<Context>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Listens at the address of the fabric's Info (`.source(..)` or `.node(..)` of the hints), or
+    /// at any address and port if it has none.
+    ///
+    /// # Errors
+    /// As for [`listen_at`](Self::listen_at).
+    pub fn listen(self) -> Result<PassiveEndpoint> {
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let address = self.info.source.unwrap_or(any);
+        self.listen_at(address)
+    }
+
+    /// Listens at this address (`fi_setname`, `fi_listen`); port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AddressInUse`](crate::ErrorKind::AddressInUse),
+    /// [`ErrorKind::AddressNotAvailable`](crate::ErrorKind::AddressNotAvailable),
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a Tokio runtime.
+    pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
+        let dependence = self.events.depend("passive endpoint".to_owned())?;
+        let selection = transport::open(&self.transport)?;
+        let listening = Listening::open(ListenConfig {
+            transport: selection.transport,
+            address,
+            events: self.events,
+            half_open_max: self.half_open_max,
+            handshake_timeout: self.handshake_timeout,
+            context: self.context,
+            runtime: selection.runtime,
+        })
+        .map_err(|error| error.with_operation(OperationKind::Listen))?;
+        let inner = Inner {
+            listening,
+            context: self.context,
+            _fabric: self.fabric,
+            _dependences: [Some(dependence), self.dependence],
+        };
+        Ok(PassiveEndpoint { inner: Arc::new(inner) })
+    }
+}
+
+/// A listener (`struct fid_pep`): connection requests come to its event queue as
+/// [`Event::ConnRequest`](crate::Event::ConnRequest).
+///
+/// It runs on the Tokio runtime it was opened in. While the event queue has no free slot it accepts
+/// nothing more; peers then wait in the system's backlog. Dropping the last handle stops listening;
+/// requests already told can still be accepted.
+#[derive(Clone)]
+pub struct PassiveEndpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    listening: Listening,
+    context: Option<Context>,
+    _fabric: Keep,
+    _dependences: [Option<Dependence>; 2],
+}
+
+impl PassiveEndpoint {
+    /// The address listened at, with the port that was chosen (`fi_getname`).
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.listening.local_addr()
+    }
+
+    /// The context given when it was opened.
+    pub fn context(&self) -> Option<Context> {
+        self.inner.context
+    }
+
+    /// True while it listens; false once its runtime has ended or its socket has failed.
+    pub fn is_listening(&self) -> bool {
+        !self.inner.listening.is_gone()
+    }
+}
+
+impl fmt::Debug for PassiveEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassiveEndpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,179 @@
+//! Remote memory access (`fi_rma(3)`): write and read the peer's regions.
+
+use crate::buf::{IoBufs, IoBufsMut, Payload};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::limits::RMA_IOV_LIMIT;
+use crate::mr::{Access, RemoteRegion};
+use crate::progress::Report;
+use crate::proto::Post;
+use crate::wire::{RemoteSegment, Segments};
+
+use super::Endpoint;
+use super::msg::check_inject;
+use super::post::{Draft, Shape, posting_forms};
+
+/// One range of the peer's memory, or up to four, filled or read one after the other: whatever turns
+/// into this can be given to [`Endpoint::write`] and [`Endpoint::read`].
+#[derive(Clone, Debug)]
+pub struct RemoteRegions(Vec<RemoteRegion>);
+
+impl From<RemoteRegion> for RemoteRegions {
+    fn from(region: RemoteRegion) -> Self {
+        RemoteRegions(vec![region])
+    }
+}
+
+impl<const N: usize> From<[RemoteRegion; N]> for RemoteRegions {
+    fn from(regions: [RemoteRegion; N]) -> Self {
+        RemoteRegions(regions.to_vec())
+    }
+}
+
+impl From<&[RemoteRegion]> for RemoteRegions {
+    fn from(regions: &[RemoteRegion]) -> Self {
+        RemoteRegions(regions.to_vec())
+    }
+}
+
+impl RemoteRegions {
+    /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it takes.
+    pub(super) fn segments(&self, len: usize, need: Access) -> Result<Segments> {
+        if self.0.is_empty() || self.0.len() > RMA_IOV_LIMIT {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("{} remote ranges, an operation takes 1 to {RMA_IOV_LIMIT}", self.0.len()),
+            ));
+        }
+        let mut left = len as u64;
+        let mut segments = Vec::with_capacity(self.0.len());
+        for region in &self.0 {
+            if !region.access.contains(need) {
+                return Err(Error::new(
+                    ErrorKind::AccessDenied,
+                    "the remote range was not handed out for this",
+                ));
+            }
+            let len = region.len.min(left);
+            left -= len;
+            segments.push(RemoteSegment { addr: region.addr, len, key: region.key });
+        }
+        if left > 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the remote ranges are {left} bytes smaller than the local buffers"),
+            ));
+        }
+        Ok(Segments::new(&segments)?)
+    }
+}
+
+impl Endpoint {
+    /// Writes into the peer's memory (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`): from
+    /// one buffer or up to four, into one range or up to four, which together hold at least as much.
+    /// Ends when the buffers may be reused, or as said by
+    /// [`delivery_complete`](Write::delivery_complete).
+    ///
+    /// A peer without this library's extension can refuse only by closing the connection.
+    pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
+        let remote = remote.into();
+        Write { endpoint: self.clone(), buffers, remote, data: None, ack: false, more: false }
+    }
+
+    /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
+    /// as many bytes as they hold.
+    pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
+        Read { endpoint: self.clone(), buffers, remote: remote.into() }
+    }
+
+    /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
+    ///
+    /// # Errors
+    /// As for [`inject`](Self::inject), and for [`write`](Self::write).
+    pub fn inject_write(&self, bytes: &[u8], remote: impl Into<RemoteRegions>) -> Result<()> {
+        check_inject(bytes)?;
+        let segments = remote.into().segments(bytes.len(), Access::REMOTE_WRITE)?;
+        let post = Post::Write { payload: Payload::inline(bytes), data: None, ack: false, segments };
+        self.inner.port.post(post, Report::Nowhere, false, false).map_err(|(error, _)| error)?;
+        Ok(())
+    }
+}
+
+/// An RMA write to be posted; see [`Endpoint::write`].
+#[must_use = "nothing is written until this is awaited or posted"]
+#[derive(Debug)]
+pub struct Write<B: IoBufs> {
+    endpoint: Endpoint,
+    buffers: B,
+    remote: RemoteRegions,
+    data: Option<u64>,
+    ack: bool,
+    more: bool,
+}
+
+impl<B: IoBufs> Write<B> {
+    /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue tells of
+    /// the write when all of it has landed.
+    pub fn imm(mut self, data: u64) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// Ends only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
+    pub fn delivery_complete(mut self) -> Self {
+        self.ack = true;
+        self
+    }
+
+    /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`).
+    pub fn more(mut self) -> Self {
+        self.more = true;
+        self
+    }
+}
+
+impl<B: IoBufs> Draft<B> for Write<B> {
+    fn operation(&self) -> OperationKind {
+        OperationKind::Write
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn more(&self) -> bool {
+        self.more
+    }
+
+    fn into_parts(self) -> (Endpoint, B, Shape) {
+        let Write { endpoint, buffers, remote, data, ack, .. } = self;
+        (endpoint, buffers, Shape::Write { remote, data, ack })
+    }
+}
+
+posting_forms!(Write, IoBufs, usize);
+
+/// An RMA read to be posted; see [`Endpoint::read`].
+#[must_use = "nothing is read until this is awaited or posted"]
+#[derive(Debug)]
+pub struct Read<B: IoBufsMut> {
+    endpoint: Endpoint,
+    buffers: B,
+    remote: RemoteRegions,
+}
+
+impl<B: IoBufsMut> Draft<B> for Read<B> {
+    fn operation(&self) -> OperationKind {
+        OperationKind::Read
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn into_parts(self) -> (Endpoint, B, Shape) {
+        let Read { endpoint, buffers, remote } = self;
+        (endpoint, buffers, Shape::Read { remote })
+    }
+}
+
+posting_forms!(Read, IoBufsMut, usize);
