@@ -6,7 +6,7 @@ mod lock;
 mod ticket;
 mod wake;
 
-pub(crate) use gate::{Entry, Gate, GateClosed, Role};
+pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Role};
 pub(crate) use lock::{Lock, LockKind};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};
