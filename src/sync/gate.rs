@@ -164,12 +164,13 @@ impl Gate {
     ) -> Poll<()> {
         // The check and the registration are one critical section with the decrement in the drop of
         // an entry, so no departure falls between them.
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
         let mut state = self.state.lock("wait for a gate to drain");
         if state.is_drained(roles) {
-            state.waiters.remove(key);
+            _stale = state.waiters.remove(key);
             return Poll::Ready(());
         }
-        state.waiters.register(key, waker);
+        _stale = state.waiters.register(key, waker);
         Poll::Pending
     }
 
