@@ -17,7 +17,6 @@ use crate::error::{Error, ErrorKind};
 pub enum CounterError {
     /// The error value changed while waiting, which usually means that an operation failed
     /// (`FI_EAVAIL`).
-    #[non_exhaustive]
     Failed {
         /// The value at that time, below the threshold.
         value: u64,
