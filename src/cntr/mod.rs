@@ -34,8 +34,8 @@ struct State {
 }
 
 impl State {
-    /// Sets the value and takes out the waiters it satisfies. Each waits for a condition of its own, so
-    /// the others can sleep on, and a woken one that goes away costs nobody else anything.
+    /// Sets the value and takes out the waiters it satisfies. Each waits for a condition of its
+    /// own, so the others can sleep on, and a woken one that goes away costs nobody else anything.
     fn set_value(&mut self, value: u64, wakes: &mut WakeList) {
         self.value = value;
         for satisfied in self
@@ -71,8 +71,8 @@ struct Shared {
 ///
 /// Bound to an endpoint, it counts the operations it was bound for, whether or not each also
 /// reports to a completion queue or a future. The application may add to and set both values, to
-/// count events of its own. Clones are handles of the same counter; every method may be called
-/// from several tasks at a time.
+/// count events of its own. Clones are handles of the same counter; every method may be called from
+/// several tasks at a time.
 ///
 /// Values are exact: an addition is seen by every read that begins after it. Both stop at
 /// `u64::MAX` instead of wrapping.
@@ -106,7 +106,8 @@ impl Counter {
         self.shared.state.lock("read a counter").value
     }
 
-    /// How many operations failed, and so did not count in [`read`](Self::read) (`fi_cntr_readerr`).
+    /// How many operations failed, and so did not count in [`read`](Self::read)
+    /// (`fi_cntr_readerr`).
     pub fn read_error(&self) -> u64 {
         self.shared.state.lock("read a counter's errors").errors
     }
@@ -136,33 +137,37 @@ impl Counter {
         state.set_errors(value, &mut wakes);
     }
 
-    /// Waits until the value is `threshold` or more, or until the error value changes (`fi_cntr_wait`).
+    /// Waits until the value is `threshold` or more, or until the error value changes
+    /// (`fi_cntr_wait`).
     ///
     /// The future gives the value seen, which is at least `threshold`. Changes of the error value
-    /// count from this call, not from the first poll; see [`CounterWait::errors_seen`] for an earlier moment. If both
-    /// came true before the future was polled, the threshold wins. For a deadline wrap it in
-    /// `tokio::time::timeout`, which leaves the error value unchanged. Any number of tasks may wait, each for
-    /// its own threshold; none is woken before.
+    /// count from this call, not from the first poll; see [`CounterWait::errors_seen`] for an
+    /// earlier moment. If both came true before the future was polled, the threshold wins. For a
+    /// deadline wrap it in `tokio::time::timeout`, which leaves the error value unchanged. Any
+    /// number of tasks may wait, each for its own threshold; none is woken before.
     ///
     /// # Errors
     ///
-    /// [`CounterError::Failed`] when the error value changed: "any change in a counter's error value will
-    /// unblock any thread inside fi_cntr_wait". [`CounterError::Closed`] when the counter is closed.
+    /// [`CounterError::Failed`] when the error value changed: "any change in a counter's error
+    /// value will unblock any thread inside fi_cntr_wait". [`CounterError::Closed`] when the
+    /// counter is closed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: waiting changes nothing, so the future may be dropped and made anew; a change of the
-    /// error value between the two is seen by using [`CounterWait::errors_seen`].
+    /// Cancel safe: waiting changes nothing, so the future may be dropped and made anew; a change
+    /// of the error value between the two is seen by using [`CounterWait::errors_seen`].
     pub fn wait_for(&self, threshold: u64) -> CounterWait {
         CounterWait::new(Arc::clone(&self.shared), threshold)
     }
 
-    /// Closes the counter for all its handles (`fi_close`): waits end with [`CounterError::Closed`], unless they
-    /// have what they wait for. Its values can still be read. Closing twice is no error.
+    /// Closes the counter for all its handles (`fi_close`): waits end with
+    /// [`CounterError::Closed`], unless they have what they wait for. Its values can still be read.
+    /// Closing twice is no error.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while endpoints or memory regions are bound to it; the message names them.
+    /// [`ErrorKind::Busy`] while endpoints or memory regions are bound to it; the message names
+    /// them.
     ///
     /// # Cancel safety
     ///

@@ -11,8 +11,8 @@ fn counter() -> Counter {
     Counter::open(LockKind::Mutex, None)
 }
 
-/// `fi_cntr(3)`: "a counter actually stores two distinct values, with error completions updating an error
-/// specific value".
+/// `fi_cntr(3)`: "a counter actually stores two distinct values, with error completions updating an
+/// error specific value".
 #[test]
 fn value_and_errors_are_counted_apart() {
     let counter = counter();
@@ -26,8 +26,8 @@ fn value_and_errors_are_counted_apart() {
     assert_eq!(counter.read(), u64::MAX);
 }
 
-/// `fi_cntr(3)`: "Upon successful return from this call, the counter will be greater than or equal to the
-/// input threshold value."
+/// `fi_cntr(3)`: "Upon successful return from this call, the counter will be greater than or equal
+/// to the input threshold value."
 #[tokio::test]
 async fn wait_ends_at_or_above_the_threshold() {
     let counter = counter();
@@ -41,7 +41,8 @@ async fn wait_ends_at_or_above_the_threshold() {
     assert_eq!(wait.await.unwrap(), Ok(7));
 }
 
-/// `fi_cntr(3)`: "Any change in a counter's error value will unblock any thread inside fi_cntr_wait."
+/// `fi_cntr(3)`: "Any change in a counter's error value will unblock any thread inside
+/// fi_cntr_wait."
 #[tokio::test]
 async fn any_change_of_the_error_value_unblocks_every_waiter() {
     let counter = counter();
@@ -112,8 +113,8 @@ fn errors_seen_tells_of_changes_before_the_wait() {
     assert_eq!(wait.now_or_never().unwrap(), Ok(1), "the threshold wins");
 }
 
-/// `fi_cntr(3)`: "If the call returns due to timeout, [...] the error value associated with the counter
-/// remains unchanged."
+/// `fi_cntr(3)`: "If the call returns due to timeout, [...] the error value associated with the
+/// counter remains unchanged."
 #[tokio::test(start_paused = true)]
 async fn timeout_changes_nothing_and_leaves_no_waiter() {
     let counter = counter();
@@ -188,8 +189,8 @@ async fn every_waiter_of_many_is_woken_although_others_give_up() {
     assert!(counter.shared.state.lock("test").waiting.is_empty());
 }
 
-/// `fi_cntr(3)`, fi_close: "If resources are still associated with the counter when attempting to close, the
-/// call will return -FI_EBUSY."
+/// `fi_cntr(3)`, fi_close: "If resources are still associated with the counter when attempting to
+/// close, the call will return -FI_EBUSY."
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_waits() {
     let counter = counter();
@@ -229,7 +230,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// A plain model of the page: values, and for each wait its threshold and whether an error changed.
+    /// A plain model of the page: values, and for each wait its threshold and whether an error
+    /// changed.
     #[test]
     fn counter_agrees_with_a_plain_model(ops in proptest::collection::vec(any_op(), 0..100)) {
         let counter = counter();
@@ -256,7 +258,7 @@ proptest! {
                 }
                 Op::Wait(threshold) => waits.push((counter.wait_for(threshold), threshold, false)),
                 Op::Drop(at) if !waits.is_empty() => {
-                    waits.swap_remove(at % waits.len());
+                    drop(waits.swap_remove(at % waits.len()));
                 }
                 Op::Drop(_) => {}
                 Op::Poll => {

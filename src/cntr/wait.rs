@@ -57,14 +57,15 @@ impl From<CounterError> for Error {
     }
 }
 
-/// Waits for a counter to reach a threshold; made by [`Counter::wait_for`](super::Counter::wait_for), whose
-/// documentation applies. Owns a handle of the counter.
+/// Waits for a counter to reach a threshold; made by
+/// [`Counter::wait_for`](super::Counter::wait_for), whose documentation applies. Owns a handle of
+/// the counter.
 #[must_use = "futures do nothing unless polled"]
 pub struct CounterWait {
     shared: Arc<Shared>,
     threshold: u64,
-    /// `State::error_changes` when the wait began; `None` when the caller had seen another
-    /// error value than that of the time, which is a change already.
+    /// `State::error_changes` when the wait began; `None` when the caller had seen another error
+    /// value than that of the time, which is a change already.
     changes_seen: Option<u64>,
     /// The place in `State::waiting`, if there was one; a wake takes it out.
     key: Option<u64>,
@@ -81,8 +82,8 @@ impl CounterWait {
         }
     }
 
-    /// Treats `errors` as the error value that the caller knows of: if it is another one by now, the wait
-    /// ends. This closes the gap between reading the error value and beginning to wait.
+    /// Treats `errors` as the error value that the caller knows of: if it is another one by now,
+    /// the wait ends. This closes the gap between reading the error value and beginning to wait.
     pub fn errors_seen(mut self, errors: u64) -> Self {
         if self.shared.state.lock("compare errors").errors != errors {
             self.changes_seen = None;

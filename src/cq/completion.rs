@@ -30,20 +30,20 @@ bitflags::bitflags! {
     }
 }
 
-/// The end of one operation, or the announcement of data that came unasked (`fi_cq_tagged_entry` and
-/// `fi_cq_err_entry` of `fi_cq(3)` in one).
+/// The end of one operation, or the announcement of data that came unasked (`fi_cq_tagged_entry`
+/// and `fi_cq_err_entry` of `fi_cq(3)` in one).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The context the operation was posted with; `Context(0)` for what nobody posted, as `fi_cq(3)`
-    /// says NULL: a peer's write that carried completion data.
+    /// The context the operation was posted with; `Context(0)` for what nobody posted, as
+    /// `fi_cq(3)` says NULL: a peer's write that carried completion data.
     pub context: Context,
     /// What ended.
     pub operation: OperationKind,
     /// What ended, in libfabric's terms.
     pub flags: CompletionFlags,
-    /// Of a receive: the bytes placed in its buffer, also when it was truncated. Of a peer's write: the
-    /// bytes written. 0 of what else there is.
+    /// Of a receive: the bytes placed in its buffer, also when it was truncated. Of a peer's write:
+    /// the bytes written. 0 of what else there is.
     pub len: usize,
     /// What the peer sent along, in host byte order; `Some` exactly if
     /// [`CompletionFlags::REMOTE_CQ_DATA`] is set.
@@ -114,9 +114,9 @@ impl Completion {
         self
     }
 
-    /// Takes the operation's buffer; of a vectored operation, the first that was not taken yet, in the
-    /// order in which they were given. `None` when there are no more: an operation on region slices
-    /// or inlined bytes gives nothing back. Buffers not taken are freed with the completion.
+    /// Takes the operation's buffer; of a vectored operation, the first that was not taken yet, in
+    /// the order in which they were given. `None` when there are no more: an operation on region
+    /// slices or inlined bytes gives nothing back. Buffers not taken are freed with the completion.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
         self.buffers.take_first()
     }
@@ -138,8 +138,8 @@ impl Completion {
 pub struct CompletionError {
     /// The reason: `err` is [`Error::fi_errno`], `err_data` is [`Error::data`].
     pub error: Error,
-    /// `olen`: bytes of a message that did not fit its receive buffer and were discarded. 0 of other
-    /// failures.
+    /// `olen`: bytes of a message that did not fit its receive buffer and were discarded. 0 of
+    /// other failures.
     pub overflow_len: usize,
 }
 

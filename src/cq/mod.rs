@@ -29,20 +29,21 @@ pub(crate) use slots::{CqReserve, CqSlot};
 /// A queue of [`Completion`]s, read as a [`Stream`], in batches, or without waiting (`fi_cq(3)`).
 ///
 /// Completions come in the order in which their operations ended, failed ones among the others:
-/// what `fi_cq_readerr` reads out of band is in [`Completion::result`] here. Clones are handles of the
-/// same queue, and each completion goes to exactly one of those who read or wait.
+/// what `fi_cq_readerr` reads out of band is in [`Completion::result`] here. Clones are handles of
+/// the same queue, and each completion goes to exactly one of those who read or wait.
 ///
 /// The queue holds at most [`capacity`](Self::capacity) completions, those of operations under way
-/// counted in; storage for them is allocated when it is opened. A full queue makes the next
-/// queued operation wait (or answers [`ErrorKind::Again`] to `try_*`), and stops reading from the connection whose
-/// unasked completion finds no place. Nothing is dropped, and only those who use the queue wait.
+/// counted in; storage for them is allocated when it is opened. A full queue makes the next queued
+/// operation wait (or answers [`ErrorKind::Again`] to `try_*`), and stops reading from the
+/// connection whose unasked completion finds no place. Nothing is dropped, and only those who use
+/// the queue wait.
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
 /// # Cancel safety
 ///
-/// A completion leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
-/// dropped before that has taken nothing, and no other reader misses a wake-up for it.
+/// A completion leaves the queue in the same poll that returns it. A waiting future, or a whole
+/// handle, dropped before that has taken nothing, and no other reader misses a wake-up for it.
 pub struct CompletionQueue {
     reader: Reader<Completion>,
 }
@@ -65,8 +66,9 @@ impl CompletionQueue {
 
     /// Waits for a completion and takes it (`fi_cq_sread`). `None` only once the queue is closed.
     ///
-    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the handle for
-    /// itself. For a deadline wrap it in `tokio::time::timeout`; for `fi_cq_signal`, drop the future.
+    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the
+    /// handle for itself. For a deadline wrap it in `tokio::time::timeout`; for `fi_cq_signal`,
+    /// drop the future.
     ///
     /// # Cancel safety
     ///
@@ -76,13 +78,14 @@ impl CompletionQueue {
         poll_fn(|cx| reader.poll_pop(cx)).await
     }
 
-    /// Moves the completions that are there, `max` at most, to the end of `into`, and tells how many
-    /// (`fi_cq_read`). Never waits: 0 when there are none, or when the queue is closed.
+    /// Moves the completions that are there, `max` at most, to the end of `into`, and tells how
+    /// many (`fi_cq_read`). Never waits: 0 when there are none, or when the queue is closed.
     pub fn read_batch(&self, into: &mut Vec<Completion>, max: usize) -> usize {
         self.ring().try_pop_batch(into, max)
     }
 
-    /// Waits for at least one completion, and takes all that are there, `max` at most (`fi_cq_sread`).
+    /// Waits for at least one completion, and takes all that are there, `max` at most
+    /// (`fi_cq_sread`).
     ///
     /// Empty only once the queue is closed, or at once when `max` is 0. May be called from several
     /// tasks at a time.
@@ -113,14 +116,14 @@ impl CompletionQueue {
         self.len() == 0
     }
 
-    /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get their
-    /// `None`, and "any completions which remain on the CQ when it is closed are lost", with their
-    /// buffers. Closing twice is no error. Dropping all handles needs no close.
+    /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get
+    /// their `None`, and "any completions which remain on the CQ when it is closed are lost", with
+    /// their buffers. Closing twice is no error. Dropping all handles needs no close.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while endpoints are bound to the queue or operations have yet to report to
-    /// it; the message names them, and nothing has changed then.
+    /// [`ErrorKind::Busy`] while endpoints are bound to the queue or operations have yet to report
+    /// to it; the message names them, and nothing has changed then.
     ///
     /// # Cancel safety
     ///
@@ -209,8 +212,9 @@ pub struct CompletionQueueBuilder {
 }
 
 impl CompletionQueueBuilder {
-    /// Places for completions, those of operations under way counted in: the default, 1024, for 0, as
-    /// `fi_cq(3)` has it. Too few make posting wait; each costs a few hundred bytes from the start.
+    /// Places for completions, those of operations under way counted in: the default, 1024, for 0,
+    /// as `fi_cq(3)` has it. Too few make posting wait; each costs a few hundred bytes from the
+    /// start.
     pub fn size(mut self, size: usize) -> Self {
         self.size = size;
         self

@@ -1,5 +1,5 @@
-//! A completion's place in its queue: reserved when the operation is accepted, filled when it
-//! ends. Between the two the queue keeps the place free, so that reporting cannot fail.
+//! A completion's place in its queue: reserved when the operation is accepted, filled when it ends.
+//! Between the two the queue keeps the place free, so that reporting cannot fail.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -48,8 +48,8 @@ fn queues_and_completions_are_send() {
     send(&queue.next_batch(1));
 }
 
-/// `fi_cq(3)`: "Multiple completions may be retrieved from a CQ in a single call. The maximum number of
-/// entries to return is limited to the specified count parameter".
+/// `fi_cq(3)`: "Multiple completions may be retrieved from a CQ in a single call. The maximum
+/// number of entries to return is limited to the specified count parameter".
 #[test]
 fn read_batch_takes_no_more_than_asked_in_order() {
     let queue = queue(8);
@@ -87,8 +87,8 @@ fn a_queue_is_full_of_reservations_before_anything_completes() {
     assert!(queue.reserve().now_or_never().unwrap().is_some());
 }
 
-/// `fi_cq(3)`: "the calls will not return until either a completion has been read from the CQ or an error
-/// or timeout occurs"; a call that timed out has taken nothing.
+/// `fi_cq(3)`: "the calls will not return until either a completion has been read from the CQ or an
+/// error or timeout occurs"; a call that timed out has taken nothing.
 #[tokio::test(start_paused = true)]
 async fn waiting_forms_wait_and_a_timeout_takes_nothing() {
     let mut queue = queue(4);
@@ -162,8 +162,8 @@ async fn each_completion_goes_to_one_reader_of_any_form() {
     assert_eq!(all, (0..COUNT).collect::<Vec<_>>());
 }
 
-/// `fi_cq(3)`: "olen specifies the amount of data that did not fit into the available receive buffer";
-/// "err_data" comes with the error. Failed ones stand in line with the others.
+/// `fi_cq(3)`: "olen specifies the amount of data that did not fit into the available receive
+/// buffer"; "err_data" comes with the error. Failed ones stand in line with the others.
 #[test]
 fn failures_come_in_line_with_length_and_reason() {
     let queue = queue(4);
@@ -198,8 +198,8 @@ fn data_and_its_flag_come_together_with_libfabric_values() {
     assert_eq!(completion.buffer_count(), 0);
 }
 
-/// `fi_cq(3)`, fi_close: "If resources are still associated with the CQ when attempting to close, the
-/// call will return -FI_EBUSY."
+/// `fi_cq(3)`, fi_close: "If resources are still associated with the CQ when attempting to close,
+/// the call will return -FI_EBUSY."
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_the_streams() {
     let queue = queue(2);

@@ -14,10 +14,11 @@ use crate::mr::MemoryRegion;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks a passive endpoint for a connection (`FI_CONNREQ`). Accept or reject it; dropping it
-    /// rejects.
+    /// A peer asks a passive endpoint for a connection (`FI_CONNREQ`). Accept or reject it;
+    /// dropping it rejects.
     ConnRequest(ConnRequest),
-    /// A connection is established (`FI_CONNECTED`), on either side. It precedes every completion of its endpoint.
+    /// A connection is established (`FI_CONNECTED`), on either side. It precedes every completion
+    /// of its endpoint.
     Connected {
         /// The endpoint that is connected now.
         endpoint: EndpointId,
@@ -26,8 +27,8 @@ pub enum Event {
         /// What the accepting side sent along; empty on the accepting side itself.
         data: Bytes,
     },
-    /// A connection has ended, whoever ended it (`FI_SHUTDOWN`). It comes once, last of its endpoint, and after all operations of
-    /// the endpoint have ended.
+    /// A connection has ended, whoever ended it (`FI_SHUTDOWN`). It comes once, last of its
+    /// endpoint, and after all operations of the endpoint have ended.
     Shutdown {
         /// The endpoint that was connected.
         endpoint: EndpointId,
@@ -62,8 +63,8 @@ pub struct EventError {
     pub context: Option<Context>,
     /// The endpoint concerned, if one is.
     pub endpoint: Option<EndpointId>,
-    /// `err_data`: what came with the error, as the private data of a peer that rejected a connection. 256 bytes
-    /// at most.
+    /// `err_data`: what came with the error, as the private data of a peer that rejected a
+    /// connection. 256 bytes at most.
     pub data: Bytes,
 }
 

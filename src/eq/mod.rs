@@ -1,8 +1,8 @@
 //! Event queues (`fi_eq(3)`): connection management, registrations that have ended, failures of
 //! control operations, and events of the application's own, as one stream.
 //!
-//! An event's place is reserved before whatever will cause it is begun, so a queue cannot overrun and
-//! the "overrun" state of `fi_eq(3)` does not exist here (ruling 8).
+//! An event's place is reserved before whatever will cause it is begun, so a queue cannot overrun
+//! and the "overrun" state of `fi_eq(3)` does not exist here (ruling 8).
 
 #![forbid(unsafe_code)]
 
@@ -30,15 +30,16 @@ pub(crate) use request::Verdict;
 
 /// A queue of [`Event`]s, read as a [`Stream`] or without waiting (`fi_eq(3)`).
 ///
-/// Events come in the order in which they happened, failures among the others: what `fi_eq_readerr` reads
-/// out of band is an [`Event::Error`] here, so that `?` in an accept loop does not end a server.
-/// Clones are handles of the same queue, and each event goes to exactly one of those who read or wait.
+/// Events come in the order in which they happened, failures among the others: what `fi_eq_readerr`
+/// reads out of band is an [`Event::Error`] here, so that `?` in an accept loop does not end a
+/// server. Clones are handles of the same queue, and each event goes to exactly one of those who
+/// read or wait.
 ///
-/// The queue holds at most [`capacity`](Self::capacity) events; storage for them is allocated when it is
-/// opened. Places are reserved ahead: by an endpoint for its `Connected` and `Shutdown` when it is opened, by a
-/// registration that asked for an event when it is submitted. Who finds no place waits, or gets
-/// [`ErrorKind::Again`]; a listener stops accepting. No event is lost, and a queue that nobody drains harms
-/// only those who asked it for events.
+/// The queue holds at most [`capacity`](Self::capacity) events; storage for them is allocated when
+/// it is opened. Places are reserved ahead: by an endpoint for its `Connected` and `Shutdown` when
+/// it is opened, by a registration that asked for an event when it is submitted. Who finds no place
+/// waits, or gets [`ErrorKind::Again`]; a listener stops accepting. No event is lost, and a queue
+/// that nobody drains harms only those who asked it for events.
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
@@ -68,8 +69,8 @@ impl EventQueue {
 
     /// Waits for an event and takes it (`fi_eq_sread`). `None` only once the queue is closed.
     ///
-    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the handle for
-    /// itself. For a deadline wrap it in `tokio::time::timeout`.
+    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the
+    /// handle for itself. For a deadline wrap it in `tokio::time::timeout`.
     ///
     /// # Cancel safety
     ///
@@ -79,24 +80,26 @@ impl EventQueue {
         poll_fn(|cx| reader.poll_pop(cx)).await
     }
 
-    /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`). `None` if
-    /// there is none, or if another peek is looking at it right now.
+    /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
+    /// `None` if there is none, or if another peek is looking at it right now.
     ///
-    /// While `look` runs, nobody can pass the event: other readers find the queue empty, and are woken afterwards.
-    /// `look` may use the queue. Where several read, another may take the event right after.
+    /// While `look` runs, nobody can pass the event: other readers find the queue empty, and are
+    /// woken afterwards. `look` may use the queue. Where several read, another may take the event
+    /// right after.
     pub fn peek<R>(&self, look: impl FnOnce(&Event) -> R) -> Option<R> {
         self.ring().peek(look)
     }
 
-    /// Puts an event of the application's own at the end of the queue (`fi_eq_write`); a reader gets it
-    /// as [`Event::User`]. `code` and `data` mean what the application likes, and `data` is not copied.
+    /// Puts an event of the application's own at the end of the queue (`fi_eq_write`); a reader
+    /// gets it as [`Event::User`]. `code` and `data` mean what the application likes, and `data` is
+    /// not copied.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Again`] when no place is free, those reserved for events to come counted in.
-    /// [`ErrorKind::InvalidArgument`] when the queue was not opened [`writable`](EventQueueBuilder::writable): "if
-    /// the FI_WRITE flag is not set, then the application may not invoke fi_eq_write".
-    /// [`ErrorKind::BadState`] when it is closed.
+    /// [`ErrorKind::InvalidArgument`] when the queue was not opened
+    /// [`writable`](EventQueueBuilder::writable): "if the FI_WRITE flag is not set, then the
+    /// application may not invoke fi_eq_write". [`ErrorKind::BadState`] when it is closed.
     pub fn write(&self, code: u32, data: Bytes) -> Result<()> {
         if !self.writable {
             return Err(Error::new(
@@ -134,10 +137,10 @@ impl EventQueue {
         self.len() == 0
     }
 
-    /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get their
-    /// `None`, and "any events which remain on the EQ when it is closed are lost": connection
-    /// requests among them are rejected, regions are released. Closing twice is no error. Dropping all
-    /// handles needs no close.
+    /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get
+    /// their `None`, and "any events which remain on the EQ when it is closed are lost": connection
+    /// requests among them are rejected, regions are released. Closing twice is no error. Dropping
+    /// all handles needs no close.
     ///
     /// # Errors
     ///
@@ -238,16 +241,16 @@ pub struct EventQueueBuilder {
 }
 
 impl EventQueueBuilder {
-    /// Places for events, those reserved for events to come counted in: the default, 256, for 0. An endpoint takes
-    /// two, a registration under way that asked for an event one. Too few make these wait; each costs
-    /// a few hundred bytes from the start.
+    /// Places for events, those reserved for events to come counted in: the default, 256, for 0. An
+    /// endpoint takes two, a registration under way that asked for an event one. Too few make these
+    /// wait; each costs a few hundred bytes from the start.
     pub fn size(mut self, size: usize) -> Self {
         self.size = size;
         self
     }
 
-    /// Lets the application [`write`](EventQueue::write) events of its own (`FI_WRITE`). Without it, which is
-    /// the default, it may not.
+    /// Lets the application [`write`](EventQueue::write) events of its own (`FI_WRITE`). Without
+    /// it, which is the default, it may not.
     pub fn writable(mut self) -> Self {
         self.writable = true;
         self

@@ -1,7 +1,8 @@
-//! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and the verdict on it.
+//! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and the verdict on
+//! it.
 //!
-//! The listener's side keeps the connection and waits for the verdict; the request is only a ticket to
-//! decide. So a request may be kept, moved to other tasks and dropped at will.
+//! The listener's side keeps the connection and waits for the verdict; the request is only a ticket
+//! to decide. So a request may be kept, moved to other tasks and dropped at will.
 
 use std::any::Any;
 use std::fmt;

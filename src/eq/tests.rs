@@ -56,7 +56,8 @@ fn queues_and_events_may_move_between_threads() {
     send(&user(1));
 }
 
-/// `fi_eq(3)`: "At most one event will be returned per EQ read operation", in the order they happened.
+/// `fi_eq(3)`: "At most one event will be returned per EQ read operation", in the order they
+/// happened.
 #[tokio::test]
 async fn events_come_one_by_one_in_order() {
     let mut queue = queue(8);
@@ -80,8 +81,8 @@ fn writing_needs_a_writable_queue() {
     assert!(queue(1).is_writable());
 }
 
-/// `fi_eq(3)`, fi_eq_write: "an event to insert into the event queue" comes back with its code and bytes; a
-/// full queue refuses it and loses nothing.
+/// `fi_eq(3)`, fi_eq_write: "an event to insert into the event queue" comes back with its code and
+/// bytes; a full queue refuses it and loses nothing.
 #[test]
 fn user_events_come_back_whole_and_a_full_queue_says_again() {
     let queue = queue(2);
@@ -104,8 +105,8 @@ fn user_events_come_back_whole_and_a_full_queue_says_again() {
     );
 }
 
-/// `fi_eq(3)`: "The FI_PEEK flag may be used to indicate that event data should be read from the EQ without
-/// being consumed. A subsequent read without the FI_PEEK flag would then remove the event".
+/// `fi_eq(3)`: "The FI_PEEK flag may be used to indicate that event data should be read from the EQ
+/// without being consumed. A subsequent read without the FI_PEEK flag would then remove the event".
 #[test]
 fn peek_leaves_the_event_for_the_next_read() {
     let queue = queue(2);
@@ -121,7 +122,8 @@ fn peek_leaves_the_event_for_the_next_read() {
     );
 }
 
-/// `fi_eq(3)`: "err_data_size will be set to the number of bytes copied": all up to the limit, no more.
+/// `fi_eq(3)`: "err_data_size will be set to the number of bytes copied": all up to the limit, no
+/// more.
 #[test]
 fn error_events_carry_err_data_up_to_the_limit() {
     let queue = queue(4);
@@ -149,7 +151,8 @@ fn error_events_carry_err_data_up_to_the_limit() {
     }
 }
 
-/// Ruling 6: "`EventQueue: Stream<Item = Event>`; a failure is `Event::Error(EventError)`": the stream goes on.
+/// Ruling 6: "`EventQueue: Stream<Item = Event>`; a failure is `Event::Error(EventError)`": the
+/// stream goes on.
 #[tokio::test]
 async fn a_failure_stands_in_line_and_does_not_end_the_stream() {
     let queue = queue(4);
@@ -164,7 +167,8 @@ async fn a_failure_stands_in_line_and_does_not_end_the_stream() {
     assert!(matches!(events[2], Event::User { code: 2, .. }));
 }
 
-/// Ruling 8: "Slots are reserved [...] An event is never lost and never needs memory that was not reserved."
+/// Ruling 8: "Slots are reserved [...] An event is never lost and never needs memory that was not
+/// reserved."
 #[test]
 fn a_reserved_event_always_finds_its_place() {
     let queue = queue(3);
@@ -213,7 +217,8 @@ async fn each_event_goes_to_exactly_one_of_many_readers() {
     assert_eq!(all, (0..COUNT).collect::<Vec<_>>());
 }
 
-/// "A dropped waiting future never loses a wake": the one that gave up was woken too, and another reads.
+/// "A dropped waiting future never loses a wake": the one that gave up was woken too, and another
+/// reads.
 #[tokio::test]
 async fn a_reader_that_gives_up_after_its_wake_loses_nothing() {
     let queue = queue(2);
@@ -227,7 +232,8 @@ async fn a_reader_that_gives_up_after_its_wake_loses_nothing() {
     assert_eq!(second.await.unwrap(), Some(1));
 }
 
-/// `fi_eq(3)`, fi_eq_sread: waits "until either an event has been read from the EQ or an error or timeout occurs".
+/// `fi_eq(3)`, fi_eq_sread: waits "until either an event has been read from the EQ or an error or
+/// timeout occurs".
 #[tokio::test(start_paused = true)]
 async fn a_timed_out_wait_takes_nothing() {
     let queue = queue(2);
@@ -237,8 +243,8 @@ async fn a_timed_out_wait_takes_nothing() {
     assert_eq!(code(queue.next().await), Some(4));
 }
 
-/// `fi_eq(3)`, fi_close: "The EQ must not be bound to any other objects prior to being closed, otherwise the
-/// call will return -FI_EBUSY."
+/// `fi_eq(3)`, fi_close: "The EQ must not be bound to any other objects prior to being closed,
+/// otherwise the call will return -FI_EBUSY."
 #[tokio::test]
 async fn close_is_busy_while_bound_and_names_who() {
     let queue = queue(2);
@@ -276,7 +282,8 @@ async fn a_stream_ends_only_by_close() {
     assert!(waiting.await.unwrap() && queue.is_terminated());
 }
 
-/// `fi_eq(3)`: "Any events which remain on the EQ when it is closed are lost": a request in it is rejected.
+/// `fi_eq(3)`: "Any events which remain on the EQ when it is closed are lost": a request in it is
+/// rejected.
 #[tokio::test]
 async fn requests_left_in_a_closed_queue_are_rejected() {
     let queue = queue(2);
@@ -322,8 +329,8 @@ fn size_zero_is_the_default_and_vast_sizes_are_errors() {
 }
 
 proptest! {
-    /// "reserved + filled <= capacity" with the application's own writes among reservations, against a
-    /// plain queue.
+    /// "reserved + filled <= capacity" with the application's own writes among reservations,
+    /// against a plain queue.
     #[test]
     fn writes_and_reservations_share_one_bound(
         size in 1..5usize,

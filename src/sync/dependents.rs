@@ -1,6 +1,6 @@
-//! Who depends on an object, so that closing it can say `Busy` and name them (ruling 22;
-//! `fi_close` of `fi_eq(3)`: "The EQ must not be bound to any other objects prior to being closed,
-//! otherwise the call will return -FI_EBUSY").
+//! Who depends on an object, so that closing it can say `Busy` and name them (ruling 22; `fi_close`
+//! of `fi_eq(3)`: "The EQ must not be bound to any other objects prior to being closed, otherwise
+//! the call will return -FI_EBUSY").
 //!
 //! Invariant: closed means no dependent, now and for ever; a dependent means not closed.
 

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
-//! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing
-//! fails while quiesced, so that a leaked guard makes `Busy` and never a hang. Wakers are woken
-//! with the lock released.
+//! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
+//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Wakers are woken with the
+//! lock released.
 
 use std::fmt;
 use std::future::Future;
@@ -123,7 +123,8 @@ impl Gate {
         self.state.lock("revoke").revoked = true;
     }
 
-    /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Those inside stay until they leave.
+    /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Those inside stay until they
+    /// leave.
     pub(crate) fn begin_quiesce(&self) -> Result<(), GateClosed> {
         let mut state = self.state.lock("begin to quiesce");
         if state.closed {
@@ -143,8 +144,8 @@ impl Gate {
         state.quiesced = false;
     }
 
-    /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion, and
-    /// then nothing has changed. Closing what is closed is no error.
+    /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
+    /// and then nothing has changed. Closing what is closed is no error.
     pub(crate) fn close(&self) -> Result<(), GateClosed> {
         let mut state = self.state.lock("close a gate");
         if state.quiesced {
@@ -154,8 +155,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Ready once these users have left. `key` names the waiter from poll to poll; who stops polling
-    /// before `Ready` gives it to [`Gate::forget`].
+    /// Ready once these users have left. `key` names the waiter from poll to poll; who stops
+    /// polling before `Ready` gives it to [`Gate::forget`].
     pub(crate) fn poll_drained(
         &self,
         roles: Drained,

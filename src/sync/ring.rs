@@ -94,8 +94,8 @@ impl<T> State<T> {
 
 impl<T> Ring<T> {
     /// A ring of exactly `capacity` places, all allocated here. `keep` is dropped at the close, or
-    /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than there is
-    /// memory for.
+    /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than
+    /// there is memory for.
     pub(crate) fn new(kind: LockKind, capacity: usize, keep: Option<Keep>) -> Result<Self> {
         if capacity == 0 {
             return Err(Error::new(
@@ -390,8 +390,8 @@ impl<T> Reader<T> {
     }
 
     /// The next entry, when there is one; `None` once the ring is closed. Takes part in Tokio's
-    /// cooperative budget: a reader of a queue that never runs dry must not starve the
-    /// progress driver on the same thread, on which everything else depends.
+    /// cooperative budget: a reader of a queue that never runs dry must not starve the progress
+    /// driver on the same thread, on which everything else depends.
     pub(crate) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.poll_with(cx, State::pop)
     }

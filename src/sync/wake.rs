@@ -42,13 +42,13 @@ impl Waiters {
     /// Registers or refreshes the waker of the waiter that `key` names. A waker that this replaces
     /// comes back, to be dropped after unlocking: the last waker of a task may run its destructor.
     pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
-        if let Some(key) = key {
-            if let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key) {
-                if held.will_wake(waker) {
-                    return None;
-                }
-                return Some(std::mem::replace(held, waker.clone()));
+        if let Some(key) = key
+            && let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key)
+        {
+            if held.will_wake(waker) {
+                return None;
             }
+            return Some(std::mem::replace(held, waker.clone()));
         }
         let new = WaiterKey(self.next);
         self.next += 1;
