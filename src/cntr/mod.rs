@@ -1,1 +1,227 @@
-//! To come.
+//! Counters (`fi_cntr(3)`): how many operations ended well, and how many failed.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind, WakeList};
+
+pub use wait::{CounterError, CounterWait};
+
+/// One future that waits for the value to reach its threshold.
+struct Waiting {
+    key: u64,
+    threshold: u64,
+    waker: Waker,
+}
+
+struct State {
+    value: u64,
+    errors: u64,
+    /// How often `errors` changed, so that a change is seen also when it was changed back.
+    error_changes: u64,
+    closed: bool,
+    next_key: u64,
+    waiting: Vec<Waiting>,
+    keep: Option<Keep>,
+}
+
+impl State {
+    /// Sets the value and takes out the waiters it satisfies. Each waits for a condition of its
+    /// own, so the others can sleep on, and a woken one that goes away costs nobody else anything.
+    fn set_value(&mut self, value: u64, wakes: &mut WakeList) {
+        self.value = value;
+        for satisfied in self
+            .waiting
+            .extract_if(.., |waiting| waiting.threshold <= value)
+        {
+            wakes.push(satisfied.waker);
+        }
+    }
+
+    /// Sets the error value; a change wakes all.
+    fn set_errors(&mut self, errors: u64, wakes: &mut WakeList) {
+        if self.errors != errors {
+            self.errors = errors;
+            self.error_changes += 1;
+            self.wake_all(wakes);
+        }
+    }
+
+    fn wake_all(&mut self, wakes: &mut WakeList) {
+        for waiting in self.waiting.drain(..) {
+            wakes.push(waiting.waker);
+        }
+    }
+}
+
+struct Shared {
+    state: Lock<State>,
+    dependents: Dependents,
+}
+
+/// Counts operations that ended well and, apart from them, those that failed (`fi_cntr(3)`).
+///
+/// Bound to an endpoint, it counts the operations it was bound for, whether or not each also
+/// reports to a completion queue or a future. The application may add to and set both values, to
+/// count events of its own. Clones are handles of the same counter; every method may be called from
+/// several tasks at a time.
+///
+/// Values are exact: an addition is seen by every read that begins after it. Both stop at
+/// `u64::MAX` instead of wrapping.
+#[derive(Clone)]
+pub struct Counter {
+    shared: Arc<Shared>,
+}
+
+impl Counter {
+    /// A counter at 0 with the lock its domain uses; `keep` stays alive until it is closed.
+    pub(crate) fn open(kind: LockKind, keep: Option<Keep>) -> Counter {
+        let state = State {
+            value: 0,
+            errors: 0,
+            error_changes: 0,
+            closed: false,
+            next_key: 0,
+            waiting: Vec::new(),
+            keep,
+        };
+        Counter {
+            shared: Arc::new(Shared {
+                state: Lock::new(kind, state),
+                dependents: Dependents::new(),
+            }),
+        }
+    }
+
+    /// How many operations ended well (`fi_cntr_read`).
+    pub fn read(&self) -> u64 {
+        self.shared.state.lock("read a counter").value
+    }
+
+    /// How many operations failed, and so did not count in [`read`](Self::read)
+    /// (`fi_cntr_readerr`).
+    pub fn read_error(&self) -> u64 {
+        self.shared.state.lock("read a counter's errors").errors
+    }
+
+    /// Adds to the value (`fi_cntr_add`).
+    pub fn add(&self, count: u64) {
+        self.add_into(count, &mut WakeList::new());
+    }
+
+    /// Adds to the error value (`fi_cntr_adderr`). Whoever waits is told, unless `count` is 0.
+    pub fn add_error(&self, count: u64) {
+        self.add_error_into(count, &mut WakeList::new());
+    }
+
+    /// Sets the value (`fi_cntr_set`). Operations that end at the same time count before or after
+    /// it; `fi_cntr(3)` asks for a stable counter, so that it is known which.
+    pub fn set(&self, value: u64) {
+        let mut wakes = WakeList::new();
+        let mut state = self.shared.state.lock("set a counter");
+        state.set_value(value, &mut wakes);
+    }
+
+    /// Sets the error value (`fi_cntr_seterr`). Whoever waits is told, unless it had this value.
+    pub fn set_error(&self, value: u64) {
+        let mut wakes = WakeList::new();
+        let mut state = self.shared.state.lock("set a counter's errors");
+        state.set_errors(value, &mut wakes);
+    }
+
+    /// Waits until the value is `threshold` or more, or until the error value changes
+    /// (`fi_cntr_wait`).
+    ///
+    /// The future gives the value seen, which is at least `threshold`. Changes of the error value
+    /// count from this call, not from the first poll; see [`CounterWait::errors_seen`] for an
+    /// earlier moment. If both came true before the future was polled, the threshold wins. For a
+    /// deadline wrap it in `tokio::time::timeout`, which leaves the error value unchanged. Any
+    /// number of tasks may wait, each for its own threshold; none is woken before.
+    ///
+    /// # Errors
+    ///
+    /// [`CounterError::Failed`] when the error value changed: "any change in a counter's error
+    /// value will unblock any thread inside fi_cntr_wait". [`CounterError::Closed`] when the
+    /// counter is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: waiting changes nothing, so the future may be dropped and made anew; a change
+    /// of the error value between the two is seen by using [`CounterWait::errors_seen`].
+    pub fn wait_for(&self, threshold: u64) -> CounterWait {
+        CounterWait::new(Arc::clone(&self.shared), threshold)
+    }
+
+    /// Closes the counter for all its handles (`fi_close`): waits end with
+    /// [`CounterError::Closed`], unless they have what they wait for. Its values can still be read.
+    /// Closing twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Busy`] while endpoints or memory regions are bound to it; the message names
+    /// them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it does its work at the first poll and never waits.
+    pub async fn close(&self) -> Result<()> {
+        let mut wakes = WakeList::new();
+        let keep;
+        {
+            let mut state = self.shared.state.lock("close a counter");
+            self.shared
+                .dependents
+                .close()
+                .map_err(|users| Error::new(ErrorKind::Busy, format!("counter {users}")))?;
+            state.closed = true;
+            state.wake_all(&mut wakes);
+            keep = state.keep.take();
+        }
+        drop(keep);
+        Ok(())
+    }
+
+    /// True once the counter is closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.dependents.is_closed()
+    }
+
+    /// As [`Counter::add`]; the caller drops `wakes` with no lock held.
+    pub(crate) fn add_into(&self, count: u64, wakes: &mut WakeList) {
+        let mut state = self.shared.state.lock("add to a counter");
+        let value = state.value.saturating_add(count);
+        state.set_value(value, wakes);
+    }
+
+    /// As [`Counter::add_error`]; the caller drops `wakes` with no lock held.
+    pub(crate) fn add_error_into(&self, count: u64, wakes: &mut WakeList) {
+        let mut state = self.shared.state.lock("add to a counter's errors");
+        let errors = state.errors.saturating_add(count);
+        state.set_errors(errors, wakes);
+    }
+
+    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+        let closed = || Error::new(ErrorKind::BadState, "the counter is closed");
+        self.shared.dependents.depend(name).ok_or_else(closed)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.state.lock("show a counter");
+        f.debug_struct("Counter")
+            .field("value", &state.value)
+            .field("errors", &state.errors)
+            .field("closed", &state.closed)
+            .finish()
+    }
+}

@@ -1,1 +1,315 @@
-//! To come.
+//! Event queues (`fi_eq(3)`): connection management, registrations that have ended, failures of
+//! control operations, and events of the application's own, as one stream.
+//!
+//! An event's place is reserved before whatever will cause it is begun, so a queue cannot overrun
+//! and the "overrun" state of `fi_eq(3)` does not exist here (ruling 8).
+
+#![forbid(unsafe_code)]
+
+mod event;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::FusedStream;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::EQ_SIZE_DEFAULT;
+use crate::sync::{Dependence, Keep, LockKind, Reader, Reserve, Ring, Slot, WakeList};
+
+pub use event::{Event, EventError};
+pub use request::ConnRequest;
+pub(crate) use request::Verdict;
+
+/// A queue of [`Event`]s, read as a [`Stream`] or without waiting (`fi_eq(3)`).
+///
+/// Events come in the order in which they happened, failures among the others: what `fi_eq_readerr`
+/// reads out of band is an [`Event::Error`] here, so that `?` in an accept loop does not end a
+/// server. Clones are handles of the same queue, and each event goes to exactly one of those who
+/// read or wait.
+///
+/// The queue holds at most [`capacity`](Self::capacity) events; storage for them is allocated when
+/// it is opened. Places are reserved ahead: by an endpoint for its `Connected` and `Shutdown` when
+/// it is opened, by a registration that asked for an event when it is submitted. Who finds no place
+/// waits, or gets [`ErrorKind::Again`]; a listener stops accepting. No event is lost, and a queue
+/// that nobody drains harms only those who asked it for events.
+///
+/// As a stream it yields `None` only after [`close`](Self::close).
+///
+/// # Cancel safety
+///
+/// An event leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
+/// dropped before that has taken nothing, and no other reader misses a wake-up for it.
+pub struct EventQueue {
+    reader: Reader<Event>,
+    writable: bool,
+}
+
+impl EventQueue {
+    /// Starts a queue; `keep` stays alive until the queue is closed.
+    pub(crate) fn builder(keep: Option<Keep>) -> EventQueueBuilder {
+        EventQueueBuilder {
+            size: 0,
+            writable: false,
+            keep,
+        }
+    }
+
+    /// Takes the first event, if there is one (`fi_eq_read`). `None` also when the queue is closed.
+    pub fn try_next(&self) -> Option<Event> {
+        self.ring().try_pop()
+    }
+
+    /// Waits for an event and takes it (`fi_eq_sread`). `None` only once the queue is closed.
+    ///
+    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the
+    /// handle for itself. For a deadline wrap it in `tokio::time::timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future takes no event.
+    pub async fn next(&self) -> Option<Event> {
+        let mut reader = self.reader.clone();
+        poll_fn(|cx| reader.poll_pop(cx)).await
+    }
+
+    /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
+    /// `None` if there is none, or if another peek is looking at it right now.
+    ///
+    /// While `look` runs, nobody can pass the event: other readers find the queue empty, and are
+    /// woken afterwards. `look` may use the queue. Where several read, another may take the event
+    /// right after.
+    pub fn peek<R>(&self, look: impl FnOnce(&Event) -> R) -> Option<R> {
+        self.ring().peek(look)
+    }
+
+    /// Puts an event of the application's own at the end of the queue (`fi_eq_write`); a reader
+    /// gets it as [`Event::User`]. `code` and `data` mean what the application likes, and `data` is
+    /// not copied.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Again`] when no place is free, those reserved for events to come counted in.
+    /// [`ErrorKind::InvalidArgument`] when the queue was not opened
+    /// [`writable`](EventQueueBuilder::writable): "if the FI_WRITE flag is not set, then the
+    /// application may not invoke fi_eq_write". [`ErrorKind::BadState`] when it is closed.
+    pub fn write(&self, code: u32, data: Bytes) -> Result<()> {
+        if !self.writable {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "write: the event queue was not opened writable (FI_WRITE)",
+            ));
+        }
+        let Some(slot) = self.ring().try_reserve() else {
+            return Err(match self.is_closed() {
+                true => closed(),
+                false => Error::new(ErrorKind::Again, "no place in the event queue"),
+            });
+        };
+        slot.fill(Event::User { code, data }, &mut WakeList::new());
+        Ok(())
+    }
+
+    /// True if the application may [`write`](Self::write) to the queue.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// How many events the queue holds at most, those that have a place reserved counted in.
+    pub fn capacity(&self) -> usize {
+        self.ring().capacity()
+    }
+
+    /// How many events wait to be read. Another reader may take them at any moment.
+    pub fn len(&self) -> usize {
+        self.ring().len()
+    }
+
+    /// True if no event waits to be read.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get
+    /// their `None`, and "any events which remain on the EQ when it is closed are lost": connection
+    /// requests among them are rejected, regions are released. Closing twice is no error. Dropping
+    /// all handles needs no close.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Busy`] while domains or endpoints are bound to the queue, or an event has a
+    /// place reserved; the message names them, and nothing has changed then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it does its work at the first poll and never waits.
+    pub async fn close(&self) -> Result<()> {
+        self.ring()
+            .close()
+            .map_err(|users| Error::new(ErrorKind::Busy, format!("event queue {users}")))
+    }
+
+    /// True once the queue is closed.
+    pub fn is_closed(&self) -> bool {
+        self.ring().is_closed()
+    }
+
+    /// Takes a place for one event; `None` when the queue is full (or closed).
+    pub(crate) fn try_reserve(&self) -> Option<EventSlot> {
+        self.ring().try_reserve().map(|slot| EventSlot { slot })
+    }
+
+    /// Waits for a place; `None` once the queue is closed. May be dropped at any time.
+    pub(crate) fn reserve(&self) -> EventReserve {
+        EventReserve {
+            reserve: self.ring().reserve(),
+        }
+    }
+
+    /// Wakes `waker` once when a place is or becomes free; for those whose `try_reserve` failed.
+    pub(crate) fn on_room(&self, waker: &Waker) {
+        self.ring().on_room(waker);
+    }
+
+    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+        self.ring().depend(name).ok_or_else(closed)
+    }
+
+    fn ring(&self) -> &Ring<Event> {
+        self.reader.ring()
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::BadState, "the event queue is closed")
+}
+
+impl Clone for EventQueue {
+    fn clone(&self) -> Self {
+        EventQueue {
+            reader: self.reader.clone(),
+            writable: self.writable,
+        }
+    }
+}
+
+impl Stream for EventQueue {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.reader.poll_pop(cx)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // Other readers may take whatever is there now.
+        (0, None)
+    }
+}
+
+impl FusedStream for EventQueue {
+    fn is_terminated(&self) -> bool {
+        self.is_closed()
+    }
+}
+
+impl fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue")
+            .field("capacity", &self.capacity())
+            .field("len", &self.len())
+            .field("writable", &self.writable)
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// Opens an [`EventQueue`] (`fi_eq_open`); made by the fabric.
+#[must_use = "nothing is opened before `open`"]
+pub struct EventQueueBuilder {
+    /// Places; 0 is the default.
+    size: usize,
+    writable: bool,
+    keep: Option<Keep>,
+}
+
+impl EventQueueBuilder {
+    /// Places for events, those reserved for events to come counted in: the default, 256, for 0. An
+    /// endpoint takes two, a registration under way that asked for an event one. Too few make these
+    /// wait; each costs a few hundred bytes from the start.
+    pub fn size(mut self, size: usize) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Lets the application [`write`](EventQueue::write) events of its own (`FI_WRITE`). Without
+    /// it, which is the default, it may not.
+    pub fn writable(mut self) -> Self {
+        self.writable = true;
+        self
+    }
+
+    /// Opens the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LimitReached`] if there is no memory for a queue of this size.
+    pub fn open(self) -> Result<EventQueue> {
+        let size = match self.size {
+            0 => EQ_SIZE_DEFAULT,
+            size => size,
+        };
+        // The fabric is used from any thread, whatever its domains are opened for.
+        let ring = Ring::new(LockKind::Mutex, size, self.keep)?;
+        Ok(EventQueue {
+            reader: Reader::new(ring),
+            writable: self.writable,
+        })
+    }
+}
+
+impl fmt::Debug for EventQueueBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueueBuilder")
+            .field("size", &self.size)
+            .field("writable", &self.writable)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reserved place for one event. Dropping it frees the place.
+#[derive(Debug)]
+#[must_use = "a slot that is dropped frees its place"]
+pub(crate) struct EventSlot {
+    slot: Slot<Event>,
+}
+
+impl EventSlot {
+    /// Puts the event at the end of the queue. The caller drops `wakes` with no lock held.
+    pub(crate) fn fill(self, event: Event, wakes: &mut WakeList) {
+        self.slot.fill(event, wakes);
+    }
+}
+
+/// Waits for a place; `None` once the queue is closed. May be dropped at any time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct EventReserve {
+    reserve: Reserve<Event>,
+}
+
+impl Future for EventReserve {
+    type Output = Option<EventSlot>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.reserve).poll(cx);
+        polled.map(|slot| slot.map(|slot| EventSlot { slot }))
+    }
+}

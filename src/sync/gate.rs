@@ -1,1 +1,389 @@
+//! The gate of a memory region: who may touch its bytes, and when (`fi_mr(3)`: an access while the
+//! region is disabled or refreshed fails; it never waits).
+//!
+//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Three marks shut
+//! the gate: *revoked* refuses peers for ever, *quiesced* refuses everyone until it is lifted,
+//! *closed* refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
+//! until those inside have left ([`Gate::poll_drained`]).
+//!
+//! ```text
+//!   role     open   revoked   quiesced   closed
+//!   Local    yes    yes       no         no
+//!   Remote   yes    no        no         no
+//! ```
+//!
+//! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
+//! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
+//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Wakers are woken with the
+//! lock released.
 
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::{Lock, LockKind, WaiterKey, Waiters, WakeList};
+
+/// On whose behalf the bytes are touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// An operation of this process: inside from its post to its end.
+    Local,
+    /// One kernel operation, or one copy, on behalf of a peer: inside only while it lasts.
+    Remote,
+}
+
+/// Why entry was refused. When several reasons hold, the most lasting one is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GateClosed {
+    /// Peers have lost their access for good.
+    Revoked,
+    /// Someone has the bytes for themselves at the moment.
+    Quiesced,
+    /// The region is being taken apart.
+    Closed,
+}
+
+/// Which users must have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Those on behalf of peers; local ones may stay.
+    Remote,
+    /// All.
+    All,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many are inside; rises by `enter`, falls by the drop of an `Entry`.
+    local: usize,
+    remote: usize,
+    revoked: bool,
+    quiesced: bool,
+    closed: bool,
+    waiters: Waiters,
+}
+
+impl State {
+    fn admits(&self, role: Role) -> Result<(), GateClosed> {
+        if self.closed {
+            Err(GateClosed::Closed)
+        } else if self.revoked && role == Role::Remote {
+            Err(GateClosed::Revoked)
+        } else if self.quiesced {
+            Err(GateClosed::Quiesced)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn is_drained(&self, roles: Drained) -> bool {
+        match roles {
+            Drained::Remote => self.remote == 0,
+            Drained::All => self.remote == 0 && self.local == 0,
+        }
+    }
+}
+
+/// Admits users to a region's bytes and tells when they have left. Shared by `Arc`.
+pub(crate) struct Gate {
+    state: Lock<State>,
+}
+
+impl Gate {
+    /// An open gate with nobody inside.
+    pub(crate) fn new() -> Self {
+        Gate {
+            state: Lock::new(LockKind::Mutex, State::default()),
+        }
+    }
+
+    /// Lets one user in, who is inside until the entry is dropped. Refuses at once and never waits.
+    pub(crate) fn enter(self: &Arc<Self>, role: Role) -> Result<Entry, GateClosed> {
+        let mut state = self.state.lock("enter a gate");
+        state.admits(role)?;
+        match role {
+            Role::Local => state.local += 1,
+            Role::Remote => state.remote += 1,
+        }
+        Ok(Entry {
+            gate: Arc::clone(self),
+            role,
+        })
+    }
+
+    /// Tells whether this role would be admitted now, without entering.
+    pub(crate) fn is_open(&self, role: Role) -> Result<(), GateClosed> {
+        self.state.lock("ask a gate").admits(role)
+    }
+
+    /// Refuses peers from now on, for ever. Those inside stay until they leave.
+    pub(crate) fn revoke(&self) {
+        self.state.lock("revoke").revoked = true;
+    }
+
+    /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Those inside stay until they
+    /// leave.
+    pub(crate) fn begin_quiesce(&self) -> Result<(), GateClosed> {
+        let mut state = self.state.lock("begin to quiesce");
+        if state.closed {
+            return Err(GateClosed::Closed);
+        }
+        if state.quiesced {
+            return Err(GateClosed::Quiesced);
+        }
+        state.quiesced = true;
+        Ok(())
+    }
+
+    /// Lifts the exclusion. To be called once by whom `begin_quiesce` said yes to.
+    pub(crate) fn end_quiesce(&self) {
+        let mut state = self.state.lock("end quiesce");
+        debug_assert!(state.quiesced, "only the holder of the exclusion lifts it");
+        state.quiesced = false;
+    }
+
+    /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
+    /// and then nothing has changed. Closing what is closed is no error.
+    pub(crate) fn close(&self) -> Result<(), GateClosed> {
+        let mut state = self.state.lock("close a gate");
+        if state.quiesced {
+            return Err(GateClosed::Quiesced);
+        }
+        state.closed = true;
+        Ok(())
+    }
+
+    /// Ready once these users have left. `key` names the waiter from poll to poll; who stops
+    /// polling before `Ready` gives it to [`Gate::forget`].
+    pub(crate) fn poll_drained(
+        &self,
+        roles: Drained,
+        key: &mut Option<WaiterKey>,
+        waker: &Waker,
+    ) -> Poll<()> {
+        // The check and the registration are one critical section with the decrement in the drop of
+        // an entry, so no departure falls between them.
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut state = self.state.lock("wait for a gate to drain");
+        if state.is_drained(roles) {
+            _stale = state.waiters.remove(key);
+            return Poll::Ready(());
+        }
+        _stale = state.waiters.register(key, waker);
+        Poll::Pending
+    }
+
+    /// Withdraws a waiter of [`Gate::poll_drained`].
+    pub(crate) fn forget(&self, key: &mut Option<WaiterKey>) {
+        if key.is_some() {
+            self.state
+                .lock("stop waiting for a gate")
+                .waiters
+                .remove(key);
+        }
+    }
+
+    /// A future of [`Gate::poll_drained`] that withdraws itself when dropped.
+    pub(crate) fn drained(self: &Arc<Self>, roles: Drained) -> Draining {
+        Draining {
+            gate: Arc::clone(self),
+            roles,
+            key: None,
+        }
+    }
+
+    fn leave(&self, role: Role) {
+        let mut wakes = WakeList::new();
+        let mut state = self.state.lock("leave a gate");
+        let count = match role {
+            Role::Local => &mut state.local,
+            Role::Remote => &mut state.remote,
+        };
+        debug_assert!(*count > 0, "each entry was counted once and leaves once");
+        *count -= 1;
+        if *count == 0 {
+            state.waiters.take_all(&mut wakes);
+        }
+        drop(state);
+        drop(wakes);
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock("show a gate");
+        f.debug_struct("Gate")
+            .field("local", &state.local)
+            .field("remote", &state.remote)
+            .field("revoked", &state.revoked)
+            .field("quiesced", &state.quiesced)
+            .field("closed", &state.closed)
+            .finish()
+    }
+}
+
+/// One user inside a gate; dropping it leaves, and wakes those who waited for that.
+#[derive(Debug)]
+#[must_use = "dropping the entry leaves the gate"]
+pub(crate) struct Entry {
+    gate: Arc<Gate>,
+    role: Role,
+}
+
+impl Entry {
+    /// On whose behalf this user is inside.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.gate.leave(self.role);
+    }
+}
+
+/// Waits for users to leave; made by [`Gate::drained`]. May be dropped at any time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Draining {
+    gate: Arc<Gate>,
+    roles: Drained,
+    key: Option<WaiterKey>,
+}
+
+impl Future for Draining {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.gate
+            .poll_drained(this.roles, &mut this.key, cx.waker())
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        self.gate.forget(&mut self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn gate() -> Arc<Gate> {
+        Arc::new(Gate::new())
+    }
+
+    /// Rule 4: "mark the region refused", after which peers are refused and local use goes on.
+    #[test]
+    fn revoke_refuses_peers_for_ever_and_leaves_local_use() {
+        let gate = gate();
+        gate.revoke();
+        assert_eq!(gate.enter(Role::Remote).unwrap_err(), GateClosed::Revoked);
+        assert!(gate.enter(Role::Local).is_ok());
+        gate.begin_quiesce().unwrap();
+        gate.end_quiesce();
+        assert_eq!(gate.is_open(Role::Remote), Err(GateClosed::Revoked));
+    }
+
+    /// Rule 3: "taking it excludes peers, local operations on the region and all clones".
+    #[test]
+    fn quiesce_excludes_everyone_and_a_second_quiesce_until_it_ends() {
+        let gate = gate();
+        gate.begin_quiesce().unwrap();
+        for role in [Role::Local, Role::Remote] {
+            assert_eq!(gate.enter(role).unwrap_err(), GateClosed::Quiesced);
+        }
+        assert_eq!(gate.begin_quiesce(), Err(GateClosed::Quiesced));
+        gate.end_quiesce();
+        assert!(gate.enter(Role::Local).is_ok());
+        assert!(gate.enter(Role::Remote).is_ok());
+    }
+
+    /// Rule 3: "a leaked guard leaves the region excluded, and `deregister` then answers Busy".
+    #[test]
+    fn close_says_quiesced_while_a_guard_is_out_and_changes_nothing() {
+        let gate = gate();
+        gate.begin_quiesce().unwrap();
+        assert_eq!(gate.close(), Err(GateClosed::Quiesced));
+        gate.end_quiesce();
+        assert!(gate.is_open(Role::Local).is_ok());
+        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.enter(Role::Local).unwrap_err(), GateClosed::Closed);
+        assert_eq!(gate.enter(Role::Remote).unwrap_err(), GateClosed::Closed);
+        assert_eq!(gate.begin_quiesce(), Err(GateClosed::Closed));
+    }
+
+    /// Rule 4: "await their own ends": a mark does not throw anyone out, waiting does.
+    #[tokio::test]
+    async fn drained_waits_for_those_inside_by_role() {
+        let gate = gate();
+        let local = gate.enter(Role::Local).unwrap();
+        let remote = gate.enter(Role::Remote).unwrap();
+        assert_eq!(remote.role(), Role::Remote);
+        gate.revoke();
+        let mut peers = Box::pin(gate.drained(Drained::Remote));
+        let mut all = Box::pin(gate.drained(Drained::All));
+        assert!(futures::poll!(&mut peers).is_pending());
+        drop(remote);
+        peers.await;
+        assert!(futures::poll!(&mut all).is_pending());
+        drop(local);
+        all.await;
+    }
+
+    /// A waiter that goes away leaves nothing behind, and takes no other's wake-up with it.
+    #[tokio::test]
+    async fn dropped_waiter_is_forgotten_and_steals_no_wake() {
+        let gate = gate();
+        let entry = gate.enter(Role::Local).unwrap();
+        let mut first = Box::pin(gate.drained(Drained::All));
+        let mut second = Box::pin(gate.drained(Drained::All));
+        assert!(futures::poll!(&mut first).is_pending());
+        assert!(futures::poll!(&mut second).is_pending());
+        drop(first);
+        let waiting = tokio::spawn(second);
+        tokio::task::yield_now().await;
+        drop(entry);
+        waiting.await.unwrap();
+        assert!(gate.state.lock("test").waiters.is_empty());
+    }
+
+    /// Invariant: a drained gate stays drained while its mark holds, whatever threads try.
+    #[test]
+    fn nobody_is_inside_after_close_and_drain_under_contention() {
+        for _ in 0..200 {
+            let gate = gate();
+            let torn_down = Arc::new(AtomicBool::new(false));
+            let users: Vec<_> = (0..4)
+                .map(|number| {
+                    let (gate, torn_down) = (Arc::clone(&gate), Arc::clone(&torn_down));
+                    let role = if number % 2 == 0 {
+                        Role::Local
+                    } else {
+                        Role::Remote
+                    };
+                    std::thread::spawn(move || {
+                        while let Ok(entry) = gate.enter(role) {
+                            assert!(!torn_down.load(Ordering::SeqCst), "inside after the end");
+                            drop(entry);
+                        }
+                    })
+                })
+                .collect();
+            gate.close().unwrap();
+            futures::executor::block_on(gate.drained(Drained::All));
+            torn_down.store(true, Ordering::SeqCst);
+            for user in users {
+                user.join().unwrap();
+            }
+        }
+    }
+}

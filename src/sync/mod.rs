@@ -1,12 +1,17 @@
-//! The small concurrent parts everything else is built from: the one lock, wake lists, the gate
-//! that counts who touches a region, and the one-shot verdict of a connection request.
+//! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
+//! ring under every queue, who depends on an object, the gate that counts who touches a region, and
+//! the one-shot verdict of a connection request.
 
+mod dependents;
 mod gate;
 mod lock;
+mod ring;
 mod ticket;
 mod wake;
 
-pub(crate) use gate::{Entry, Gate, GateClosed, Role};
+pub(crate) use dependents::{Dependence, Dependents};
+pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Role};
 pub(crate) use lock::{Lock, LockKind};
+pub(crate) use ring::{Keep, Reader, Reserve, Ring, Slot};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};

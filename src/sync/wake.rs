@@ -39,18 +39,22 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Registers or refreshes the waker of the waiter that `key` names.
-    pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) {
-        if let Some(key) = key {
-            if let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key) {
-                held.clone_from(waker);
-                return;
+    /// Registers or refreshes the waker of the waiter that `key` names. A waker that this replaces
+    /// comes back, to be dropped after unlocking: the last waker of a task may run its destructor.
+    pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
+        if let Some(key) = key
+            && let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key)
+        {
+            if held.will_wake(waker) {
+                return None;
             }
+            return Some(std::mem::replace(held, waker.clone()));
         }
         let new = WaiterKey(self.next);
         self.next += 1;
         self.list.push((new, waker.clone()));
         *key = Some(new);
+        None
     }
 
     /// Registers a waker that nobody will withdraw, unless an equal one is there already.
@@ -60,11 +64,12 @@ impl Waiters {
         }
     }
 
-    /// Takes a waiter out, as its future is dropped or done.
-    pub(crate) fn remove(&mut self, key: &mut Option<WaiterKey>) {
-        if let Some(key) = key.take() {
-            self.list.retain(|(at, _)| *at != key);
-        }
+    /// Takes a waiter out, as its future is dropped or done. Its waker comes back, to be dropped
+    /// after unlocking.
+    pub(crate) fn remove(&mut self, key: &mut Option<WaiterKey>) -> Option<Waker> {
+        let key = key.take()?;
+        let index = self.list.iter().position(|(at, _)| *at == key)?;
+        Some(self.list.swap_remove(index).1)
     }
 
     /// Moves all wakers to `wakes`.

@@ -1,0 +1,165 @@
+//! Waiting for a counter (`fi_cntr_wait` of `fi_cntr(3)`).
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop;
+
+use super::{Shared, Waiting};
+use crate::error::{Error, ErrorKind};
+
+/// Why a wait for a counter ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// The error value changed while waiting, which usually means that an operation failed
+    /// (`FI_EAVAIL`).
+    Failed {
+        /// The value at that time, below the threshold.
+        value: u64,
+        /// The error value at that time.
+        errors: u64,
+    },
+    /// The counter was closed.
+    Closed,
+}
+
+impl CounterError {
+    /// The positive libfabric number (`fi_errno(3)`).
+    pub fn fi_errno(&self) -> i32 {
+        match self {
+            CounterError::Failed { .. } => 259,
+            CounterError::Closed => ErrorKind::BadState.fi_errno(),
+        }
+    }
+}
+
+impl fmt::Display for CounterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CounterError::Failed { value, errors } => write!(
+                f,
+                "the counter's error value changed to {errors}, at a value of {value}"
+            ),
+            CounterError::Closed => f.write_str("the counter is closed"),
+        }
+    }
+}
+
+impl std::error::Error for CounterError {}
+
+impl From<CounterError> for Error {
+    fn from(error: CounterError) -> Self {
+        Error::new(ErrorKind::BadState, error.to_string())
+    }
+}
+
+/// Waits for a counter to reach a threshold; made by
+/// [`Counter::wait_for`](super::Counter::wait_for), whose documentation applies. Owns a handle of
+/// the counter.
+#[must_use = "futures do nothing unless polled"]
+pub struct CounterWait {
+    shared: Arc<Shared>,
+    threshold: u64,
+    /// `State::error_changes` when the wait began; `None` when the caller had seen another error
+    /// value than that of the time, which is a change already.
+    changes_seen: Option<u64>,
+    /// The place in `State::waiting`, if there was one; a wake takes it out.
+    key: Option<u64>,
+}
+
+impl CounterWait {
+    pub(super) fn new(shared: Arc<Shared>, threshold: u64) -> Self {
+        let changes_seen = Some(shared.state.lock("begin to wait").error_changes);
+        CounterWait {
+            shared,
+            threshold,
+            changes_seen,
+            key: None,
+        }
+    }
+
+    /// Treats `errors` as the error value that the caller knows of: if it is another one by now,
+    /// the wait ends. This closes the gap between reading the error value and beginning to wait.
+    pub fn errors_seen(mut self, errors: u64) -> Self {
+        if self.shared.state.lock("compare errors").errors != errors {
+            self.changes_seen = None;
+        }
+        self
+    }
+}
+
+impl Future for CounterWait {
+    type Output = Result<u64, CounterError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let budget = ready!(coop::poll_proceed(cx));
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut state = this.shared.state.lock("wait for a counter");
+        let ended = if state.value >= this.threshold {
+            Some(Ok(state.value))
+        } else if this.changes_seen != Some(state.error_changes) {
+            Some(Err(CounterError::Failed {
+                value: state.value,
+                errors: state.errors,
+            }))
+        } else if state.closed {
+            Some(Err(CounterError::Closed))
+        } else {
+            None
+        };
+        if let Some(ended) = ended {
+            budget.made_progress();
+            return Poll::Ready(ended);
+        }
+        let waker = cx.waker();
+        let place = state
+            .waiting
+            .iter_mut()
+            .find(|waiting| Some(waiting.key) == this.key);
+        match place {
+            Some(waiting) if waiting.waker.will_wake(waker) => {}
+            Some(waiting) => _stale = std::mem::replace(&mut waiting.waker, waker.clone()),
+            None => {
+                let key = state.next_key;
+                state.next_key += 1;
+                state.waiting.push(Waiting {
+                    key,
+                    threshold: this.threshold,
+                    waker: waker.clone(),
+                });
+                this.key = Some(key);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for CounterWait {
+    fn drop(&mut self) {
+        if self.key.is_none() {
+            return;
+        }
+        let _stale; // Declared before the guard, so the waker is dropped after it.
+        let mut state = self.shared.state.lock("stop waiting for a counter");
+        let place = state
+            .waiting
+            .iter()
+            .position(|waiting| Some(waiting.key) == self.key);
+        if let Some(index) = place {
+            _stale = state.waiting.swap_remove(index);
+        }
+    }
+}
+
+impl fmt::Debug for CounterWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterWait")
+            .field("threshold", &self.threshold)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! What an event queue tells of (`fi_eq(3)`, "fi_eq_read").
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::ConnRequest;
+use crate::error::Error;
+use crate::id::{Context, EndpointId};
+use crate::limits::ERR_DATA_SIZE_MAX;
+use crate::mr::MemoryRegion;
+
+/// Something that happened to the fabric's objects (`fi_eq(3)`).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer asks a passive endpoint for a connection (`FI_CONNREQ`). Accept or reject it;
+    /// dropping it rejects.
+    ConnRequest(ConnRequest),
+    /// A connection is established (`FI_CONNECTED`), on either side. It precedes every completion
+    /// of its endpoint.
+    Connected {
+        /// The endpoint that is connected now.
+        endpoint: EndpointId,
+        /// The context given with `connect` or `accept`, if any.
+        context: Option<Context>,
+        /// What the accepting side sent along; empty on the accepting side itself.
+        data: Bytes,
+    },
+    /// A connection has ended, whoever ended it (`FI_SHUTDOWN`). It comes once, last of its
+    /// endpoint, and after all operations of the endpoint have ended.
+    Shutdown {
+        /// The endpoint that was connected.
+        endpoint: EndpointId,
+        /// The context given with `connect` or `accept`, if any.
+        context: Option<Context>,
+    },
+    /// A registration that asked for an event has ended well (`FI_MR_COMPLETE`).
+    MrComplete {
+        /// The context given with the registration.
+        context: Context,
+        /// The region, ready for use.
+        region: MemoryRegion,
+    },
+    /// What the application wrote by [`EventQueue::write`](super::EventQueue::write).
+    User {
+        /// The application's code.
+        code: u32,
+        /// The application's bytes.
+        data: Bytes,
+    },
+    /// A control operation failed, or a resource did on its own (`fi_eq_err_entry`).
+    Error(EventError),
+}
+
+/// Which control operation failed, and why (`fi_eq_err_entry` of `fi_eq(3)`).
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct EventError {
+    /// The reason; `err` is [`Error::fi_errno`].
+    pub error: Error,
+    /// The context given with the operation that failed, if any.
+    pub context: Option<Context>,
+    /// The endpoint concerned, if one is.
+    pub endpoint: Option<EndpointId>,
+    /// `err_data`: what came with the error, as the private data of a peer that rejected a
+    /// connection. 256 bytes at most.
+    pub data: Bytes,
+}
+
+impl EventError {
+    /// The event of this error. Its `err_data` is the error's own, cut at the limit.
+    pub(crate) fn new(error: Error) -> Self {
+        let mut data = error.data().clone();
+        data.truncate(ERR_DATA_SIZE_MAX);
+        EventError {
+            error,
+            context: None,
+            endpoint: None,
+            data,
+        }
+    }
+
+    pub(crate) fn with_context(mut self, context: Option<Context>) -> Self {
+        self.context = context;
+        self
+    }
+
+    pub(crate) fn with_endpoint(mut self, endpoint: EndpointId) -> Self {
+        self.endpoint = Some(endpoint);
+        self
+    }
+}
+
+impl From<EventError> for Error {
+    fn from(failed: EventError) -> Self {
+        failed.error
+    }
+}
+
+impl fmt::Display for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        if let Some(endpoint) = self.endpoint {
+            write!(f, " ({endpoint:?})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventError")
+            .field("error", &self.error)
+            .field("context", &self.context)
+            .field("endpoint", &self.endpoint)
+            .field("data_len", &self.data.len())
+            .finish()
+    }
+}
+
+impl std::error::Error for EventError {}

@@ -1,0 +1,103 @@
+//! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and the verdict on
+//! it.
+//!
+//! The listener's side keeps the connection and waits for the verdict; the request is only a ticket
+//! to decide. So a request may be kept, moved to other tasks and dropped at will.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+
+use crate::id::EndpointId;
+use crate::sync::{Ticket, TicketHolder};
+
+/// What became of a connection request.
+pub(crate) enum Verdict {
+    /// Accepted; the parts are whatever `endpoint` and the listener's side agree on.
+    Accept(Box<dyn Any + Send>),
+    /// Rejected, with private data for the peer (may be empty).
+    Reject(Bytes),
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Accept(_) => f.write_str("Accept"),
+            Verdict::Reject(data) => write!(f, "Reject({} bytes)", data.len()),
+        }
+    }
+}
+
+/// A peer asks for a connection (`FI_CONNREQ`). Dropping the request rejects it without data, so a
+/// request that is forgotten does not keep its peer waiting.
+pub struct ConnRequest {
+    listener: EndpointId,
+    peer_addr: SocketAddr,
+    local_addr: SocketAddr,
+    data: Bytes,
+    ticket: Ticket<Verdict>,
+}
+
+impl ConnRequest {
+    /// A request, and the place where its verdict arrives (`None` when it was dropped undecided).
+    pub(crate) fn new(
+        listener: EndpointId,
+        peer_addr: SocketAddr,
+        local_addr: SocketAddr,
+        data: Bytes,
+    ) -> (ConnRequest, TicketHolder<Verdict>) {
+        let (ticket, holder) = Ticket::pair();
+        let request = ConnRequest {
+            listener,
+            peer_addr,
+            local_addr,
+            data,
+            ticket,
+        };
+        (request, holder)
+    }
+
+    /// The passive endpoint that was asked (the event's `fid`).
+    pub fn listener(&self) -> EndpointId {
+        self.listener
+    }
+
+    /// The address the peer connects from.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
+    }
+
+    /// The address the peer connected to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What the peer gave to its `connect`: 256 bytes at most, empty if nothing.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// True once the peer has gone away, or the listener was closed, so that accepting must fail.
+    pub fn is_withdrawn(&self) -> bool {
+        self.ticket.is_abandoned()
+    }
+
+    /// The right to decide, without the rest.
+    pub(crate) fn take_ticket(self) -> Ticket<Verdict> {
+        self.ticket
+    }
+}
+
+impl fmt::Debug for ConnRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnRequest")
+            .field("listener", &self.listener)
+            .field("peer_addr", &self.peer_addr)
+            .field("local_addr", &self.local_addr)
+            .field("data_len", &self.data.len())
+            .field("withdrawn", &self.is_withdrawn())
+            .finish()
+    }
+}

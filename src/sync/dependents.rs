@@ -1,0 +1,138 @@
+//! Who depends on an object, so that closing it can say `Busy` and name them (ruling 22; `fi_close`
+//! of `fi_eq(3)`: "The EQ must not be bound to any other objects prior to being closed, otherwise
+//! the call will return -FI_EBUSY").
+//!
+//! Invariant: closed means no dependent, now and for ever; a dependent means not closed.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::{Lock, LockKind};
+
+/// Names shown in the message of a refused close; more are only counted.
+const NAMES_SHOWN_MAX: usize = 8;
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    closed: bool,
+    names: Vec<(u64, Cow<'static, str>)>,
+}
+
+impl State {
+    fn names(&self) -> Option<String> {
+        if self.names.is_empty() {
+            return None;
+        }
+        let shown = self.names.iter().take(NAMES_SHOWN_MAX);
+        let shown: Vec<&str> = shown.map(|(_, name)| name.as_ref()).collect();
+        let mut text = format!("still used by {}", shown.join(", "));
+        if let Some(more @ 1..) = self.names.len().checked_sub(NAMES_SHOWN_MAX) {
+            write!(text, " and {more} more").expect("writing to a string cannot fail");
+        }
+        Some(text)
+    }
+}
+
+/// The list of those who depend on one object, which owns it. Clones are the same list.
+#[derive(Clone, Debug)]
+pub(crate) struct Dependents {
+    state: Arc<Lock<State>>,
+}
+
+impl Dependents {
+    /// Nobody depends on the object yet.
+    pub(crate) fn new() -> Self {
+        Dependents {
+            state: Arc::new(Lock::new(LockKind::Mutex, State::default())),
+        }
+    }
+
+    /// Adds a dependent until the returned value is dropped; `None` once the object is closed.
+    pub(crate) fn depend(&self, name: impl Into<Cow<'static, str>>) -> Option<Dependence> {
+        let name = name.into();
+        let mut state = self.state.lock("add a dependent");
+        if state.closed {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.names.push((number, name));
+        Some(Dependence {
+            of: self.clone(),
+            number,
+        })
+    }
+
+    /// Closes the list for ever if it is empty, else tells the names, ready for a message. Closing
+    /// what is closed is no error.
+    pub(crate) fn close(&self) -> Result<(), String> {
+        let mut state = self.state.lock("close for dependents");
+        if let Some(names) = state.names() {
+            return Err(names);
+        }
+        state.closed = true;
+        Ok(())
+    }
+
+    /// The names of those who depend on the object, ready for a message; `None` if nobody does.
+    pub(crate) fn names(&self) -> Option<String> {
+        self.state.lock("name the dependents").names()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock("ask whether closed").closed
+    }
+}
+
+/// Keeps an object from being closed for as long as it lives.
+#[derive(Debug)]
+#[must_use = "the dependence ends when this is dropped"]
+pub(crate) struct Dependence {
+    of: Dependents,
+    number: u64,
+}
+
+impl Drop for Dependence {
+    fn drop(&mut self) {
+        let mut state = self.of.state.lock("remove a dependent");
+        if let Some(index) = state.names.iter().position(|(at, _)| *at == self.number) {
+            state.names.remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ruling 22: "`close().await` of an object that others depend on: Busy, with their names."
+    #[test]
+    fn close_names_those_who_depend_and_succeeds_once_they_are_gone() {
+        let dependents = Dependents::new();
+        let domain = dependents.depend("domain 1").unwrap();
+        let endpoint = dependents.depend(format!("endpoint {}", 7)).unwrap();
+        assert_eq!(
+            dependents.close().unwrap_err(),
+            "still used by domain 1, endpoint 7"
+        );
+        drop(domain);
+        assert_eq!(dependents.close().unwrap_err(), "still used by endpoint 7");
+        drop(endpoint);
+        assert!(!dependents.is_closed());
+        assert_eq!(dependents.close(), Ok(()));
+        assert_eq!(dependents.close(), Ok(()));
+        assert!(dependents.is_closed());
+        assert!(dependents.depend("late").is_none());
+    }
+
+    /// A refused close stays readable however many depend on the object.
+    #[test]
+    fn close_counts_the_names_it_does_not_show() {
+        let dependents = Dependents::new();
+        let _many: Vec<_> = (0..20).map(|n| dependents.depend(format!("{n}"))).collect();
+        let message = dependents.close().unwrap_err();
+        assert_eq!(message, "still used by 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
+    }
+}

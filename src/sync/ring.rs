@@ -1,0 +1,450 @@
+//! The bounded ring under the event queue and the completion queue.
+//!
+//! An entry's place is reserved before the work that will fill it is accepted, so that delivery
+//! cannot fail and needs no memory: the storage is allocated once, when the ring is made.
+//!
+//! ```text
+//!   reserve ──> Slot ──fill──> filled ──pop──> a reader
+//!                 └──drop──> free      <──────────┘
+//! ```
+//!
+//! Invariants: reserved + filled <= capacity. Entries leave in the order they were filled, each to
+//! exactly one reader. Those who wait (readers for entries, others for room) are all woken by the
+//! event and look for themselves, so a woken one that goes away takes nobody's wake-up with it.
+//! Under the lock runs no code but ours: entries are dropped, peeked at and wakers woken outside.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::task::coop;
+
+use super::{Dependence, Dependents, Lock, LockKind, WaiterKey, Waiters, WakeList};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whatever must stay alive while the ring is open: the handle of the object it was opened from.
+pub(crate) type Keep = Box<dyn Any + Send + Sync>;
+
+struct State<T> {
+    items: VecDeque<T>,
+    /// Slots handed out and neither filled nor dropped.
+    reserved: usize,
+    /// True while a peek has the first entry outside of `items`; it still counts as filled, and no
+    /// reader may pass it.
+    lent: bool,
+    closed: bool,
+    readers: Waiters,
+    room: Waiters,
+    keep: Option<Keep>,
+}
+
+struct Shared<T> {
+    state: Lock<State<T>>,
+    capacity: usize,
+    dependents: Dependents,
+}
+
+/// A bounded queue whose places are reserved first. Clones are the same queue.
+pub(crate) struct Ring<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> State<T> {
+    fn filled(&self) -> usize {
+        self.items.len() + usize::from(self.lent)
+    }
+
+    fn has_room(&self, capacity: usize) -> bool {
+        !self.closed && self.reserved + self.filled() < capacity
+    }
+
+    /// The first entry, unless a peek holds it: later ones must not pass.
+    fn pop(&mut self, wakes: &mut WakeList) -> Option<T> {
+        if self.lent {
+            return None;
+        }
+        let item = self.items.pop_front()?;
+        self.room.take_all(wakes);
+        Some(item)
+    }
+
+    /// Moves up to `max` entries to `into` and tells how many.
+    fn pop_batch(&mut self, into: &mut Vec<T>, max: usize, wakes: &mut WakeList) -> usize {
+        let count = if self.lent {
+            0
+        } else {
+            self.items.len().min(max)
+        };
+        if count > 0 {
+            into.extend(self.items.drain(..count));
+            self.room.take_all(wakes);
+        }
+        count
+    }
+
+    fn check(&self, capacity: usize) {
+        debug_assert!(self.reserved + self.filled() <= capacity);
+        debug_assert!(self.items.capacity() >= capacity || self.closed);
+    }
+}
+
+impl<T> Ring<T> {
+    /// A ring of exactly `capacity` places, all allocated here. `keep` is dropped at the close, or
+    /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than
+    /// there is memory for.
+    pub(crate) fn new(kind: LockKind, capacity: usize, keep: Option<Keep>) -> Result<Self> {
+        if capacity == 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "size: a queue needs a place",
+            ));
+        }
+        let mut items = VecDeque::new();
+        if items.try_reserve_exact(capacity).is_err() {
+            return Err(Error::new(
+                ErrorKind::LimitReached,
+                format!("size: no memory for a queue of {capacity} entries"),
+            ));
+        }
+        let state = State {
+            items,
+            reserved: 0,
+            lent: false,
+            closed: false,
+            readers: Waiters::default(),
+            room: Waiters::default(),
+            keep,
+        };
+        Ok(Ring {
+            shared: Arc::new(Shared {
+                state: Lock::new(kind, state),
+                capacity,
+                dependents: Dependents::new(),
+            }),
+        })
+    }
+
+    /// Takes a place, if one is free and the ring is open.
+    pub(crate) fn try_reserve(&self) -> Option<Slot<T>> {
+        let mut state = self.shared.state.lock("reserve a slot");
+        if !state.has_room(self.shared.capacity) {
+            return None;
+        }
+        state.reserved += 1;
+        state.check(self.shared.capacity);
+        Some(Slot {
+            shared: Some(Arc::clone(&self.shared)),
+        })
+    }
+
+    /// Waits for a place; `None` if the ring is closed. Withdraws itself when dropped.
+    pub(crate) fn reserve(&self) -> Reserve<T> {
+        Reserve {
+            ring: self.clone(),
+            key: None,
+        }
+    }
+
+    /// Wakes `waker` once when a place is, or becomes, free; to be called after a failed
+    /// [`Ring::try_reserve`], which is then tried again. A closed ring never wakes.
+    pub(crate) fn on_room(&self, waker: &Waker) {
+        let mut state = self.shared.state.lock("wait for room");
+        if state.has_room(self.shared.capacity) {
+            // A place came free between the caller's try and this call.
+            drop(state);
+            waker.wake_by_ref();
+        } else if !state.closed {
+            state.room.register_once(waker);
+        }
+    }
+
+    /// The first entry, if there is one that no peek holds.
+    pub(crate) fn try_pop(&self) -> Option<T> {
+        let mut wakes = WakeList::new();
+        self.shared.state.lock("read a queue").pop(&mut wakes)
+    }
+
+    /// Moves up to `max` entries to the end of `into` and tells how many.
+    pub(crate) fn try_pop_batch(&self, into: &mut Vec<T>, max: usize) -> usize {
+        let mut wakes = WakeList::new();
+        let mut state = self.shared.state.lock("read a queue");
+        state.pop_batch(into, max, &mut wakes)
+    }
+
+    /// Shows the first entry without taking it. Meanwhile other readers find the queue empty, since
+    /// none may pass the entry; they are woken when it is back. `None` if there is none.
+    ///
+    /// The entry is lent out rather than shown under the lock, so that `look` may use the queue.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let item = {
+            let mut state = self.shared.state.lock("peek at a queue");
+            if state.lent {
+                return None;
+            }
+            let item = state.items.pop_front()?;
+            state.lent = true;
+            item
+        };
+        // Puts the entry back also when `look` panics.
+        let lent = Lent {
+            ring: self,
+            item: Some(item),
+        };
+        lent.item.as_ref().map(look)
+    }
+
+    /// Counts whoever the name tells as a user of this queue until the result is dropped.
+    pub(crate) fn depend(&self, name: String) -> Option<Dependence> {
+        self.shared.dependents.depend(name)
+    }
+
+    /// Ends the ring for all its readers and drops what is in it. Refused with the reason while
+    /// someone depends on it or holds a reserved slot, and then nothing has changed.
+    pub(crate) fn close(&self) -> Result<(), String> {
+        let mut wakes = WakeList::new();
+        let _keep;
+        let _items;
+        let mut state = self.shared.state.lock("close a queue");
+        if state.reserved > 0 {
+            let reserved = state.reserved;
+            return Err(self.shared.dependents.names().unwrap_or_else(|| {
+                format!("operations that have yet to report to it: {reserved}")
+            }));
+        }
+        self.shared.dependents.close()?;
+        state.closed = true;
+        // The guard is the last of these locals and so the first to go: entries may be tickets, and
+        // dropping one decides it and wakes its holder.
+        _items = std::mem::take(&mut state.items);
+        _keep = state.keep.take();
+        state.readers.take_all(&mut wakes);
+        state.room.take_all(&mut wakes);
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.state.lock("ask whether closed").closed
+    }
+
+    /// Entries there to be read.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.state.lock("count entries").filled()
+    }
+
+    /// Places handed out and not filled yet.
+    pub(crate) fn reserved(&self) -> usize {
+        self.shared.state.lock("count reservations").reserved
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.shared.capacity
+    }
+}
+
+impl<T> Clone for Ring<T> {
+    fn clone(&self) -> Self {
+        Ring {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.state.lock("show a queue");
+        f.debug_struct("Ring")
+            .field("capacity", &self.shared.capacity)
+            .field("filled", &state.filled())
+            .field("reserved", &state.reserved)
+            .field("closed", &state.closed)
+            .finish()
+    }
+}
+
+/// The first entry, outside of the ring while a peek looks at it.
+struct Lent<'a, T> {
+    ring: &'a Ring<T>,
+    item: Option<T>,
+}
+
+impl<T> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        let mut wakes = WakeList::new();
+        let mut state = self.ring.shared.state.lock("end a peek");
+        state.lent = false;
+        if !state.closed {
+            if let Some(item) = self.item.take() {
+                state.items.push_front(item);
+            }
+            state.check(self.ring.shared.capacity);
+            // Readers found the queue empty meanwhile.
+            state.readers.take_all(&mut wakes);
+        }
+        // If the ring was closed meanwhile, the entry is lost as all were, and is dropped after
+        // this function's locals.
+    }
+}
+
+/// A reserved place. Filling it cannot fail; dropping it frees the place.
+#[must_use = "a slot that is dropped frees its place"]
+pub(crate) struct Slot<T> {
+    /// `None` once filled.
+    shared: Option<Arc<Shared<T>>>,
+}
+
+impl<T> Slot<T> {
+    /// Puts the entry at the end of the queue. Readers are woken by `wakes`, which the caller drops
+    /// with no lock held.
+    pub(crate) fn fill(mut self, item: T, wakes: &mut WakeList) {
+        let Some(shared) = self.shared.take() else {
+            return;
+        };
+        let mut state = shared.state.lock("fill a slot");
+        debug_assert!(!state.closed, "a ring is not closed while a slot is out");
+        state.reserved -= 1;
+        state.items.push_back(item);
+        state.check(shared.capacity);
+        state.readers.take_all(wakes);
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else {
+            return;
+        };
+        let mut wakes = WakeList::new();
+        let mut state = shared.state.lock("free a slot");
+        state.reserved -= 1;
+        state.room.take_all(&mut wakes);
+    }
+}
+
+impl<T> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Slot")
+    }
+}
+
+/// Waits for a place; made by [`Ring::reserve`]. May be dropped at any time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Reserve<T> {
+    ring: Ring<T>,
+    key: Option<WaiterKey>,
+}
+
+impl<T> Future for Reserve<T> {
+    type Output = Option<Slot<T>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let shared = &this.ring.shared;
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut state = shared.state.lock("wait to reserve");
+        if state.closed {
+            return Poll::Ready(None);
+        }
+        if !state.has_room(shared.capacity) {
+            _stale = state.room.register(&mut this.key, cx.waker());
+            return Poll::Pending;
+        }
+        state.reserved += 1;
+        state.check(shared.capacity);
+        _stale = state.room.remove(&mut this.key);
+        Poll::Ready(Some(Slot {
+            shared: Some(Arc::clone(shared)),
+        }))
+    }
+}
+
+impl<T> Drop for Reserve<T> {
+    fn drop(&mut self) {
+        if self.key.is_some() {
+            let mut state = self.ring.shared.state.lock("stop waiting for room");
+            let stale = state.room.remove(&mut self.key);
+            drop(state);
+            drop(stale);
+        }
+    }
+}
+
+/// One reader that can wait; each clone is a reader of its own.
+#[derive(Debug)]
+pub(crate) struct Reader<T> {
+    ring: Ring<T>,
+    key: Option<WaiterKey>,
+}
+
+impl<T> Reader<T> {
+    pub(crate) fn new(ring: Ring<T>) -> Self {
+        Reader { ring, key: None }
+    }
+
+    pub(crate) fn ring(&self) -> &Ring<T> {
+        &self.ring
+    }
+
+    /// The next entry, when there is one; `None` once the ring is closed. Takes part in Tokio's
+    /// cooperative budget: a reader of a queue that never runs dry must not starve the progress
+    /// driver on the same thread, on which everything else depends.
+    pub(crate) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_with(cx, State::pop)
+    }
+
+    /// As [`Reader::poll_pop`], up to `max` entries, which must not be 0; none once closed.
+    pub(crate) fn poll_pop_batch(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Vec<T>> {
+        debug_assert!(max > 0, "a batch of none is never ready");
+        let batch = self.poll_with(cx, |state, wakes| {
+            let mut batch = Vec::new();
+            (state.pop_batch(&mut batch, max, wakes) > 0).then_some(batch)
+        });
+        batch.map(Option::unwrap_or_default)
+    }
+
+    fn poll_with<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut State<T>, &mut WakeList) -> Option<R>,
+    ) -> Poll<Option<R>> {
+        let budget = ready!(coop::poll_proceed(cx));
+        let mut wakes = WakeList::new();
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut state = self.ring.shared.state.lock("wait to read");
+        if state.closed {
+            budget.made_progress();
+            return Poll::Ready(None);
+        }
+        if let Some(taken) = take(&mut state, &mut wakes) {
+            budget.made_progress();
+            _stale = state.readers.remove(&mut self.key);
+            return Poll::Ready(Some(taken));
+        }
+        _stale = state.readers.register(&mut self.key, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl<T> Clone for Reader<T> {
+    fn clone(&self) -> Self {
+        Reader::new(self.ring.clone())
+    }
+}
+
+impl<T> Drop for Reader<T> {
+    fn drop(&mut self) {
+        if self.key.is_some() {
+            let mut state = self.ring.shared.state.lock("stop reading");
+            let stale = state.readers.remove(&mut self.key);
+            drop(state);
+            drop(stale);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,626 @@
+//! Starts the C ends of the interoperation tests: `peer.c`, compiled here against libfabric, and
+//! libfabric's own `fi_pingpong`.
+//!
+//! ```ignore
+//! #[path = "interop/harness.rs"]
+//! mod harness;
+//!
+//! let Some(peer) = harness::libfabric().or_left_out("write") else { return };
+//! let c = peer.listen("write");
+//! /* ... our side connects to c.address() ... */
+//! c.finished(harness::PATIENCE).await.assert_ok();
+//! ```
+//!
+//! The processes are watched by polling, from plain threads for their output, so that both blocking
+//! tests and tests on any kind of runtime can wait for them. A process that a test leaves behind is
+//! killed when its handle is dropped.
+
+// Each test target takes what it needs.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Long enough for any scenario on a loaded machine, and longer than the C program's own watchdog,
+/// whose message says more than "timed out".
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a waiting test looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// When set to `1`, a missing libfabric is a failure: so that CI cannot leave these tests out.
+const REQUIRE: &str = "TOKIO_FABRIC_REQUIRE_LIBFABRIC";
+
+/// Whether a program of the other side can be had on this machine.
+pub enum Availability<T> {
+    /// It is here.
+    Present(T),
+    /// It is not, for this reason.
+    Missing(String),
+}
+
+impl<T> Availability<T> {
+    /// What is present; or `None`, having printed that `test` was left out and why.
+    ///
+    /// # Panics
+    ///
+    /// When it is missing and `TOKIO_FABRIC_REQUIRE_LIBFABRIC=1` is set.
+    #[track_caller]
+    pub fn or_left_out(self, test: &str) -> Option<T> {
+        match self {
+            Availability::Present(present) => Some(present),
+            Availability::Missing(reason) => {
+                let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+                assert!(
+                    !required,
+                    "{test}: {reason}, and {REQUIRE}=1 forbids leaving it out"
+                );
+                println!("left out: {test}: {reason}");
+                None
+            }
+        }
+    }
+}
+
+/// The C program of the scenarios, compiled at the first call.
+///
+/// # Panics
+///
+/// When libfabric is there and the program does not compile: that is a fault, not an absence.
+pub fn libfabric() -> Availability<&'static PeerProgram> {
+    static PROGRAM: OnceLock<Result<PeerProgram, String>> = OnceLock::new();
+    match PROGRAM.get_or_init(PeerProgram::compile) {
+        Ok(program) => Availability::Present(program),
+        Err(reason) => Availability::Missing(reason.clone()),
+    }
+}
+
+/// libfabric's `fi_pingpong`, if it is on the path.
+pub fn fi_pingpong() -> Availability<PingPongProgram> {
+    match find_in_path("fi_pingpong") {
+        Some(program) => Availability::Present(PingPongProgram { program }),
+        None => {
+            Availability::Missing("fi_pingpong (package libfabric-bin) is not on the path".into())
+        }
+    }
+}
+
+/// The compiled `peer.c`.
+#[derive(Debug)]
+pub struct PeerProgram {
+    program: PathBuf,
+}
+
+impl PeerProgram {
+    /// `Err` says what is not installed.
+    fn compile() -> Result<Self, String> {
+        let flags = pkg_config()?;
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Test binaries may run side by side: each compiles apart and puts its result in place in
+        // one step. The file is always the same one, so that nothing is left lying about.
+        let apart =
+            tempfile::tempdir_in(directory).expect("a directory inside the target directory");
+        let fresh = apart.path().join("peer");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peer.c");
+        let output = Command::new(&compiler)
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .args(flags.split_whitespace())
+            .output()
+            .map_err(|error| format!("no C compiler: {}: {error}", compiler.display()))?;
+        assert!(
+            output.status.success(),
+            "peer.c does not compile:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let program = directory.join("interop-peer");
+        std::fs::rename(&fresh, &program).expect("both are in the target directory");
+        Ok(PeerProgram { program })
+    }
+
+    /// The names of all scenarios.
+    pub fn scenarios(&self) -> Vec<String> {
+        let output = Command::new(&self.program)
+            .arg("list")
+            .output()
+            .expect("peer.c was compiled");
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Starts `peer listen SCENARIO` and waits until it listens: [`Process::address`].
+    #[track_caller]
+    pub fn listen(&self, scenario: &str) -> Process {
+        let name = format!("peer listen {scenario}");
+        let mut process = Process::start(name, &self.program, ["listen", scenario]);
+        let line = process.wait_for_line("PORT ", PATIENCE);
+        let port = line["PORT ".len()..].parse().expect("peer prints its port");
+        process.port = Some(port);
+        process
+    }
+
+    /// Starts `peer connect SCENARIO HOST PORT`.
+    #[track_caller]
+    pub fn connect(&self, scenario: &str, to: SocketAddr) -> Process {
+        let (host, port) = (to.ip().to_string(), to.port().to_string());
+        let name = format!("peer connect {scenario} {to}");
+        Process::start(name, &self.program, ["connect", scenario, &host, &port])
+    }
+}
+
+/// What `fi_pingpong` is asked to do; both ends must be given the same.
+#[derive(Clone, Debug)]
+pub struct PingPong {
+    /// `-S`: a size in bytes, or `all`.
+    pub size: String,
+    /// `-I`: round trips for each size; its own default is 10.
+    pub iterations: Option<u32>,
+    /// `-c`: fill and check the data.
+    pub check: bool,
+}
+
+impl Default for PingPong {
+    /// All sizes, with checks.
+    fn default() -> Self {
+        PingPong {
+            size: "all".into(),
+            iterations: None,
+            check: true,
+        }
+    }
+}
+
+impl PingPong {
+    /// The options after the program's name, without port and address.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = ["-p", "tcp", "-e", "msg", "-S", &self.size]
+            .map(String::from)
+            .into();
+        if let Some(iterations) = self.iterations {
+            arguments.extend(["-I".to_owned(), iterations.to_string()]);
+        }
+        if self.check {
+            arguments.push("-c".into());
+        }
+        arguments
+    }
+}
+
+/// libfabric's own ping-pong program.
+#[derive(Debug)]
+pub struct PingPongProgram {
+    program: PathBuf,
+}
+
+impl PingPongProgram {
+    /// Starts the server form and waits until its side channel listens: [`Process::port`].
+    #[track_caller]
+    pub fn server(&self, options: &PingPong) -> Process {
+        // It takes no port 0, so a free one is looked for; somebody else may be faster.
+        for _ in 0..5 {
+            let port = free_port();
+            let mut arguments = options.arguments();
+            arguments.extend(["-B".to_owned(), port.to_string()]);
+            let mut process = Process::start(
+                format!("fi_pingpong server {port}"),
+                &self.program,
+                arguments,
+            );
+            let deadline = Instant::now() + PATIENCE;
+            while process.try_status().is_none() {
+                // It serves one connection only, so it must not be found out by connecting.
+                if listens(port) {
+                    process.port = Some(port);
+                    return process;
+                }
+                assert!(
+                    Instant::now() < deadline,
+                    "fi_pingpong does not listen\n{process}"
+                );
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+        panic!("fi_pingpong found no free port");
+    }
+
+    /// Starts the client form against the side channel at `to`.
+    #[track_caller]
+    pub fn client(&self, options: &PingPong, to: SocketAddr) -> Process {
+        let mut arguments = options.arguments();
+        arguments.extend(["-P".to_owned(), to.port().to_string(), to.ip().to_string()]);
+        Process::start(format!("fi_pingpong client {to}"), &self.program, arguments)
+    }
+}
+
+/// A running C program. Dropping it kills it.
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: Lines,
+    stderr: Lines,
+    port: Option<u16>,
+}
+
+impl Process {
+    /// Starts any program with its output collected; `name` is for messages.
+    #[track_caller]
+    pub fn start<S: AsRef<OsStr>>(
+        name: String,
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut child = Command::new(program)
+            .args(arguments)
+            // The reason of a teardown is only in the provider's log.
+            .env("FI_LOG_LEVEL", "warn")
+            .env_remove("FI_PROVIDER")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name}: {}: {error}", program.display()));
+        let stdout = Lines::collect(child.stdout.take().expect("its output is piped"));
+        let stderr = Lines::collect(child.stderr.take().expect("its errors are piped"));
+        Process {
+            name,
+            child,
+            stdout,
+            stderr,
+            port: None,
+        }
+    }
+
+    /// The port it listens on.
+    #[track_caller]
+    pub fn port(&self) -> u16 {
+        self.port.expect("only listening programs have a port")
+    }
+
+    /// The address it listens on.
+    #[track_caller]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port()).into()
+    }
+
+    /// The process number, for signals.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it (SIGKILL), as an operator or the kernel would.
+    pub fn kill(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        let _ = self.child.kill();
+    }
+
+    /// Waits for a line of output that starts with `start`, blocking the thread.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before, or the time is over.
+    #[track_caller]
+    pub fn wait_for_line(&mut self, start: &str, patience: Duration) -> String {
+        let deadline = Instant::now() + patience;
+        loop {
+            // Asked before looking: what an ended program has written is all there afterwards.
+            let ended = self.try_status().is_some();
+            if ended {
+                self.stdout.join();
+            }
+            if let Some(line) = self.stdout.find(start) {
+                return line;
+            }
+            assert!(!ended, "no line {start:?} before the end\n{self}");
+            assert!(
+                Instant::now() < deadline,
+                "no line {start:?} within {patience:?}\n{self}"
+            );
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// [`Process::wait_for_line`] without blocking the runtime.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    pub async fn line(&mut self, start: &str, patience: Duration) -> String {
+        let deadline = Instant::now() + patience;
+        while self.stdout.find(start).is_none() && self.try_status().is_none() {
+            if Instant::now() >= deadline {
+                break;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.wait_for_line(start, Duration::ZERO)
+    }
+
+    /// Waits for the end, blocking the thread. After `patience` it is killed, and the outcome says
+    /// so.
+    pub fn finish(mut self, patience: Duration) -> Outcome {
+        let deadline = Instant::now() + patience;
+        while self.try_status().is_none() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.outcome()
+    }
+
+    /// [`Process::finish`] without blocking the runtime.
+    pub async fn finished(mut self, patience: Duration) -> Outcome {
+        let deadline = Instant::now() + patience;
+        while self.try_status().is_none() && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.outcome()
+    }
+
+    /// How it ended, or `None` while it runs.
+    pub fn try_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is our child")
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let timed_out = self.try_status().is_none();
+        self.kill();
+        let status = self.child.wait().expect("it is our child");
+        self.stdout.join();
+        self.stderr.join();
+        Outcome {
+            name: self.name.clone(),
+            status,
+            timed_out,
+            stdout: self.stdout.all(),
+            stderr: self.stderr.all(),
+        }
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_output(
+            formatter,
+            &self.name,
+            &self.stdout.all(),
+            &self.stderr.all(),
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        // Reaped, so that no zombie outlives its test. A killed child ends at once.
+        let _ = self.child.wait();
+    }
+}
+
+/// How a C program ended.
+pub struct Outcome {
+    /// Which one it was.
+    pub name: String,
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Whether it was killed because it took too long.
+    pub timed_out: bool,
+    /// Its output, by lines.
+    pub stdout: Vec<String>,
+    /// Its errors, and the provider's log, by lines.
+    pub stderr: Vec<String>,
+}
+
+impl Outcome {
+    /// It ended by itself with exit code 0.
+    pub fn success(&self) -> bool {
+        !self.timed_out && self.status.success()
+    }
+
+    /// Fails the test, with all that the program wrote, unless it is a success whose last line is
+    /// `OK`.
+    #[track_caller]
+    pub fn assert_ok(&self) {
+        let last = self.stdout.last().map(String::as_str);
+        assert!(self.success() && last == Some("OK"), "{self}");
+    }
+
+    /// Fails the test, with all that the program wrote, unless it ended with exit code 0: for
+    /// `fi_pingpong`, which has no last word.
+    #[track_caller]
+    pub fn assert_success(&self) {
+        assert!(self.success(), "{self}");
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let late = if self.timed_out {
+            " (killed: out of time)"
+        } else {
+            ""
+        };
+        writeln!(formatter, "{} ended with {}{late}", self.name, self.status)?;
+        write_output(formatter, &self.name, &self.stdout, &self.stderr)
+    }
+}
+
+fn write_output(
+    formatter: &mut fmt::Formatter<'_>,
+    name: &str,
+    stdout: &[String],
+    stderr: &[String],
+) -> fmt::Result {
+    for line in stdout {
+        writeln!(formatter, "[{name}] {line}")?;
+    }
+    for line in stderr {
+        writeln!(formatter, "[{name}, stderr] {line}")?;
+    }
+    Ok(())
+}
+
+/// The lines of a pipe, collected by a thread, so that the program never waits for us to read.
+struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Lines {
+    fn collect(pipe: impl Read + Send + 'static) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&lines);
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n') {
+                // A broken pipe ends the collection as its end does.
+                let Ok(line) = line else { break };
+                let line = String::from_utf8_lossy(&line).into_owned();
+                sink.lock()
+                    .expect("no reader panics with the lock held")
+                    .push(line);
+            }
+        });
+        Lines {
+            lines,
+            reader: Some(reader),
+        }
+    }
+
+    /// Waits for the end of the pipe; the program must have ended.
+    fn join(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the reader does not panic");
+        }
+    }
+
+    fn find(&self, start: &str) -> Option<String> {
+        let lines = self
+            .lines
+            .lock()
+            .expect("no reader panics with the lock held");
+        lines.iter().find(|line| line.starts_with(start)).cloned()
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.lines
+            .lock()
+            .expect("no reader panics with the lock held")
+            .clone()
+    }
+}
+
+/// A TCP port of this machine that is free now.
+#[track_caller]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("127.0.0.1 has free ports");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// Whether some socket listens on this TCP port, seen without connecting to it.
+pub fn listens(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            // Columns: number, local address:port in hex, remote address:port, state (0A listens).
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().and_then(|local| local.rsplit_once(':'));
+            let local_port = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+            local_port == Some(port) && columns.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// The compiler flags of libfabric.
+fn pkg_config() -> Result<String, String> {
+    let output = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "libfabric"])
+        .output()
+        .map_err(|error| format!("pkg-config does not run: {error}"))?;
+    if !output.status.success() {
+        return Err(
+            "libfabric (package libfabric-dev) is not installed: pkg-config does not know it"
+                .into(),
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn find_in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The controls: the C programs against themselves. When these pass and a test against our
+/// endpoints fails, the fault is ours.
+mod controls {
+    use super::*;
+
+    #[test]
+    fn the_c_peer_agrees_with_itself() {
+        let Some(peer) = libfabric().or_left_out("the_c_peer_agrees_with_itself") else {
+            return;
+        };
+        let names = peer.scenarios();
+        assert!(names.len() >= 13, "{names:?}");
+        let both_forms = |name: &String| [name.clone(), format!("{name}.swap")];
+        let scenarios: Vec<String> = names.iter().flat_map(both_forms).collect();
+        // Most of a run is the start of two programs, so several runs go side by side.
+        std::thread::scope(|scope| {
+            for share in scenarios.chunks(scenarios.len().div_ceil(8)) {
+                scope.spawn(|| {
+                    share
+                        .iter()
+                        .for_each(|scenario| run_both_ends(peer, scenario))
+                });
+            }
+        });
+    }
+
+    fn run_both_ends(peer: &PeerProgram, scenario: &str) {
+        let mut listener = peer.listen(scenario);
+        let mut connector = peer.connect(scenario, listener.address());
+        if !scenario.starts_with("killed") {
+            connector.finish(PATIENCE).assert_ok();
+            listener.finish(PATIENCE).assert_ok();
+            return;
+        }
+        // The listener is the target, unless they are swapped; the target is killed.
+        let swapped = scenario.ends_with(".swap");
+        let target = if swapped {
+            &mut connector
+        } else {
+            &mut listener
+        };
+        target.wait_for_line("GOT", PATIENCE);
+        target.kill();
+        let initiator = if swapped { listener } else { connector };
+        initiator.finish(PATIENCE).assert_ok();
+    }
+
+    #[test]
+    fn fi_pingpong_agrees_with_itself() {
+        let Some(program) = fi_pingpong().or_left_out("fi_pingpong_agrees_with_itself") else {
+            return;
+        };
+        let options = PingPong {
+            size: "64".into(),
+            ..PingPong::default()
+        };
+        let server = program.server(&options);
+        program
+            .client(&options, server.address())
+            .finish(PATIENCE)
+            .assert_success();
+        server.finish(PATIENCE).assert_success();
+    }
+}
