@@ -1,6 +1,7 @@
 //! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::endpoint::PassiveEndpointBuilder;
 use crate::eq::{EventQueue, EventQueueBuilder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{self, Hints, Info, Interface};
-use crate::sync::{Dependents, LockKind};
+use crate::sync::Dependents;
 use crate::transport::{self, Backend, PortRange, TransportOptions};
 
 /// What fits the hints on this machine, best first (`fi_getinfo(3)`).
@@ -34,12 +35,13 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
     let only = std::env::var("FI_TCP_IFACE").ok().filter(|name| !name.is_empty());
     let mut offered: Vec<Interface> = transport::interfaces()?
         .into_iter()
+        .filter(|found| found.running)
         .map(|found| Interface {
             name: found.name,
-            address: found.address,
-            prefix_len: found.prefix_len,
-            scope_id: found.scope_id,
-            speed_mbps: found.speed_mbps,
+            address: found.ip,
+            prefix_len: found.prefix,
+            scope_id: found.index.filter(|_| is_link_local(found.ip)).unwrap_or(0),
+            speed_mbps: found.speed.map(|bits| bits / 1_000_000),
             loopback: found.loopback,
         })
         .collect();
@@ -55,6 +57,10 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
         }
     }
     Ok(offered)
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is opened
@@ -101,14 +107,14 @@ impl Fabric {
         DomainBuilder::new(
             self.first().clone(),
             self.inner.transport.clone(),
-            Arc::new(self.clone()),
+            Box::new(self.clone()),
             self.inner.dependents.depend("domain"),
         )
     }
 
     /// Starts an event queue (`fi_eq_open`, `fi_eq(3)`).
     pub fn event_queue(&self) -> EventQueueBuilder {
-        EventQueue::builder(LockKind::Mutex, Some(Arc::new(self.clone())))
+        EventQueue::builder(Some(Box::new(self.clone())))
     }
 
     /// Starts a listener (`fi_passive_ep`, `fi_endpoint(3)`), whose connection requests come to
@@ -118,7 +124,7 @@ impl Fabric {
             self.first().clone(),
             self.inner.transport.clone(),
             events.clone(),
-            Arc::new(self.clone()),
+            Box::new(self.clone()),
             self.inner.dependents.depend("passive endpoint"),
         )
     }

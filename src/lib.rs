@@ -2,7 +2,7 @@
 //! remote memory access, over TCP, on any Linux machine.
 
 #![deny(unsafe_code)]
-#![deny(missing_docs, missing_debug_implementations, unreachable_pub)]
+#![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod buf;
@@ -15,7 +15,7 @@ mod error;
 mod fabric;
 mod id;
 mod info;
-mod limits;
+pub mod limits;
 mod mr;
 mod op_error;
 mod progress;
@@ -25,7 +25,7 @@ mod sync;
 mod transport;
 mod wire;
 
-pub use cntr::Counter;
+pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder};
 pub use domain::{Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration};
 pub use endpoint::{

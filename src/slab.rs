@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Index and generation of one entry.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     index: u32,
     generation: u32,
@@ -36,6 +36,12 @@ impl fmt::Debug for Key {
 pub(crate) struct Slab<T> {
     entries: slab::Slab<(u32, T)>,
     next_generation: u32,
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab").field("len", &self.entries.len()).finish()
+    }
 }
 
 impl<T> Slab<T> {

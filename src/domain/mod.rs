@@ -16,9 +16,9 @@ use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::info::{Info, MrMode};
-use crate::mr::MrTable;
+use crate::mr::SharedTable;
 use crate::progress::Engine;
-use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
+use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
 
 pub use builder::DomainBuilder;
@@ -62,7 +62,7 @@ pub struct Domain {
 struct Inner {
     info: Info,
     engine: Arc<Engine>,
-    regions: Arc<Lock<MrTable>>,
+    regions: SharedTable,
     runtime: tokio::runtime::Handle,
     binding: Mutex<Binding>,
     dependents: Dependents,
@@ -141,7 +141,7 @@ impl Domain {
 
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
     pub fn counter(&self) -> Counter {
-        Counter::open(self.keep("counter"))
+        Counter::open(self.lock_kind(), self.keep("counter"))
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
@@ -189,7 +189,7 @@ impl Domain {
     /// Something that keeps the domain open and is named in a Busy answer. `None` once closed.
     pub(crate) fn keep(&self, name: &'static str) -> Option<Keep> {
         let dependence = self.inner.dependents.depend(name)?;
-        Some(Arc::new((dependence, self.clone())))
+        Some(Box::new((dependence, self.clone())))
     }
 
     /// As [`Domain::keep`], for calls that fail on a closed domain.

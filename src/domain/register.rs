@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::buf::{ConvertMany, Held, LocalUse, Payload, ReadOnlyBuf, RegionBufs, RegionMemory};
+use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf, RegionBufs, RegionMemory};
 use crate::eq::{Event, EventError, EventQueue, EventSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::Context;
 use crate::info::MrMode;
-use crate::mr::{Access, MemoryRegion, NewRegion, ReadOnlyRegion};
+use crate::mr::{Access, MemoryRegion, NewRegion, ReadOnlyRegion, prepare, unprepare};
 use crate::op_error::Failed;
-use crate::sync::WakeList;
+use crate::sync::{Keep, WakeList};
 
 use super::Domain;
 
@@ -343,6 +343,17 @@ impl Domain {
         binding.registers.then(|| binding.events.clone()).flatten()
     }
 
+    fn new_region(&self, memory: Arc<RegionMemory>, request: &Request, keep: Keep) -> NewRegion {
+        NewRegion {
+            memory,
+            requested_key: request.key,
+            context: request.context,
+            table: Arc::clone(&self.inner.regions),
+            nudge: self.inner.engine.region_nudge(),
+            keep: Arc::new(keep),
+        }
+    }
+
     fn faults_in(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }
@@ -358,9 +369,72 @@ fn take_buffers<B: RegionBufs>(buffers: B) -> Result<Vec<Held>, Failed<B>> {
 }
 
 fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
-    let payload = Payload::from_held(held);
+    let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_payload(payload))
+}
+
+/// A read-only registration; see [`Domain::register_read_only`].
+#[must_use = "a registration does nothing until it is awaited, or ended by `now`"]
+#[derive(Debug)]
+pub struct RegisterReadOnly<B: ReadOnlyBuf> {
+    domain: Domain,
+    bytes: B,
+    request: Request,
+}
+
+impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
+    pub(super) fn new(domain: Domain, bytes: B) -> Self {
+        let request = Request { access: Access::READ_ONLY, key: None, context: None };
+        RegisterReadOnly { domain, bytes, request }
+    }
+
+    /// What the region may be used for: among [`Access::READ_ONLY`], which is the default.
+    pub fn access(mut self, access: Access) -> Self {
+        self.request.access = access;
+        self
+    }
+
+    /// The key that peers will use (`requested_key`). Default: 64 random bits.
+    pub fn key(mut self, key: u64) -> Self {
+        self.request.key = Some(key);
+        self
+    }
+
+    /// Registers within this call; there is nothing to wait for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for rights that read-only bytes cannot grant,
+    /// [`ErrorKind::KeyInUse`], [`ErrorKind::KeyRejected`]. The bytes come back.
+    pub fn now(self) -> Result<ReadOnlyRegion, Failed<B>> {
+        let RegisterReadOnly { domain, bytes, request } = self;
+        let payload = bytes
+            .into_payload(LocalUse::Send)
+            .map_err(|(error, bytes)| Failed::new(error, Some(bytes)))?;
+        let give_back = |(error, held): (Error, Vec<Held>)| {
+            let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
+            Failed::new(error.with_operation(OperationKind::Register), B::from_payload(payload))
+        };
+        let held = payload.into_held().map_err(|payload| {
+            let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
+            Failed::new(error, B::from_payload(payload))
+        })?;
+        let memory = prepare(held, request.access).map_err(give_back)?;
+        let keep = match domain.keep_open("memory region") {
+            Ok(keep) => keep,
+            Err(error) => return Err(give_back((error, unprepare(&memory)))),
+        };
+        ReadOnlyRegion::create(domain.new_region(memory, &request, keep)).map_err(give_back)
+    }
+}
+
+impl<B: ReadOnlyBuf> IntoFuture for RegisterReadOnly<B> {
+    type Output = Result<ReadOnlyRegion, Failed<B>>;
+    type IntoFuture = std::future::Ready<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        std::future::ready(self.now())
+    }
 }
 
 fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: Arc<Job>) {
@@ -406,17 +480,16 @@ impl Drop for FinishGuard {
 }
 
 fn fault_in_and_register(domain: &Domain, held: Vec<Held>, request: &Request, job: &Job) -> Outcome {
-    let memory = RegionMemory::new(held, request.access.bits())
-        .map_err(|held| (Error::new(ErrorKind::InvalidArgument, "read-only memory"), held))?;
+    let memory = prepare(held, request.access)?;
     let mut at = 0;
     while at < memory.len() {
         if job.is_abandoned() {
-            let held = memory.take().unwrap_or_default();
-            return Err((Error::new(ErrorKind::Canceled, "the registration was dropped"), held));
+            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
+            return Err((error, unprepare(&memory)));
         }
         let step = FAULT_PIECE.min(memory.len() - at);
         if let Err(error) = memory.fault_in(at, step) {
-            return Err((error, memory.take().unwrap_or_default()));
+            return Err((error, unprepare(&memory)));
         }
         at += step;
     }
@@ -432,24 +505,14 @@ fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome 
 }
 
 fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    let memory = RegionMemory::new(held, request.access.bits())
-        .map_err(|held| (Error::new(ErrorKind::InvalidArgument, "read-only memory"), held))?;
-    create(domain, memory, request)
+    create(domain, prepare(held, request.access)?, request)
 }
 
 fn create(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome {
     let keep = match domain.keep_open("memory region") {
         Ok(keep) => keep,
-        Err(error) => return Err((error, memory.take().unwrap_or_default())),
+        Err(error) => return Err((error, unprepare(&memory))),
     };
-    MemoryRegion::create(NewRegion {
-        memory,
-        access: request.access,
-        requested_key: request.key,
-        context: request.context,
-        table: Arc::clone(&domain.inner.regions),
-        nudge: domain.inner.engine.region_nudge(),
-        keep,
-    })
-    .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
+    MemoryRegion::create(domain.new_region(memory, request, keep))
+        .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::eq::EventQueue;
 use crate::error::{OperationKind, Result};
-use crate::id::Context;
+use crate::id::{Context, EndpointId};
 use crate::info::Info;
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{ListenConfig, Listening};
@@ -87,18 +87,21 @@ impl PassiveEndpointBuilder {
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
         let dependence = self.events.depend("passive endpoint".to_owned())?;
         let selection = transport::open(&self.transport)?;
+        let id = EndpointId::next();
         let listening = Listening::open(ListenConfig {
             transport: selection.transport,
             address,
             events: self.events,
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
+            id,
             context: self.context,
             runtime: selection.runtime,
         })
         .map_err(|error| error.with_operation(OperationKind::Listen))?;
         let inner = Inner {
             listening,
+            id,
             context: self.context,
             _fabric: self.fabric,
             _dependences: [Some(dependence), self.dependence],
@@ -120,6 +123,7 @@ pub struct PassiveEndpoint {
 
 struct Inner {
     listening: Listening,
+    id: EndpointId,
     context: Option<Context>,
     _fabric: Keep,
     _dependences: [Option<Dependence>; 2],
@@ -129,6 +133,11 @@ impl PassiveEndpoint {
     /// The address listened at, with the port that was chosen (`fi_getname`).
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.listening.local_addr()
+    }
+
+    /// The name of this listener in connection requests.
+    pub fn id(&self) -> EndpointId {
+        self.inner.id
     }
 
     /// The context given when it was opened.

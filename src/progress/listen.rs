@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::buf::{Frame, Payload};
 use crate::eq::{ConnRequest, Event, EventError, EventQueue, Verdict};
 use crate::error::{ErrorKind, Result};
-use crate::id::Context as UserContext;
+use crate::id::{Context as UserContext, EndpointId};
 use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
@@ -42,6 +42,7 @@ pub(crate) struct ListenConfig {
     pub(crate) events: EventQueue,
     pub(crate) half_open_max: usize,
     pub(crate) handshake_timeout: Duration,
+    pub(crate) id: EndpointId,
     pub(crate) context: Option<UserContext>,
     pub(crate) runtime: tokio::runtime::Handle,
 }
@@ -209,7 +210,9 @@ impl ListenTask {
                     tracing::warn!(%error, "the listener is broken and closes");
                     self.listener = None;
                     if let Some(slot) = self.config.events.try_reserve() {
-                        let event = EventError::new(error).with_context(self.config.context);
+                        let event = EventError::new(error)
+                            .with_context(self.config.context)
+                            .with_endpoint(self.config.id);
                         slot.fill(Event::Error(event), &mut WakeList::new());
                     }
                     return;
@@ -351,13 +354,11 @@ impl ListenTask {
             let Some(slot) = slot else { return };
             self.whole.pop_front();
             let PeerStage::Whole { data, order } = &peer.stage else { continue };
-            let (ticket, holder) = Ticket::pair();
-            let request = ConnRequest::new(
+            let (request, holder) = ConnRequest::new(
+                self.config.id,
                 peer.link.peer_addr(),
                 peer.link.local_addr(),
                 data.clone(),
-                self.config.context,
-                ticket,
             );
             peer.stage = PeerStage::Told { holder, order: *order };
             // Registers for the verdict.

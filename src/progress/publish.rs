@@ -2,9 +2,10 @@
 //! the event queue. Runs under the port's lock, so that what one connection publishes keeps its
 //! order; wakers are collected and woken after the lock is released.
 
-use crate::cq::{Completion, CompletionFlags};
+use crate::cq::{Completion, CompletionError, CompletionFlags};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
+use crate::id::{Context, EndpointId};
 use crate::proto::{End, Event};
 
 use super::port::{Port, PortState};
@@ -26,15 +27,15 @@ impl Port {
                     }
                     self.establish(state, Ok(data));
                 }
-                Event::ConnectFailed { error } => self.connect_failed(state, error, wakes),
-                Event::Ended { token, end } => self.operation_ended(state, token, end, wakes),
-                Event::RemoteData { data, len } => self.remote_data(state, data, len, wakes),
+                Event::ConnectFailed { error } => self.connect_failed(state, error),
+                Event::Ended { token, end } => self.operation_ended(state, token, end),
+                Event::RemoteData { data, len } => self.remote_data(state, data, len),
                 Event::RemoteAccess { operation } => {
                     if let Some(counter) = state.bindings.counters.of(operation) {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed { error } => self.closed(state, &error, wakes),
+                Event::Closed { error } => self.closed(state, &error),
             }
         }
     }
@@ -84,7 +85,7 @@ impl Port {
         match report {
             Report::Future(cell) => cell.complete(end, &mut state.wakes),
             Report::Queue { context, slot: Some(slot), .. } => {
-                let completion = Completion::ended(self.id(), context, end_parts(end));
+                let completion = completion_of(self.id(), context, end);
                 slot.fill(completion, &mut state.wakes);
             }
             // Never accepted: whoever waited for that is told, and the queue is not.
@@ -102,7 +103,7 @@ impl Port {
             counter.add_into(1, &mut state.wakes);
         }
         let slot = state.unasked.pop_front().expect("a slot was reserved before the payload came");
-        slot.fill(Completion::remote_data(self.id(), data, len), &mut state.wakes);
+        slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
     fn closed(&self, state: &mut PortState, error: &Error) {
@@ -130,7 +131,8 @@ impl Port {
     }
 }
 
-fn end_parts(end: End) -> crate::cq::Ended {
+/// The completion of a posted operation.
+fn completion_of(endpoint: EndpointId, context: Context, end: End) -> Completion {
     let flags = match end.operation {
         OperationKind::Send => CompletionFlags::SEND | CompletionFlags::MSG,
         OperationKind::Receive => CompletionFlags::RECV | CompletionFlags::MSG,
@@ -138,17 +140,23 @@ fn end_parts(end: End) -> crate::cq::Ended {
         OperationKind::Read => CompletionFlags::READ | CompletionFlags::RMA,
         _ => CompletionFlags::empty(),
     };
-    let flags = match end.data {
-        Some(_) => flags | CompletionFlags::REMOTE_CQ_DATA,
-        None => flags,
-    };
-    crate::cq::Ended {
-        operation: end.operation,
-        flags,
-        result: end.result,
-        len: end.len,
-        overflow: end.overflow,
-        data: end.data,
-        buffers: end.payload.into_buffers(),
+    let mut completion = Completion::new(endpoint, context, end.operation, flags)
+        .with_len(end.len)
+        .with_buffers(end.payload.into_buffers());
+    if let Some(data) = end.data {
+        completion = completion.with_data(data);
     }
+    if let Err(error) = end.result {
+        completion =
+            completion.with_error(CompletionError::new(error).with_overflow_len(end.overflow));
+    }
+    completion
+}
+
+/// The completion of a peer's write that carried CQ data; nobody posted it.
+fn remote_write(endpoint: EndpointId, data: u64, len: usize) -> Completion {
+    let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
+    Completion::new(endpoint, Context(0), OperationKind::RemoteWrite, flags)
+        .with_len(len)
+        .with_data(data)
 }

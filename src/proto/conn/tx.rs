@@ -161,7 +161,8 @@ impl Tx {
                 break;
             }
             if let Some(frame) = frames.pop_front() {
-                let (payload, token) = frame.into_parts();
+                let token = frame.token();
+                let payload = frame.into_payload();
                 let op = (token != NO_OP).then(|| OpKey::from_bits(token));
                 finished(op, payload);
             }
@@ -174,7 +175,8 @@ impl Tx {
     pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
         let mut all = Vec::new();
         for frame in self.carry.drain(..) {
-            let (payload, token) = frame.into_parts();
+            let token = frame.token();
+            let payload = frame.into_payload();
             all.push(((token != NO_OP).then(|| OpKey::from_bits(token)), payload));
         }
         for queued in self.control.drain(..).chain(self.user.drain(..)) {
