@@ -1,1 +1,47 @@
-//! To come.
+//! Memory that operations own: buffers taken apart before their address is given out, the shared
+//! memory of regions, and the forms in which both reach a socket.
+//!
+//! ```text
+//!   user's Vec, Bytes, ..  --IoBuf-->  Held  --+
+//!                                              +--> Memory --> Payload --> Frame --> spans
+//!   RegionSlice, peers     ---------> RegionUse +
+//! ```
+//!
+//! Who may touch which byte:
+//!
+//! - A [`Held`] has one owner and is lent to nobody. Its bytes are touched by plain copies through
+//!   that owner, or by the kernel while the owner is inside the transport.
+//! - The bytes of a [`RegionMemory`] are shared with peers, the kernel and other handles. Nobody
+//!   forms a Rust reference to them, except under [`Exclusive`] or when they are read-only. They
+//!   are touched only by who holds an entry of the region's gate.
+//! - A [`Span`] is an address and a length and keeps nothing alive; a payload and its leases do.
+
+#![allow(unsafe_code)]
+
+mod buffer;
+mod convert;
+mod copy;
+mod exclusive;
+mod frame;
+mod held;
+mod payload;
+mod piece;
+mod region;
+mod span;
+mod stage;
+#[cfg(test)]
+mod tests;
+mod traits;
+
+pub use buffer::Buffer;
+pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+
+pub(crate) use exclusive::{Exclusive, Quiescing};
+pub(crate) use frame::Frame;
+pub(crate) use held::Held;
+pub(crate) use payload::{Leases, Payload};
+pub(crate) use piece::{Memory, RegionUse};
+pub(crate) use region::RegionMemory;
+pub(crate) use span::{Span, SpanList};
+pub(crate) use stage::{Stage, StagePool};
+pub(crate) use traits::{Convert, ConvertMany, LocalUse, Refused};

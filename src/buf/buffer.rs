@@ -1,0 +1,102 @@
+//! A buffer given back without its type.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::held::Held;
+use super::piece::Memory;
+use super::traits::IoBuf;
+
+/// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
+/// with its type put aside so that completions of all operations fit into one queue.
+///
+/// It derefs to its bytes. [`Buffer::downcast`] gives the original type back.
+///
+/// ```ignore
+/// let buffer = completion.take_buffer().expect("it was a receive");
+/// let bytes: Vec<u8> = buffer.downcast().expect("it was posted as a Vec");
+/// ```
+pub struct Buffer {
+    /// Out of every operation: nobody else has its span.
+    held: Held,
+}
+
+impl Buffer {
+    pub(crate) fn new(held: Held) -> Self {
+        Buffer { held }
+    }
+
+    pub(crate) fn into_held(self) -> Held {
+        self.held
+    }
+
+    /// Length in bytes: that of the buffer as it went in, not of what was received.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The bytes, for change; `None` if the buffer is of a read-only type (`Bytes`, `String`, ..).
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: invariant of the field: no operation has this buffer, and it is borrowed for
+        // change (memory-model rule 1).
+        unsafe { self.held.bytes_mut() }
+    }
+
+    /// The bytes as a `Vec`, if that takes no copy: the buffer was a `Vec`, a boxed slice or a
+    /// `String`.
+    ///
+    /// # Errors
+    /// The buffer itself, if it was of another type; `to_vec()` copies.
+    pub fn into_vec(self) -> Result<Vec<u8>, Buffer> {
+        self.held
+            .into_vec()
+            .or_else(|held| held.into_boxed().map(Vec::from))
+            .or_else(|held| held.into_text().map(String::into_bytes))
+            .map_err(Buffer::new)
+    }
+
+    /// The buffer as the type it was given in.
+    ///
+    /// # Errors
+    /// The buffer itself, if it was of another type.
+    pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
+        B::from_memory(Memory::Held(self.held)).map_err(|memory| match memory {
+            Memory::Held(held) => Buffer::new(held),
+            Memory::Region(_) => unreachable!("a conversion gives back the memory it was given"),
+        })
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: invariant of the field: no operation has this buffer, so nobody writes to it
+        // while it is borrowed (memory-model rule 1).
+        unsafe { self.held.bytes() }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Buffer::new(bytes.into())
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its bytes are the user's and may be secret or large.
+        write!(f, "Buffer({} bytes)", self.len())
+    }
+}

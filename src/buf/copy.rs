@@ -1,0 +1,251 @@
+//! The one place that copies bytes between raw spans and slices.
+//!
+//! Two kinds of memory, two ways:
+//!
+//! - **Exclusive** bytes (a buffer one operation owns, or memory nobody can write) are copied
+//!   plainly: [`read_plain`], [`write_plain`].
+//! - **Shared** bytes (writable region memory) may change under our hands: the kernel writes what a
+//!   peer sent, another thread writes through its own handle. [`read_shared`], [`write_shared`].
+//!
+//! The argument for shared bytes. A plain or even volatile access that races with another thread's
+//! is undefined in Rust; an atomic one is not. So every byte of shared memory belongs, for its whole
+//! life, to exactly one *cell*: an aligned 8-byte word if the whole word lies within the segment,
+//! else a single byte (the at most seven before the first word and after the last). Each access of
+//! this process to a cell is an atomic access of the cell's own size, relaxed: two of our threads
+//! therefore never race on a location, nor with different sizes. What is smaller than its cell is
+//! taken out of a load of the whole cell, or put in by compare-and-exchange, which writes the
+//! neighbours back only if they have not changed since they were read, so no neighbour's update is
+//! lost, not even one by the kernel. The kernel's accesses are not part of the Rust program; to it
+//! they are like relaxed accesses by bytes, and a copy beside them yields old and new bytes mixed,
+//! which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is claimed: who must see
+//! whose bytes is settled by completions and by the gate's lock.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use super::span::Span;
+
+const WORD: usize = size_of::<u64>();
+
+/// Copies out of exclusive memory.
+///
+/// # Safety
+/// - The bytes of `from` are readable for the whole call, and
+/// - nothing writes to them meanwhile.
+pub(super) unsafe fn read_plain(from: Span, into: &mut [u8]) {
+    debug_assert_eq!(from.len(), into.len());
+    let len = from.len().min(into.len());
+    // SAFETY: readable and unwritten by the caller's promise (memory-model rule 1); `into` is a
+    // unique reference, so it cannot overlap memory that is readable here through `from`.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), len) }
+}
+
+/// Copies into exclusive memory.
+///
+/// # Safety
+/// - The bytes of `into` are writable for the whole call, and
+/// - nothing else reads or writes them meanwhile.
+pub(super) unsafe fn write_plain(into: Span, from: &[u8]) {
+    debug_assert_eq!(into.len(), from.len());
+    let len = into.len().min(from.len());
+    // SAFETY: writable and untouched by others by the caller's promise (memory-model rule 1); a
+    // live `&[u8]` cannot overlap memory that only the caller may write.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), len) }
+}
+
+/// Copies out of shared memory: `into.len()` bytes at `offset` of `segment`.
+///
+/// # Safety
+/// - `segment` is one whole segment of writable region memory, allocated during the whole call, and
+/// - all of this process touches it through the shared functions of this module only, meanwhile.
+pub(super) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u8]) {
+    let mut at = offset;
+    assert_within(segment, offset, into.len());
+    while !into.is_empty() {
+        let cell = Cell::at(segment, at);
+        let count = (cell.end() - at).min(into.len());
+        let skip = at - cell.start;
+        let (now, rest) = into.split_at_mut(count);
+        // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
+        let bytes = unsafe { cell.load(segment) };
+        now.copy_from_slice(&bytes[skip..skip + count]);
+        at += count;
+        into = rest;
+        if cell.size == WORD && cell.end() == at {
+            // The whole words in the middle, without the arithmetic above for each.
+            let words = into.len() / WORD;
+            let whole = words.min((segment.len() - at) / WORD);
+            let (now, rest) = into.split_at_mut(whole * WORD);
+            for piece in now.chunks_exact_mut(WORD) {
+                // SAFETY: `at` follows a whole word and is thus aligned, and the word at it ends
+                // within the segment; the rest is the caller's promise.
+                let word = unsafe { word_at(segment, at) }.load(Relaxed);
+                piece.copy_from_slice(&word.to_ne_bytes());
+                at += WORD;
+            }
+            into = rest;
+        }
+    }
+}
+
+/// Copies into shared memory: all of `from` to `offset` of `segment`.
+///
+/// # Safety
+/// As for [`read_shared`].
+pub(super) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8]) {
+    let mut at = offset;
+    assert_within(segment, offset, from.len());
+    while !from.is_empty() {
+        let cell = Cell::at(segment, at);
+        let count = (cell.end() - at).min(from.len());
+        let skip = at - cell.start;
+        let (now, rest) = from.split_at(count);
+        // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
+        unsafe { cell.store(segment, skip, now) };
+        at += count;
+        from = rest;
+        if cell.size == WORD && cell.end() == at {
+            let words = from.len() / WORD;
+            let whole = words.min((segment.len() - at) / WORD);
+            let (now, rest) = from.split_at(whole * WORD);
+            for piece in now.chunks_exact(WORD) {
+                let mut bytes = [0; WORD];
+                bytes.copy_from_slice(piece);
+                // SAFETY: as in `read_shared`.
+                unsafe { word_at(segment, at) }.store(u64::from_ne_bytes(bytes), Relaxed);
+                at += WORD;
+            }
+            from = rest;
+        }
+    }
+}
+
+/// The aligned word at `offset` of `segment`, for loads, stores and exchanges in place; `None` if
+/// the address is not a multiple of eight or the word is not all within.
+///
+/// # Safety
+/// As for [`read_shared`], for as long as the reference lives.
+pub(super) unsafe fn shared_word<'a>(segment: Span, offset: usize) -> Option<&'a AtomicU64> {
+    let end = offset.checked_add(WORD)?;
+    let address = segment.as_ptr().addr().wrapping_add(offset);
+    if end > segment.len() || !address.is_multiple_of(WORD) {
+        return None;
+    }
+    // SAFETY: aligned and within, as just checked; the rest is the caller's promise.
+    Some(unsafe { word_at(segment, offset) })
+}
+
+/// Makes the page of the byte at `offset` present and private by a write that changes nothing,
+/// whoever else writes at the time.
+///
+/// # Safety
+/// As for [`read_shared`].
+pub(super) unsafe fn touch_shared(segment: Span, offset: usize) {
+    assert_within(segment, offset, 1);
+    let cell = Cell::at(segment, offset);
+    // An exchange of a value for itself, and not an `or` with zero: compilers turn the latter into
+    // a read, and a read maps the shared zero page.
+    if cell.size == WORD {
+        // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
+        let word = unsafe { word_at(segment, cell.start) };
+        let seen = word.load(Relaxed);
+        let _ = word.compare_exchange(seen, seen, Relaxed, Relaxed);
+    } else {
+        // SAFETY: a byte cell is within; the rest is the caller's promise.
+        let byte = unsafe { byte_at(segment, cell.start) };
+        let seen = byte.load(Relaxed);
+        let _ = byte.compare_exchange(seen, seen, Relaxed, Relaxed);
+    }
+}
+
+fn assert_within(segment: Span, offset: usize, len: usize) {
+    let end = offset.checked_add(len);
+    assert!(
+        end.is_some_and(|end| end <= segment.len()),
+        "a copy lies within its segment"
+    );
+}
+
+/// The unit in which one byte of a segment is always accessed.
+struct Cell {
+    start: usize,
+    size: usize,
+}
+
+impl Cell {
+    /// The cell of the byte at `offset`: it depends on the segment alone, never on the access.
+    fn at(segment: Span, offset: usize) -> Cell {
+        let misaligned = segment.as_ptr().addr().wrapping_add(offset) % WORD;
+        match offset.checked_sub(misaligned) {
+            Some(start) if segment.len() - start >= WORD => Cell { start, size: WORD },
+            _ => Cell {
+                start: offset,
+                size: 1,
+            },
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.size
+    }
+
+    /// The cell's bytes, at the front of the array.
+    ///
+    /// # Safety
+    /// As for [`read_shared`]; `self` is a cell of `segment`.
+    unsafe fn load(&self, segment: Span) -> [u8; WORD] {
+        if self.size == WORD {
+            // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
+            let word = unsafe { word_at(segment, self.start) };
+            return word.load(Relaxed).to_ne_bytes();
+        }
+        // SAFETY: a byte cell is within; the rest is the caller's promise.
+        let byte = unsafe { byte_at(segment, self.start) }.load(Relaxed);
+        let mut bytes = [0; WORD];
+        bytes[0] = byte;
+        bytes
+    }
+
+    /// Puts `from` at `skip` of the cell.
+    ///
+    /// # Safety
+    /// As for [`read_shared`]; `self` is a cell of `segment`.
+    unsafe fn store(&self, segment: Span, skip: usize, from: &[u8]) {
+        if self.size == 1 {
+            // SAFETY: a byte cell is within; the rest is the caller's promise.
+            unsafe { byte_at(segment, self.start) }.store(from[0], Relaxed);
+            return;
+        }
+        // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
+        let word = unsafe { word_at(segment, self.start) };
+        let put = |old: u64| {
+            let mut bytes = old.to_ne_bytes();
+            bytes[skip..skip + from.len()].copy_from_slice(from);
+            u64::from_ne_bytes(bytes)
+        };
+        if from.len() == WORD {
+            word.store(put(0), Relaxed);
+            return;
+        }
+        let mut old = word.load(Relaxed);
+        while let Err(newer) = word.compare_exchange_weak(old, put(old), Relaxed, Relaxed) {
+            old = newer;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`read_shared`]; the address is a multiple of eight and the word ends within the segment.
+unsafe fn word_at<'a>(segment: Span, offset: usize) -> &'a AtomicU64 {
+    // SAFETY: aligned, within, allocated and only accessed by this module, by the caller's promise;
+    // a word that lies within is always accessed as a word (memory-model rule 2 and the module's
+    // argument). Region memory is writable, as `from_ptr` asks.
+    unsafe { AtomicU64::from_ptr(segment.as_ptr().add(offset).cast()) }
+}
+
+/// # Safety
+/// As for [`read_shared`]; the byte lies within the segment and belongs to no word cell.
+unsafe fn byte_at<'a>(segment: Span, offset: usize) -> &'a AtomicU8 {
+    // SAFETY: as in `word_at`; a byte outside of the whole words is always accessed as a byte.
+    unsafe { AtomicU8::from_ptr(segment.as_ptr().add(offset)) }
+}

@@ -1,0 +1,128 @@
+//! One outgoing frame: header bytes, the payload behind them, and how much of both has gone out.
+
+use std::fmt;
+
+use super::payload::{Leases, Payload};
+use super::span::{Span, SpanList};
+use crate::limits::HEADER_SIZE_MAX;
+use crate::sync::GateClosed;
+
+/// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
+/// change meanwhile, since the header is inside.
+///
+/// Invariant: `sent <= header_len + payload.len()`.
+pub(crate) struct Frame {
+    header: [u8; HEADER_SIZE_MAX],
+    header_len: u8,
+    payload: Payload,
+    sent: usize,
+    token: u64,
+}
+
+impl Frame {
+    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the caller's
+    /// own and comes back by [`Frame::token`].
+    pub(crate) fn new(header: &[u8], payload: Payload, token: u64) -> Self {
+        let mut bytes = [0; HEADER_SIZE_MAX];
+        bytes[..header.len()].copy_from_slice(header);
+        Frame {
+            header: bytes,
+            header_len: u8::try_from(header.len()).expect("a header has at most 120 bytes"),
+            payload,
+            sent: 0,
+            token,
+        }
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_len)]
+    }
+
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    pub(crate) fn into_payload(self) -> Payload {
+        self.payload
+    }
+
+    /// Bytes of header and payload together.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.header_len) + self.payload.len()
+    }
+
+    /// Bytes that have gone out.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Bytes that have not gone out yet.
+    pub(crate) fn remaining(&self) -> usize {
+        self.len() - self.sent
+    }
+
+    /// True if all bytes have gone out.
+    pub(crate) fn is_done(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// `count` more bytes have gone out; at most [`Frame::remaining`].
+    pub(crate) fn advance(&mut self, count: usize) {
+        assert!(
+            count <= self.remaining(),
+            "the kernel sends no more than it was given"
+        );
+        self.sent += count;
+    }
+
+    /// Enters the gates of the regions that the unsent part comes from; see [`Payload::lease`].
+    pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {
+        self.payload.lease()
+    }
+
+    /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.
+    pub(crate) fn spans(&self, len: usize, into: &mut SpanList) {
+        let header_len = usize::from(self.header_len);
+        let mut left = len.min(self.remaining());
+        if self.sent < header_len {
+            let count = left.min(header_len - self.sent);
+            if !into.push(Span::of(&self.header[self.sent..self.sent + count])) {
+                return;
+            }
+            left -= count;
+        }
+        let offset = self.sent.saturating_sub(header_len);
+        self.payload.spans(offset, left, into);
+    }
+
+    /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
+    /// transports without a kernel. The cursor does not move.
+    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, GateClosed> {
+        let count = into.len().min(self.remaining());
+        let into = &mut into[..count];
+        let header = &self.header[..usize::from(self.header_len)];
+        let header_left = header.get(self.sent..).unwrap_or_default();
+        let from_header = header_left.len().min(count);
+        into[..from_header].copy_from_slice(&header_left[..from_header]);
+        if from_header < count {
+            let offset = self.sent.saturating_sub(header.len());
+            self.payload.copy_out(offset, &mut into[from_header..])?;
+        }
+        Ok(count)
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header_len", &self.header_len)
+            .field("payload_len", &self.payload.len())
+            .field("sent", &self.sent)
+            .field("token", &self.token)
+            .finish()
+    }
+}

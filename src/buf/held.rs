@@ -1,0 +1,338 @@
+//! A buffer taken apart: raw parts while an operation or a region has it, the user's own type before
+//! and after (memory-model rule 1).
+//!
+//! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
+//! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
+//! before the address is given to anyone, and put together again from exactly those, once. What owns
+//! through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it is.
+//!
+//! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
+//! the parts together is an enum: no allocation, and no function pointers to get wrong.
+//!
+//! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address, however
+//! often the `Held` is moved. Only the owner of a `Held` gives its span to others. No writer ever
+//! gets the span of one that is not [writable](Held::is_writable).
+
+use std::fmt;
+use std::mem::{self, ManuallyDrop};
+use std::slice;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::copy;
+use super::span::Span;
+
+/// How the bytes of a span are owned, and what they become again.
+enum Owner {
+    Vec {
+        capacity: usize,
+    },
+    Boxed,
+    Text {
+        capacity: usize,
+    },
+    Counted,
+    Bytes(Bytes),
+    BytesMut(BytesMut),
+    Static,
+    StaticText,
+    /// Dissolved again; only seen by the drop that follows.
+    Gone,
+}
+
+/// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
+/// would.
+pub(crate) struct Held {
+    span: Span,
+    owner: Owner,
+}
+
+impl Held {
+    /// True if the bytes may be changed: nobody else holds them, and they may take any value.
+    pub(crate) fn is_writable(&self) -> bool {
+        matches!(
+            self.owner,
+            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_)
+        )
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.span.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    /// Nobody writes to them through the span for as long as the slice lives.
+    pub(super) unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: invariant of the type: initialised and allocated while `self` is borrowed;
+        // unwritten by the caller's promise (memory-model rule 1).
+        unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) }
+    }
+
+    /// The bytes, for change; `None` if they are not writable.
+    ///
+    /// # Safety
+    /// Nobody touches them through the span for as long as the slice lives.
+    pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.is_writable() {
+            return None;
+        }
+        // SAFETY: invariant of the type: initialised, allocated and writable while `self` is
+        // borrowed; untouched by others by the caller's promise (memory-model rule 1).
+        Some(unsafe { slice::from_raw_parts_mut(self.span.as_ptr(), self.span.len()) })
+    }
+
+    /// Copies `bytes` to `offset`, all of which must lie within.
+    ///
+    /// # Safety
+    /// Nobody touches that range through the span meanwhile.
+    pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
+        // Writing to what may be read-only memory must not depend on a debug assertion.
+        assert!(
+            self.is_writable(),
+            "only writable buffers are received into"
+        );
+        let into = self.span.part(offset, bytes.len());
+        // SAFETY: within the span and writable, as just checked; allocated by the type's invariant;
+        // ours alone by the caller's promise and `&mut self` (memory-model rule 1).
+        unsafe { copy::write_plain(into, bytes) }
+    }
+
+    /// Copies from `offset`, all of which must lie within.
+    ///
+    /// # Safety
+    /// Nobody writes to that range through the span meanwhile.
+    pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
+        let from = self.span.part(offset, into.len());
+        // SAFETY: within the span, allocated by the type's invariant; unwritten by the caller's
+        // promise (memory-model rule 1).
+        unsafe { copy::read_plain(from, into) }
+    }
+
+    /// Another owner of the same bytes, if they are of a kind that has many and never changes.
+    pub(super) fn share(&self) -> Option<Held> {
+        let owner = match &self.owner {
+            Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
+            Owner::Static => Owner::Static,
+            Owner::StaticText => Owner::StaticText,
+            Owner::Counted => {
+                let parts = self.raw_slice();
+                // SAFETY: these are the parts of the `Arc` that `self` owns and keeps alive during
+                // the call; the added count is the new `Held`'s.
+                unsafe { Arc::increment_strong_count(parts.cast_const()) };
+                Owner::Counted
+            }
+            _ => return None,
+        };
+        Some(Held {
+            span: self.span,
+            owner,
+        })
+    }
+
+    fn raw_slice(&self) -> *mut [u8] {
+        std::ptr::slice_from_raw_parts_mut(self.span.as_ptr(), self.span.len())
+    }
+
+    /// Takes the owner out; the drop of `self` then frees nothing.
+    fn dissolve(mut self) -> (Span, Owner) {
+        (self.span, mem::replace(&mut self.owner, Owner::Gone))
+    }
+
+    // The functions below give the user's type back, or `self` if it was of another type.
+
+    pub(super) fn into_vec(self) -> Result<Vec<u8>, Held> {
+        let Owner::Vec { capacity } = self.owner else {
+            return Err(self);
+        };
+        let (span, _) = self.dissolve();
+        // SAFETY: the parts of the `Vec` that `From<Vec<u8>>` dissolved, unchanged and used once.
+        Ok(unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) })
+    }
+
+    pub(super) fn into_boxed(self) -> Result<Box<[u8]>, Held> {
+        let Owner::Boxed = self.owner else {
+            return Err(self);
+        };
+        let slice = self.raw_slice();
+        self.dissolve();
+        // SAFETY: the pointer of the `Box` that `From<Box<[u8]>>` dissolved, used once.
+        Ok(unsafe { Box::from_raw(slice) })
+    }
+
+    pub(super) fn into_text(self) -> Result<String, Held> {
+        let Owner::Text { capacity } = self.owner else {
+            return Err(self);
+        };
+        let (span, _) = self.dissolve();
+        // SAFETY: the parts of the `String` that `From<String>` dissolved, used once; its bytes were
+        // never written, since it is not writable, and so are UTF-8 still.
+        Ok(unsafe { String::from_raw_parts(span.as_ptr(), span.len(), capacity) })
+    }
+
+    pub(super) fn into_counted(self) -> Result<Arc<[u8]>, Held> {
+        let Owner::Counted = self.owner else {
+            return Err(self);
+        };
+        let slice = self.raw_slice();
+        self.dissolve();
+        // SAFETY: the pointer of an `Arc` whose count this `Held` owned, used once.
+        Ok(unsafe { Arc::from_raw(slice.cast_const()) })
+    }
+
+    pub(super) fn into_bytes(self) -> Result<Bytes, Held> {
+        match self.dissolve() {
+            (_, Owner::Bytes(bytes)) => Ok(bytes),
+            (span, owner) => Err(Held { span, owner }),
+        }
+    }
+
+    pub(super) fn into_bytes_mut(self) -> Result<BytesMut, Held> {
+        match self.dissolve() {
+            (_, Owner::BytesMut(bytes)) => Ok(bytes),
+            (span, owner) => Err(Held { span, owner }),
+        }
+    }
+
+    pub(super) fn into_static(self) -> Result<&'static [u8], Held> {
+        let Owner::Static = self.owner else {
+            return Err(self);
+        };
+        // SAFETY: the parts of a `&'static [u8]`, never written since it is not writable.
+        Ok(unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) })
+    }
+
+    pub(super) fn into_static_text(self) -> Result<&'static str, Held> {
+        let Owner::StaticText = self.owner else {
+            return Err(self);
+        };
+        let parts = (self.span.as_ptr().cast_const(), self.span.len());
+        // SAFETY: the parts of a `&'static str`, never written since it is not writable.
+        Ok(unsafe { std::str::from_utf8_unchecked(slice::from_raw_parts(parts.0, parts.1)) })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let span = self.span;
+        match mem::replace(&mut self.owner, Owner::Gone) {
+            // A `Vec<u8>` frees what a `String` of the same parts would.
+            Owner::Vec { capacity } | Owner::Text { capacity } => {
+                // SAFETY: the parts that `From<Vec<u8>>` or `From<String>` dissolved; `Gone` makes
+                // this their only use.
+                let vec = unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) };
+                drop(vec);
+            }
+            Owner::Boxed => {
+                // SAFETY: the pointer `From<Box<[u8]>>` dissolved; only use, as above.
+                let boxed = unsafe { Box::from_raw(self.raw_slice()) };
+                drop(boxed);
+            }
+            Owner::Counted => {
+                // SAFETY: the pointer of an `Arc` whose count is ours; only use, as above.
+                let counted = unsafe { Arc::from_raw(self.raw_slice().cast_const()) };
+                drop(counted);
+            }
+            Owner::Bytes(bytes) => drop(bytes),
+            Owner::BytesMut(bytes) => drop(bytes),
+            Owner::Static | Owner::StaticText | Owner::Gone => {}
+        }
+    }
+}
+
+impl From<Vec<u8>> for Held {
+    fn from(buffer: Vec<u8>) -> Self {
+        let mut buffer = ManuallyDrop::new(buffer);
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::Vec {
+                capacity: buffer.capacity(),
+            },
+        }
+    }
+}
+
+impl From<Box<[u8]>> for Held {
+    fn from(buffer: Box<[u8]>) -> Self {
+        let len = buffer.len();
+        Held {
+            span: Span::new(Box::into_raw(buffer).cast(), len),
+            owner: Owner::Boxed,
+        }
+    }
+}
+
+impl From<String> for Held {
+    fn from(buffer: String) -> Self {
+        let mut buffer = ManuallyDrop::new(buffer.into_bytes());
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::Text {
+                capacity: buffer.capacity(),
+            },
+        }
+    }
+}
+
+impl From<Arc<[u8]>> for Held {
+    fn from(buffer: Arc<[u8]>) -> Self {
+        let len = buffer.len();
+        Held {
+            span: Span::new(Arc::into_raw(buffer).cast::<u8>().cast_mut(), len),
+            owner: Owner::Counted,
+        }
+    }
+}
+
+impl From<Bytes> for Held {
+    fn from(buffer: Bytes) -> Self {
+        Held {
+            span: Span::of(&buffer),
+            owner: Owner::Bytes(buffer),
+        }
+    }
+}
+
+impl From<BytesMut> for Held {
+    fn from(mut buffer: BytesMut) -> Self {
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::BytesMut(buffer),
+        }
+    }
+}
+
+impl From<&'static [u8]> for Held {
+    fn from(buffer: &'static [u8]) -> Self {
+        Held {
+            span: Span::of(buffer),
+            owner: Owner::Static,
+        }
+    }
+}
+
+impl From<&'static str> for Held {
+    fn from(buffer: &'static str) -> Self {
+        Held {
+            span: Span::of(buffer.as_bytes()),
+            owner: Owner::StaticText,
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Held({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,312 @@
+//! What an operation holds: its memory, in order, whatever it is made of.
+
+use super::buffer::Buffer;
+use super::held::Held;
+use super::piece::{Memory, RegionUse};
+use super::span::SpanList;
+use crate::sync::{Entry, GateClosed, Role};
+
+/// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
+/// whoever has it decides who may touch the bytes, and the kernel has them only while the transport
+/// has the payload. Moving it moves no byte.
+///
+/// Invariant: `len` is the sum of the pieces' lengths.
+#[derive(Debug)]
+pub struct Payload {
+    pieces: Pieces,
+    len: usize,
+}
+
+/// One piece is the usual case and takes no allocation.
+#[derive(Debug)]
+enum Pieces {
+    None,
+    One(Memory),
+    Many(Vec<Memory>),
+}
+
+impl Pieces {
+    fn as_slice(&self) -> &[Memory] {
+        match self {
+            Pieces::None => &[],
+            Pieces::One(memory) => std::slice::from_ref(memory),
+            Pieces::Many(memories) => memories,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Memory] {
+        match self {
+            Pieces::None => &mut [],
+            Pieces::One(memory) => std::slice::from_mut(memory),
+            Pieces::Many(memories) => memories,
+        }
+    }
+}
+
+impl Payload {
+    /// No bytes.
+    pub(crate) fn empty() -> Self {
+        Payload {
+            pieces: Pieces::None,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn from_memory(memory: Memory) -> Self {
+        Payload {
+            len: memory.len(),
+            pieces: Pieces::One(memory),
+        }
+    }
+
+    pub(crate) fn from_pieces(mut pieces: Vec<Memory>) -> Self {
+        let len = pieces
+            .iter()
+            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+        Payload {
+            len: len.expect("a few pieces of one address space add up within a usize"),
+            pieces: match pieces.len() {
+                0 => Pieces::None,
+                1 => pieces.pop().map_or(Pieces::None, Pieces::One),
+                _ => Pieces::Many(pieces),
+            },
+        }
+    }
+
+    /// The memory a peer's RMA names: the source of a read response, the target of a write.
+    pub(crate) fn from_region_uses(uses: Vec<RegionUse>) -> Self {
+        Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
+    }
+
+    pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
+        Self::from_memory(Memory::Held(bytes.into()))
+    }
+
+    /// A copy of these few bytes, for `inject`. On the heap, so that its address does not move with
+    /// the payload.
+    pub(crate) fn inline(bytes: &[u8]) -> Self {
+        if bytes.is_empty() {
+            return Self::empty();
+        }
+        Self::from_vec(bytes.to_vec())
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn piece_count(&self) -> usize {
+        self.pieces.as_slice().len()
+    }
+
+    /// True if every piece may be received into.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.pieces.as_slice().iter().all(Memory::is_writable)
+    }
+
+    /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
+    /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
+    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), GateClosed> {
+        self.assert_within(offset, bytes.len());
+        let mut skip = offset;
+        let mut from = bytes;
+        for piece in self.pieces.as_mut_slice() {
+            if from.is_empty() {
+                break;
+            }
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let (now, rest) = from.split_at(from.len().min(piece.len() - skip));
+            match piece {
+                // SAFETY: the piece is borrowed for change, so the payload is not in the transport
+                // and nobody else has its span (memory-model rule 1).
+                Memory::Held(held) => unsafe { held.write(skip, now) },
+                Memory::Region(region) => region.copy_in(skip, now)?,
+            }
+            skip = 0;
+            from = rest;
+        }
+        Ok(())
+    }
+
+    /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
+    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+        self.assert_within(offset, into.len());
+        let mut skip = offset;
+        let mut into = into;
+        for piece in self.pieces.as_slice() {
+            if into.is_empty() {
+                break;
+            }
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let count = into.len().min(piece.len() - skip);
+            let (now, rest) = into.split_at_mut(count);
+            match piece {
+                // SAFETY: the kernel only reads a payload that is shared with it, since receiving
+                // takes the payload by value; so nobody writes meanwhile (memory-model rule 1).
+                Memory::Held(held) => unsafe { held.read(skip, now) },
+                Memory::Region(region) => region.copy_out(skip, now)?,
+            }
+            skip = 0;
+            into = rest;
+        }
+        Ok(())
+    }
+
+    /// Enters the gates of all pieces a peer's operation uses: to be held while the kernel has any
+    /// span of this payload, and not longer (memory-model rule 4). Refused if any refuses.
+    pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {
+        let mut leases = Leases::none();
+        for piece in self.pieces.as_slice() {
+            if let Memory::Region(region) = piece
+                && let Some(entry) = region.lease()?
+            {
+                leases.add(entry);
+            }
+        }
+        Ok(leases)
+    }
+
+    /// True if no peer's operation uses any of it, so that a lease would be empty.
+    pub(crate) fn needs_no_lease(&self) -> bool {
+        self.pieces
+            .as_slice()
+            .iter()
+            .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
+    }
+
+    /// Why [`Payload::lease`] would be refused now, without taking one.
+    pub(crate) fn is_open(&self) -> Result<(), GateClosed> {
+        for piece in self.pieces.as_slice() {
+            if let Memory::Region(region) = piece {
+                region.is_open()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be used
+    /// while this payload is kept, unmoved or moved, and its leases are held.
+    pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
+        self.assert_within(offset, len);
+        let mut skip = offset;
+        let mut left = len;
+        for piece in self.pieces.as_slice() {
+            if left == 0 || into.is_full() {
+                break;
+            }
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let count = left.min(piece.len() - skip);
+            match piece {
+                Memory::Held(held) => {
+                    into.push(held.span().part(skip, count));
+                }
+                Memory::Region(region) => region.spans(skip, count, into),
+            }
+            skip = 0;
+            left -= count;
+        }
+    }
+
+    /// The pieces, in order.
+    pub(crate) fn into_pieces(self) -> Vec<Memory> {
+        match self.pieces {
+            Pieces::None => Vec::new(),
+            Pieces::One(memory) => vec![memory],
+            Pieces::Many(memories) => memories,
+        }
+    }
+
+    /// The piece, if there is exactly one.
+    pub(crate) fn into_single(self) -> Option<Memory> {
+        match self.pieces {
+            Pieces::One(memory) => Some(memory),
+            Pieces::None | Pieces::Many(_) => None,
+        }
+    }
+
+    /// The buffers, in order, if all pieces are buffers of their own.
+    pub(crate) fn into_held(self) -> Result<Vec<Held>, Payload> {
+        let all_held = |pieces: &[Memory]| pieces.iter().all(|it| matches!(it, Memory::Held(_)));
+        if !all_held(self.pieces.as_slice()) {
+            return Err(self);
+        }
+        Ok(self
+            .into_pieces()
+            .into_iter()
+            .filter_map(into_held)
+            .collect())
+    }
+
+    /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
+    /// taken from the user there, the bytes are in the region.
+    pub(crate) fn into_buffers(self) -> Vec<Buffer> {
+        let held = self.into_pieces().into_iter().filter_map(into_held);
+        held.map(Buffer::new).collect()
+    }
+
+    fn assert_within(&self, offset: usize, len: usize) {
+        let end = offset.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "a range lies within its payload"
+        );
+    }
+}
+
+fn into_held(memory: Memory) -> Option<Held> {
+    match memory {
+        Memory::Held(held) => Some(held),
+        Memory::Region(_) => None,
+    }
+}
+
+impl From<Held> for Payload {
+    fn from(held: Held) -> Self {
+        Self::from_memory(Memory::Held(held))
+    }
+}
+
+/// How many leases need no allocation: an RMA names at most four segments.
+const LEASES_INLINE: usize = 4;
+
+/// Entries of the gates of one payload's regions, for one kernel operation.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    inline: [Option<Entry>; LEASES_INLINE],
+    more: Vec<Entry>,
+}
+
+impl Leases {
+    /// No lease.
+    pub(crate) fn none() -> Self {
+        Leases {
+            inline: [const { None }; LEASES_INLINE],
+            more: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        match self.inline.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = Some(entry),
+            None => self.more.push(entry),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inline.iter().all(Option::is_none)
+    }
+}

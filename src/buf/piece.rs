@@ -1,0 +1,149 @@
+//! One piece of an operation's memory: a buffer of its own, or a range of a region.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::region::RegionMemory;
+use super::span::SpanList;
+use crate::sync::{Entry, GateClosed, Role};
+
+/// One piece of memory an operation holds.
+#[derive(Debug)]
+pub enum Memory {
+    /// A buffer of its own.
+    #[doc(hidden)]
+    Held(Held),
+    /// A range of a region.
+    #[doc(hidden)]
+    Region(RegionUse),
+}
+
+impl Memory {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Memory::Held(held) => held.len(),
+            Memory::Region(region) => region.len(),
+        }
+    }
+
+    /// True if it may be received into.
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            Memory::Held(held) => held.is_writable(),
+            Memory::Region(region) => region.memory.is_writable(),
+        }
+    }
+}
+
+/// An operation's hold on a range of a region.
+///
+/// A local operation is inside the gate from its post to its end, so its memory is there all the
+/// time. A peer's is not: it enters for each copy or kernel operation ([`Payload::lease`](super::Payload::lease)), and finds
+/// the gate shut once the region is revoked.
+pub struct RegionUse {
+    memory: Arc<RegionMemory>,
+    offset: usize,
+    len: usize,
+    /// Present exactly if the role is local.
+    entry: Option<Entry>,
+}
+
+impl RegionUse {
+    /// A use by an operation of this process, inside the gate from now to its drop. The range must
+    /// lie within the region.
+    pub(crate) fn local(
+        memory: Arc<RegionMemory>,
+        offset: usize,
+        len: usize,
+    ) -> Result<Self, GateClosed> {
+        let entry = memory.gate().enter(Role::Local)?;
+        Ok(Self::new(memory, offset, len, Some(entry)))
+    }
+
+    /// A use on behalf of a peer. The range must lie within the region.
+    pub(crate) fn remote(memory: Arc<RegionMemory>, offset: usize, len: usize) -> Self {
+        Self::new(memory, offset, len, None)
+    }
+
+    fn new(memory: Arc<RegionMemory>, offset: usize, len: usize, entry: Option<Entry>) -> Self {
+        let end = offset.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= memory.len()),
+            "a use lies within its region"
+        );
+        RegionUse {
+            memory,
+            offset,
+            len,
+            entry,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<RegionMemory> {
+        &self.memory
+    }
+
+    /// Where in the region it begins, in bytes.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        match self.entry {
+            Some(_) => Role::Local,
+            None => Role::Remote,
+        }
+    }
+
+    /// Enters the gate if this use is not inside already.
+    pub(super) fn lease(&self) -> Result<Option<Entry>, GateClosed> {
+        match self.entry {
+            Some(_) => Ok(None),
+            None => self.memory.gate().enter(Role::Remote).map(Some),
+        }
+    }
+
+    /// Why [`RegionUse::lease`] would be refused now.
+    pub(super) fn is_open(&self) -> Result<(), GateClosed> {
+        match self.entry {
+            Some(_) => Ok(()),
+            None => self.memory.gate().is_open(Role::Remote),
+        }
+    }
+
+    /// Copies `bytes` to `at` of the range, where they must fit.
+    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), GateClosed> {
+        let _lease = self.lease()?;
+        // SAFETY: an entry is held to the end: the use's own, or the one just taken.
+        unsafe { self.memory.write_inside(self.offset + at, bytes) };
+        Ok(())
+    }
+
+    /// Copies from `at` of the range, all of which must be within.
+    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+        let _lease = self.lease()?;
+        // SAFETY: an entry is held to the end: the use's own, or the one just taken.
+        unsafe { self.memory.read_inside(self.offset + at, into) };
+        Ok(())
+    }
+
+    /// Appends the spans of a part of the range; see [`super::Payload::spans`].
+    pub(super) fn spans(&self, at: usize, len: usize, into: &mut SpanList) {
+        self.memory.spans(self.offset + at, len, into);
+    }
+}
+
+impl fmt::Debug for RegionUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionUse")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("role", &self.role())
+            .finish()
+    }
+}

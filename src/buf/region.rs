@@ -1,0 +1,381 @@
+//! The memory of a region: one or more buffers under one gate, addressed as one range of bytes.
+//!
+//! Where the bytes are (`segments`) never changes and may be asked by anyone; it is only numbers.
+//! Whether they may be touched is the gate's word: they stay allocated while an entry of the gate is
+//! held, since [`RegionMemory::take`] gives the buffers away only from a gate that is closed for ever
+//! and that everyone has left. So a peer's transfer that stalls in the middle (it holds this memory
+//! by `Arc` but no entry) does not keep the buffers from their owner (memory-model rule 4).
+//!
+//! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
+
+use std::fmt;
+use std::io;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::task::Waker;
+
+use rustix::mm::{Advice, madvise};
+
+use super::copy;
+use super::held::Held;
+use super::span::{Span, SpanList};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Drained, Gate, GateClosed, Lock, LockKind, Role};
+
+/// One buffer's place in the region.
+struct Segment {
+    /// Offset of its first byte within the region.
+    start: usize,
+    span: Span,
+}
+
+/// The shared memory of a region. See the module's page for who may touch it when.
+pub(crate) struct RegionMemory {
+    segments: Box<[Segment]>,
+    len: usize,
+    /// All buffers are writable, or none is.
+    writable: bool,
+    /// The access rights given at registration, in libfabric's bits; judged by `mr`.
+    rights: u64,
+    gate: Arc<Gate>,
+    /// The buffers themselves; `None` once they are taken.
+    owners: Lock<Option<Vec<Held>>>,
+}
+
+impl RegionMemory {
+    /// Joins these buffers, in order. They come back if there is none, if writable and read-only
+    /// ones are mixed, or if their lengths do not add up within an address space.
+    pub(crate) fn new(buffers: Vec<Held>, rights: u64) -> Result<Arc<Self>, Vec<Held>> {
+        let Some(first) = buffers.first() else {
+            return Err(buffers);
+        };
+        let writable = first.is_writable();
+        let mut len = 0usize;
+        let mut segments = Vec::with_capacity(buffers.len());
+        for held in &buffers {
+            segments.push(Segment {
+                start: len,
+                span: held.span(),
+            });
+            match len.checked_add(held.len()) {
+                Some(sum) if held.is_writable() == writable => len = sum,
+                _ => return Err(buffers),
+            }
+        }
+        Ok(Arc::new(RegionMemory {
+            segments: segments.into_boxed_slice(),
+            len,
+            writable,
+            rights,
+            gate: Arc::new(Gate::new()),
+            owners: Lock::new(LockKind::Mutex, Some(buffers)),
+        }))
+    }
+
+    /// Length in bytes of the whole region.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(crate) fn rights(&self) -> u64 {
+        self.rights
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The address of the first segment's first byte: where a region addressed by virtual address
+    /// begins, `fi_mr_regv(3)` ones included.
+    pub(crate) fn base_addr(&self) -> u64 {
+        self.segments[0].span.address()
+    }
+
+    /// The segment's span. Using it takes an entry of the gate, or the exclusion.
+    pub(super) fn segment(&self, index: usize) -> Span {
+        self.segments[index].span
+    }
+
+    /// Appends the spans of a range, as many as fit. Only to be used while a lease is held.
+    pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
+        let _ = self.try_each(offset, len, |segment, at, len| {
+            into.push(segment.span.part(at, len))
+                .then_some(())
+                .ok_or(())
+        });
+    }
+
+    /// Copies out, as a local user.
+    pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+        let _entry = self.gate.enter(Role::Local)?;
+        // SAFETY: the entry is held to the end of this function.
+        unsafe { self.read_inside(offset, into) };
+        Ok(())
+    }
+
+    /// Copies in, as a local user. The region must be writable.
+    pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), GateClosed> {
+        let _entry = self.gate.enter(Role::Local)?;
+        // SAFETY: the entry is held to the end of this function.
+        unsafe { self.write_inside(offset, from) };
+        Ok(())
+    }
+
+    /// Copies out for someone inside the gate.
+    ///
+    /// # Safety
+    /// An entry of this region's gate is held during the call.
+    pub(super) unsafe fn read_inside(&self, offset: usize, into: &mut [u8]) {
+        let mut done = 0;
+        self.each(offset, into.len(), |segment, at, len| {
+            let part = &mut into[done..done + len];
+            if self.writable {
+                // SAFETY: a whole segment of writable region memory; allocated, since an entry of
+                // the gate is held by the caller's promise (memory-model rule 4 and this module's
+                // page); touched through the shared functions only, as the exclusion cannot coexist
+                // with an entry (rules 2, 3).
+                unsafe { copy::read_shared(segment.span, at, part) }
+            } else {
+                // SAFETY: read-only memory is allocated while `self` lives and written by nobody
+                // (memory-model rule 3).
+                unsafe { copy::read_plain(segment.span.part(at, len), part) }
+            }
+            done += len;
+        });
+    }
+
+    /// Copies in for someone inside the gate.
+    ///
+    /// # Safety
+    /// An entry of this region's gate is held during the call.
+    pub(super) unsafe fn write_inside(&self, offset: usize, from: &[u8]) {
+        assert!(self.writable, "only writable regions are written to");
+        let mut done = 0;
+        self.each(offset, from.len(), |segment, at, len| {
+            // SAFETY: as in `read_inside`; the region is writable, as just checked.
+            unsafe { copy::write_shared(segment.span, at, &from[done..done + len]) }
+            done += len;
+        });
+    }
+
+    /// Loads the aligned word at `offset` in one piece, with acquire ordering. `None` if its address
+    /// is not a multiple of eight, or it is not within one segment.
+    pub(crate) fn load_u64(&self, offset: usize) -> Result<Option<u64>, GateClosed> {
+        let _entry = self.gate.enter(Role::Local)?;
+        let Some((span, at)) = self.locate(offset) else {
+            return Ok(None);
+        };
+        if self.writable {
+            // SAFETY: as in `read_inside`, for the one load (memory-model rules 2, 4, 6).
+            let word = unsafe { copy::shared_word(span, at) };
+            return Ok(word.map(|word| word.load(Acquire)));
+        }
+        let address = span.as_ptr().addr().wrapping_add(at);
+        if !address.is_multiple_of(8) || span.len() - at < 8 {
+            return Ok(None);
+        }
+        let mut bytes = [0; 8];
+        // SAFETY: as in `read_inside`; the word is within the segment, as just checked.
+        unsafe { copy::read_plain(span.part(at, 8), &mut bytes) };
+        Ok(Some(u64::from_ne_bytes(bytes)))
+    }
+
+    /// Stores the aligned word at `offset` in one piece, with release ordering. False if its address
+    /// is not a multiple of eight, or it is not within one segment, or the region is read-only.
+    pub(crate) fn store_u64(&self, offset: usize, value: u64) -> Result<bool, GateClosed> {
+        let _entry = self.gate.enter(Role::Local)?;
+        let Some((span, at)) = self.locate(offset).filter(|_| self.writable) else {
+            return Ok(false);
+        };
+        // SAFETY: as in `write_inside`, for the one store (memory-model rules 2, 4, 6).
+        let word = unsafe { copy::shared_word(span, at) };
+        if let Some(word) = word {
+            word.store(value, Release);
+        }
+        Ok(word.is_some())
+    }
+
+    /// All bytes, when the region is read-only and of one segment: nobody can change them.
+    pub(crate) fn as_read_only(&self) -> Option<&[u8]> {
+        let [segment] = &*self.segments else {
+            return None;
+        };
+        if self.writable {
+            return None;
+        }
+        let (start, len) = (segment.span.as_ptr().cast_const(), segment.span.len());
+        // SAFETY: read-only buffers are initialised, never written, and never taken out of `self`
+        // (see `take`), so they live at least as long as the borrow (memory-model rule 3).
+        Some(unsafe { std::slice::from_raw_parts(start, len) })
+    }
+
+    /// Makes the pages of a range present, as `FI_MR_ALLOCATED` promises; the bytes keep their
+    /// values. Blocks for as long as the kernel needs to find and clear the pages: call it off the
+    /// runtime's workers, by chunks, and look in between whether anyone still wants it.
+    ///
+    /// A closed or quiesced region is `Err` of kind `BadState`; so is, with the system's own kind,
+    /// memory that cannot be had (a page that faults, poisoned memory).
+    pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
+        let _entry = self
+            .gate
+            .enter(Role::Local)
+            .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
+        self.try_each(from, len, |segment, at, len| {
+            // SAFETY: the entry is held to the end of this function.
+            unsafe { self.fault_in_part(segment.span, at, len) }
+        })
+        .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
+    }
+
+    /// # Safety
+    /// An entry of this region's gate is held during the call; `span` is one of its segments.
+    unsafe fn fault_in_part(&self, span: Span, at: usize, len: usize) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let start = span.as_ptr().addr() + at;
+        let end = start + len;
+        let first = start.next_multiple_of(page).min(end);
+        let last = (end - end % page).max(first);
+        if first > start {
+            // SAFETY: the caller's promise.
+            unsafe { self.touch(span, at) };
+        }
+        if last < end {
+            // SAFETY: the caller's promise.
+            unsafe { self.touch(span, at + (last - start)) };
+        }
+        if first == last {
+            return Ok(());
+        }
+        let advice = if self.writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        };
+        let interior = span.part(at + (first - start), last - first);
+        loop {
+            // SAFETY: the pages lie wholly within memory that is allocated while the entry is held;
+            // populating them changes no byte, whoever else accesses them (memory-model rule 2).
+            let done = unsafe { madvise(interior.as_ptr().cast(), interior.len(), advice) };
+            match done {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+                // A kernel before 5.14 does not know this advice, and a sandbox may forbid the call.
+                Err(
+                    rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::PERM,
+                ) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for offset in (at + (first - start)..at + (last - start)).step_by(page) {
+            // SAFETY: the caller's promise.
+            unsafe { self.touch(span, offset) };
+        }
+        Ok(())
+    }
+
+    /// Makes the page of one byte present.
+    ///
+    /// # Safety
+    /// As for `fault_in_part`.
+    unsafe fn touch(&self, span: Span, offset: usize) {
+        if self.writable {
+            // SAFETY: as in `read_inside`: an entry is held (memory-model rules 2, 4).
+            unsafe { copy::touch_shared(span, offset) }
+        } else {
+            // SAFETY: read-only memory is allocated while `self` lives; volatile, so that the read
+            // happens although nobody wants its result (memory-model rule 3).
+            let _ = unsafe { ptr::read_volatile(span.part(offset, 1).as_ptr().cast_const()) };
+        }
+    }
+
+    /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that, or
+    /// if they have been taken already. Read-only buffers are shared, and stay here too.
+    pub(crate) fn take(&self) -> Option<Vec<Held>> {
+        if self.gate.is_open(Role::Local) != Err(GateClosed::Closed) {
+            return None;
+        }
+        let mut key = None;
+        let drained = self
+            .gate
+            .poll_drained(Drained::All, &mut key, Waker::noop());
+        self.gate.forget(&mut key);
+        if drained.is_pending() {
+            return None;
+        }
+        // From here on no entry exists and none can be made, so nobody touches a span of this memory
+        // any more, whatever else still holds the `Arc`.
+        let mut owners = self.owners.lock("take a region's buffers");
+        if self.writable {
+            owners.take()
+        } else {
+            owners.as_ref()?.iter().map(Held::share).collect()
+        }
+    }
+
+    /// The segment of a byte, and its offset there.
+    fn locate(&self, offset: usize) -> Option<(Span, usize)> {
+        if offset >= self.len {
+            return None;
+        }
+        let after = self.segments.partition_point(|it| it.start <= offset);
+        let segment = &self.segments[after - 1];
+        Some((segment.span, offset - segment.start))
+    }
+
+    fn each(&self, offset: usize, len: usize, mut visit: impl FnMut(&Segment, usize, usize)) {
+        let all: Result<(), std::convert::Infallible> =
+            self.try_each(offset, len, |segment, at, len| {
+                visit(segment, at, len);
+                Ok(())
+            });
+        let Ok(()) = all;
+    }
+
+    /// Visits the non-empty parts of a range in order: segment, offset there, length.
+    fn try_each<E>(
+        &self,
+        offset: usize,
+        len: usize,
+        mut visit: impl FnMut(&Segment, usize, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len);
+        let end = end.expect("ranges are checked against the region before they get here");
+        let mut next = self.segments.partition_point(|it| it.start <= offset) - 1;
+        let mut at = offset;
+        while at < end {
+            let segment = &self.segments[next];
+            let within = at - segment.start;
+            let len = (segment.span.len() - within).min(end - at);
+            if len > 0 {
+                visit(segment, within, len)?;
+            }
+            at += len;
+            next += 1;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RegionMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionMemory")
+            .field("len", &self.len)
+            .field("segments", &self.segments.len())
+            .field("writable", &self.writable)
+            .field("gate", &self.gate)
+            .finish()
+    }
+}

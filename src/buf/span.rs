@@ -1,0 +1,151 @@
+//! An address with a length, and lists of them in the kernel's own form: the only shape in which
+//! memory reaches a system call.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+/// Some bytes, by address. Inert: it owns nothing, keeps nothing alive and gives no access by
+/// itself; whoever passes it to the kernel proves that the bytes are there and may be touched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a span is two numbers; every use of the address is an unsafe step that carries its own
+// proof (memory-model rule 2), on whichever thread it happens.
+unsafe impl Send for Span {}
+// SAFETY: as for Send; a shared span offers nothing but its two numbers.
+unsafe impl Sync for Span {}
+
+impl Span {
+    pub(crate) fn new(start: *mut u8, len: usize) -> Self {
+        Span { start, len }
+    }
+
+    /// The span of a plain slice, for reading: header bytes, staging bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Span::new(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// The address, only to be written through when the memory is writable.
+    pub(crate) fn as_ptr(self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The address as a number, as peers in virtual address mode name it.
+    pub(crate) fn address(self) -> u64 {
+        self.start.addr() as u64
+    }
+
+    /// The part of `len` bytes at `offset`, which must lie within.
+    pub(crate) fn part(self, offset: usize, len: usize) -> Span {
+        let end = offset.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "a part lies within its span"
+        );
+        // Wrapping arithmetic keeps this free of any claim about the memory; it never wraps, since
+        // the whole span is within one allocation.
+        Span::new(self.start.wrapping_add(offset), len)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses help attackers more than readers of logs.
+        write!(f, "Span({} bytes)", self.len)
+    }
+}
+
+/// Spans one system call takes at most; the kernel takes 1024, and two per gathered frame fit.
+pub(crate) const SPAN_LIST_MAX: usize = 128;
+
+/// A bounded list of spans as `iovec`s, built on the stack right before the call that takes it.
+pub(crate) struct SpanList {
+    entries: [MaybeUninit<libc::iovec>; SPAN_LIST_MAX],
+    count: usize,
+    bytes: usize,
+}
+
+impl SpanList {
+    pub(crate) fn new() -> Self {
+        SpanList {
+            entries: [const { MaybeUninit::uninit() }; SPAN_LIST_MAX],
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Appends a span; empty ones are left out, as they mean nothing to the kernel. False, and
+    /// nothing changes, when the list is full.
+    pub(crate) fn push(&mut self, span: Span) -> bool {
+        if span.is_empty() {
+            return true;
+        }
+        if self.is_full() {
+            return false;
+        }
+        self.entries[self.count].write(libc::iovec {
+            iov_base: span.as_ptr().cast(),
+            iov_len: span.len(),
+        });
+        self.count += 1;
+        // Saturates only in a call of 2^64 bytes, which the kernel would shorten anyway.
+        self.bytes = self.bytes.saturating_add(span.len());
+        true
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == SPAN_LIST_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many spans are listed.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many bytes they cover together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+        self.bytes = 0;
+    }
+
+    /// The list as `sendmsg` and `recvmsg` take it. The entries' memory is guaranteed by the payloads
+    /// and leases they were made from, not by this list.
+    pub(crate) fn as_iovecs(&self) -> &[libc::iovec] {
+        let filled = &self.entries[..self.count];
+        // SAFETY: invariant: the first `count` entries have been written by `push`; MaybeUninit<T>
+        // has T's layout. No pointer inside is followed here (memory-model rule 2).
+        unsafe { &*(std::ptr::from_ref(filled) as *const [libc::iovec]) }
+    }
+
+    /// The listed spans again, for transports that copy instead of calling the kernel.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
+        self.as_iovecs()
+            .iter()
+            .map(|entry| Span::new(entry.iov_base.cast(), entry.iov_len))
+    }
+}
+
+impl fmt::Debug for SpanList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpanList({} spans, {} bytes)", self.count, self.bytes)
+    }
+}

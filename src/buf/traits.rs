@@ -1,0 +1,112 @@
+//! What may be given to an operation, and what may be registered. All traits are sealed: the types
+//! are those whose taking apart and putting together `held.rs` has proven.
+
+use super::payload::Payload;
+use super::piece::Memory;
+use crate::error::Error;
+
+/// What an operation does with a local buffer; a registered one must grant it (`fi_mr(3)`, access).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalUse {
+    /// Source of a message (`FI_SEND`).
+    #[doc(hidden)]
+    Send,
+    /// Destination of a message (`FI_RECV`).
+    #[doc(hidden)]
+    Receive,
+    /// Destination of an RMA read (`FI_READ`).
+    #[doc(hidden)]
+    Read,
+    /// Source of an RMA write (`FI_WRITE`).
+    #[doc(hidden)]
+    Write,
+}
+
+/// A buffer that cannot be used so: why, and the buffer.
+pub type Refused<B> = (Error, B);
+
+/// How one buffer becomes memory of an operation and comes back. Seals [`IoBuf`].
+pub trait Convert: Sized {
+    #[doc(hidden)]
+    fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
+
+    /// The buffer again, exactly as it was; the memory, if it came from another type.
+    #[doc(hidden)]
+    fn from_memory(memory: Memory) -> Result<Self, Memory>;
+
+    #[doc(hidden)]
+    fn piece_len(&self) -> usize;
+
+    /// True if it is part of a region, as `FI_MR_LOCAL` asks.
+    #[doc(hidden)]
+    fn is_piece_registered(&self) -> bool {
+        false
+    }
+}
+
+/// How the buffers of one operation become its payload and come back. Seals [`IoBufs`].
+pub trait ConvertMany: Sized {
+    /// All or none: a refusal gives every buffer back.
+    #[doc(hidden)]
+    fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;
+
+    /// The buffers again, same types, same order; `None` if the payload came from others.
+    #[doc(hidden)]
+    fn from_payload(payload: Payload) -> Option<Self>;
+
+    /// How many buffers; operations take at most `limits::IOV_LIMIT`.
+    #[doc(hidden)]
+    fn count(&self) -> usize;
+
+    /// Their lengths added up, in bytes.
+    #[doc(hidden)]
+    fn total_len(&self) -> usize;
+
+    /// True if all are parts of regions, as `FI_MR_LOCAL` asks.
+    #[doc(hidden)]
+    fn is_registered(&self) -> bool;
+}
+
+/// A buffer an operation may read from. It is given by value, belongs to the operation until that
+/// ends, and comes back with the result: the same buffer, never copied.
+///
+/// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
+/// `&'static [u8]`, `&'static str`, [`Buffer`] and [`RegionSlice`](crate::RegionSlice). Sealed.
+pub trait IoBuf: Convert + Send + Sized + 'static {}
+
+/// A buffer an operation may write into. Only the bytes that are there (`len`, not `capacity`) are
+/// offered; the length does not change, the result says how many were received.
+///
+/// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut` and [`RegionSlice`](crate::RegionSlice).
+/// Sealed.
+pub trait IoBufMut: IoBuf {}
+
+/// The buffers of one operation: one [`IoBuf`], or an array or `Vec` of them, which are sent as one
+/// message (`fi_sendv(3)`).
+pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
+
+/// The buffers of one operation that receives: one [`IoBufMut`], or an array or `Vec` of them.
+pub trait IoBufsMut: IoBufs {}
+
+/// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`. Sealed.
+pub trait RegionBuf: IoBufMut {}
+
+/// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
+/// as one (`fi_mr_regv(3)`).
+pub trait RegionBufs: IoBufsMut {}
+
+/// A buffer that a read-only region can own, whose bytes never change: `Bytes`, `Arc<[u8]>`,
+/// `&'static [u8]`, `&'static str`. Sealed.
+pub trait ReadOnlyBuf: IoBuf {}
+
+impl<B: IoBuf> IoBufs for B {}
+impl<B: IoBuf, const N: usize> IoBufs for [B; N] {}
+impl<B: IoBuf> IoBufs for Vec<B> {}
+
+impl<B: IoBufMut> IoBufsMut for B {}
+impl<B: IoBufMut, const N: usize> IoBufsMut for [B; N] {}
+impl<B: IoBufMut> IoBufsMut for Vec<B> {}
+
+impl<B: RegionBuf> RegionBufs for B {}
+impl<B: RegionBuf, const N: usize> RegionBufs for [B; N] {}
+impl<B: RegionBuf> RegionBufs for Vec<B> {}

@@ -1,0 +1,72 @@
+//! Access rights and the one function that judges them.
+
+use bitflags::bitflags;
+
+use crate::buf::LocalUse;
+use crate::error::{Error, ErrorKind, Result};
+
+bitflags! {
+    /// What local operations and peers may do with a region (`fi_mr(3)`, access). The bits have
+    /// libfabric's values.
+    ///
+    /// Rights are enforced one by one: `WRITE` does not bring `SEND` with it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u64 {
+        /// Source of outgoing messages (`FI_SEND`).
+        const SEND = 1 << 11;
+        /// Destination of incoming messages (`FI_RECV`).
+        const RECV = 1 << 10;
+        /// Destination of an RMA read of this process (`FI_READ`).
+        const READ = 1 << 8;
+        /// Source of an RMA write of this process (`FI_WRITE`).
+        const WRITE = 1 << 9;
+        /// Peers may read from it (`FI_REMOTE_READ`).
+        const REMOTE_READ = 1 << 12;
+        /// Peers may write to it (`FI_REMOTE_WRITE`).
+        const REMOTE_WRITE = 1 << 13;
+    }
+}
+
+impl Access {
+    /// Everything that local operations can ask for: `SEND | RECV | READ | WRITE`.
+    pub const LOCAL: Access = Access::SEND
+        .union(Access::RECV)
+        .union(Access::READ)
+        .union(Access::WRITE);
+
+    /// Everything that peers can ask for: `REMOTE_READ | REMOTE_WRITE`.
+    pub const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+
+    /// The rights that do not change the memory: all that a read-only region can grant.
+    pub const READ_ONLY: Access = Access::SEND.union(Access::WRITE).union(Access::REMOTE_READ);
+
+    /// The right that a local use of a registered buffer takes.
+    pub(crate) fn needed_for(usage: LocalUse) -> Access {
+        match usage {
+            LocalUse::Send => Access::SEND,
+            LocalUse::Receive => Access::RECV,
+            LocalUse::Read => Access::READ,
+            LocalUse::Write => Access::WRITE,
+        }
+    }
+
+    /// Judges a use: all of `need` must have been granted.
+    pub(crate) fn permits(self, need: Access) -> bool {
+        self.contains(need)
+    }
+
+    /// Judges a local use, with the error that names the missing right.
+    pub(crate) fn check(self, usage: LocalUse) -> Result<()> {
+        let need = Access::needed_for(usage);
+        if self.permits(need) {
+            return Ok(());
+        }
+        let message = match usage {
+            LocalUse::Send => "sending from a region takes Access::SEND",
+            LocalUse::Receive => "receiving into a region takes Access::RECV",
+            LocalUse::Read => "reading from a peer into a region takes Access::READ",
+            LocalUse::Write => "writing to a peer from a region takes Access::WRITE",
+        };
+        Err(Error::new(ErrorKind::AccessDenied, message))
+    }
+}

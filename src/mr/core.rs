@@ -1,0 +1,229 @@
+//! What all handles of one registered region share, and the calls both kinds of region have.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::access::Access;
+use super::remote::{RemoteRegion, resolve_range};
+use super::slice::RegionSlice;
+use super::table::SharedTable;
+use crate::buf::{Held, RegionMemory};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+use crate::sync::{Drained, GateClosed};
+
+/// All that makes a region of prepared memory.
+pub(crate) struct NewRegion {
+    /// From [`prepare`], faulted in already if the domain promises that.
+    pub(crate) memory: Arc<RegionMemory>,
+    pub(crate) requested_key: Option<u64>,
+    pub(crate) context: Option<Context>,
+    pub(crate) table: SharedTable,
+    /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
+    pub(crate) nudge: Waker,
+    /// The domain's handle: a region holds its parent.
+    pub(crate) keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the memory
+/// yet, so this is when its pages are faulted in.
+pub(crate) fn prepare(
+    buffers: Vec<Held>,
+    access: Access,
+) -> Result<Arc<RegionMemory>, (Error, Vec<Held>)> {
+    let invalid =
+        |message, buffers| Err((Error::new(ErrorKind::InvalidArgument, message), buffers));
+    if buffers.is_empty() {
+        return invalid("a region has at least one buffer", buffers);
+    }
+    let read_only = !buffers.iter().all(Held::is_writable);
+    if read_only && !Access::READ_ONLY.contains(access) {
+        return invalid(
+            "access of a read-only region is among SEND, WRITE and REMOTE_READ",
+            buffers,
+        );
+    }
+    match RegionMemory::new(buffers, access.bits()) {
+        Ok(memory) => Ok(memory),
+        Err(buffers) => invalid(
+            "the buffers of a region are all writable or all read-only",
+            buffers,
+        ),
+    }
+}
+
+/// Gives the buffers of memory that never became a region back.
+pub(crate) fn unprepare(memory: &RegionMemory) -> Vec<Held> {
+    // Neither can fail: nobody else has ever had this memory.
+    let _ = memory.gate().close();
+    memory.take().unwrap_or_default()
+}
+
+/// One registered region. Its handles share it; when the last one goes the region is deregistered.
+///
+/// Invariant: the table has `memory` under `key` until the gate is closed, at most a moment longer.
+pub(super) struct RegionCore {
+    memory: Arc<RegionMemory>,
+    access: Access,
+    key: u64,
+    addr: u64,
+    context: Option<Context>,
+    table: SharedTable,
+    nudge: Waker,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl RegionCore {
+    pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, (Error, Vec<Held>)> {
+        let memory = parts.memory;
+        let access = Access::from_bits_truncate(memory.rights());
+        let mut table = parts.table.lock("register a region");
+        let addr = table.addressing().base_of(&memory);
+        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), access);
+        drop(table);
+        match inserted {
+            Ok(key) => Ok(Arc::new(RegionCore {
+                memory,
+                access,
+                key,
+                addr,
+                context: parts.context,
+                table: parts.table,
+                nudge: parts.nudge,
+                _keep: parts.keep,
+            })),
+            Err(error) => Err((error, unprepare(&memory))),
+        }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<RegionMemory> {
+        &self.memory
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(super) fn key(&self) -> u64 {
+        self.key
+    }
+
+    pub(super) fn context(&self) -> Option<Context> {
+        self.context
+    }
+
+    pub(super) fn remote(&self) -> RemoteRegion {
+        RemoteRegion {
+            addr: self.addr,
+            len: self.memory.len() as u64,
+            key: self.key,
+            access: self.access & Access::REMOTE,
+        }
+    }
+
+    pub(super) fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        let (offset, len) = local_range(range, self.memory.len())?;
+        Ok(RegionSlice::new(Arc::clone(&self.memory), offset, len))
+    }
+
+    pub(super) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        read_at(&self.memory, offset, into)
+    }
+
+    /// Wakes the driver after the gate began to refuse.
+    pub(super) fn nudge(&self) {
+        self.nudge.wake_by_ref();
+    }
+
+    pub(super) async fn revoke(self: Arc<Self>) {
+        let gate = self.memory.gate();
+        gate.revoke();
+        self.nudge();
+        gate.drained(Drained::Remote).await;
+    }
+
+    pub(super) async fn deregister(self: Arc<Self>) -> Result<Vec<Held>> {
+        let gate = self.memory.gate();
+        gate.close().map_err(closed)?;
+        self.forget_key();
+        self.nudge();
+        gate.drained(Drained::All).await;
+        self.memory.take().ok_or_else(|| {
+            Error::new(
+                ErrorKind::BadState,
+                "the region's buffers have been given back already",
+            )
+        })
+    }
+
+    fn forget_key(&self) {
+        let mut table = self.table.lock("deregister a region");
+        table.remove(self.key, &self.memory);
+    }
+}
+
+impl Drop for RegionCore {
+    fn drop(&mut self) {
+        self.forget_key();
+        // A guard holds a handle, so none is out, and this cannot be refused. The memory is freed
+        // when the last operation that holds it ends.
+        let closed = self.memory.gate().close();
+        debug_assert!(closed.is_ok(), "a guard keeps its region's handle");
+        self.nudge();
+    }
+}
+
+impl fmt::Debug for RegionCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len", &self.memory.len())
+            .field("access", &self.access)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a local use was refused, for the user.
+pub(super) fn closed(why: GateClosed) -> Error {
+    match why {
+        GateClosed::Quiesced => Error::new(
+            ErrorKind::Busy,
+            "the region is quiesced: a guard has its bytes for itself",
+        ),
+        GateClosed::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
+        GateClosed::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),
+    }
+}
+
+/// Copies out of a region, checked.
+pub(super) fn read_at(memory: &RegionMemory, offset: usize, into: &mut [u8]) -> Result<()> {
+    check_range(offset, into.len(), memory.len())?;
+    memory.read_at(offset, into).map_err(closed)
+}
+
+/// Judges `len` bytes at `offset` of something of `whole` bytes.
+pub(super) fn check_range(offset: usize, len: usize, whole: usize) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= whole => Ok(()),
+        _ => Err(outside()),
+    }
+}
+
+/// Offset and length of a range in something of `len` bytes.
+pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+    let wide = |bound: &usize| *bound as u64;
+    let bounds = (range.start_bound().map(wide), range.end_bound().map(wide));
+    let (start, end) = resolve_range(bounds, len as u64).ok_or_else(outside)?;
+    // Both are at most `len`, which is a usize.
+    Ok((start as usize, (end - start) as usize))
+}
+
+fn outside() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "range is not all within the region",
+    )
+}

@@ -1,0 +1,65 @@
+//! Who chooses the keys of regions, and how (ruling 23).
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// `FI_KEY_NOTAVAIL`: what `fi_mr_key(3)` returns when there is no key, so it never is one.
+const KEY_NOT_AVAILABLE: u64 = u64::MAX;
+
+/// Who chooses keys in a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyPolicy {
+    /// The application may ask for keys of this many bytes, 1 to 8 (`mr_key_size`); the library
+    /// chooses where it does not.
+    Application { key_size: usize },
+    /// The library does (`FI_MR_PROV_KEY`).
+    Provider,
+}
+
+impl KeyPolicy {
+    /// The largest key there may be.
+    fn key_max(self) -> u64 {
+        match self {
+            // A size of zero would leave no key at all; it counts as one.
+            KeyPolicy::Application { key_size } if key_size < 8 => (1 << (8 * key_size.max(1))) - 1,
+            _ => KEY_NOT_AVAILABLE - 1,
+        }
+    }
+
+    /// Judges a key the application asks for; whether it is taken is the table's to say.
+    pub(crate) fn check(self, requested: u64) -> Result<()> {
+        let rejected = |message| Err(Error::new(ErrorKind::KeyRejected, message));
+        if self == KeyPolicy::Provider {
+            return rejected("this domain chooses keys itself (FI_MR_PROV_KEY)");
+        }
+        if requested > self.key_max() {
+            return rejected("requested_key is outside of the range of keys");
+        }
+        Ok(())
+    }
+
+    /// A key that `is_taken` denies: from the operating system's random source, so that no peer can
+    /// guess it. Never zero, which C programs use for "no key".
+    pub(crate) fn choose(self, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
+        let key_max = self.key_max();
+        // With 8 bytes the first draw all but always hits; a small space may be nearly full, so
+        // after some draws every key above the last is tried in turn.
+        let mut drawn = 0;
+        for _ in 0..64 {
+            drawn = getrandom::u64().map_err(|error| {
+                Error::new(
+                    ErrorKind::System,
+                    format!("random bytes for a key: {error}"),
+                )
+            })?;
+            if key_max < KEY_NOT_AVAILABLE - 1 {
+                drawn &= key_max;
+            }
+            if drawn != 0 && drawn <= key_max && !is_taken(drawn) {
+                return Ok(drawn);
+            }
+        }
+        let above = drawn.clamp(1, key_max)..=key_max;
+        let found = above.chain(1..drawn).find(|key| !is_taken(*key));
+        found.ok_or_else(|| Error::new(ErrorKind::LimitReached, "every key is in use"))
+    }
+}

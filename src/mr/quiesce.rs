@@ -1,0 +1,61 @@
+//! The guard of exclusive access to a region.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::region::MemoryRegion;
+use crate::buf::Exclusive;
+
+/// A region's bytes, all to yourself: made by [`MemoryRegion::quiesce`]. Peers and local operations
+/// are refused until it is dropped. It owns a handle of the region, so it may be sent and stored;
+/// leaked, it leaves the region excluded for ever, and `deregister` then says `Busy`.
+///
+/// It derefs to the bytes of the region's first buffer, which is all of it unless it was registered
+/// from several; [`segments_mut`](Self::segments_mut) gives the rest.
+pub struct Quiesced {
+    // Declared, and so dropped, before the handle: a region's last handle must not go while it is
+    // excluded.
+    exclusive: Exclusive,
+    region: MemoryRegion,
+}
+
+impl Quiesced {
+    pub(super) fn new(exclusive: Exclusive, region: MemoryRegion) -> Self {
+        Quiesced { exclusive, region }
+    }
+
+    /// The region.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+
+    /// The bytes of each buffer, in order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.exclusive.segment_count()).map(|index| self.exclusive.segment(index))
+    }
+
+    /// The bytes of each buffer, in order, for change.
+    pub fn segments_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
+        self.exclusive.segments_mut()
+    }
+}
+
+impl Deref for Quiesced {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.exclusive.segment(0)
+    }
+}
+
+impl DerefMut for Quiesced {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.exclusive.segment_mut(0)
+    }
+}
+
+impl fmt::Debug for Quiesced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Quiesced").field(&self.region).finish()
+    }
+}

@@ -1,0 +1,117 @@
+//! The handle of a region whose memory never changes.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::core::{NewRegion, RegionCore, unprepare};
+use super::remote::RemoteRegion;
+use super::slice::RegionSlice;
+use crate::buf::{Buffer, Held};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+
+/// Memory registered with a domain that nobody can change: made of `Bytes`, `Arc<[u8]>` or a static
+/// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
+/// derefs to its bytes, and may be shared with any number of regions, domains and readers.
+///
+/// Clones are handles of the same region. When the last one is dropped, the key is void at once, and
+/// the memory is released as soon as no operation uses it any more.
+#[derive(Clone)]
+pub struct ReadOnlyRegion {
+    core: Arc<RegionCore>,
+}
+
+impl ReadOnlyRegion {
+    /// Registers prepared memory; the buffers come back if it is not read-only and of one piece, or
+    /// if the key cannot be had.
+    pub(crate) fn create(parts: NewRegion) -> Result<ReadOnlyRegion, (Error, Vec<Held>)> {
+        if parts.memory.as_read_only().is_none() {
+            let error = Error::new(
+                ErrorKind::InvalidArgument,
+                "a read-only region is made of one read-only buffer",
+            );
+            return Err((error, unprepare(&parts.memory)));
+        }
+        let core = RegionCore::create(parts)?;
+        Ok(ReadOnlyRegion { core })
+    }
+
+    /// The key peers name the region by (`fi_mr_key(3)`).
+    pub fn key(&self) -> u64 {
+        self.core.key()
+    }
+
+    /// The rights it was registered with.
+    pub fn access(&self) -> Access {
+        self.core.access()
+    }
+
+    /// The context given at its registration, if any.
+    pub fn context(&self) -> Option<Context> {
+        self.core.context()
+    }
+
+    /// What a peer needs to address the whole region.
+    pub fn remote(&self) -> RemoteRegion {
+        self.core.remote()
+    }
+
+    /// A range of it, in bytes, as the source of a local operation.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within the region.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        self.core.slice(range)
+    }
+
+    /// Ends all access by peers, for good; as [`MemoryRegion::revoke`](super::MemoryRegion::revoke).
+    ///
+    /// # Cancel safety
+    /// The first poll refuses peers for good; dropping the future only gives up waiting.
+    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        Arc::clone(&self.core).revoke()
+    }
+
+    /// Takes the region out of the domain and gives its buffer back; as
+    /// [`MemoryRegion::deregister`](super::MemoryRegion::deregister). Other handles can still read
+    /// the bytes, and share the buffer with the one given back.
+    ///
+    /// # Errors
+    /// None at present.
+    ///
+    /// # Cancel safety
+    /// From the first poll on the region is closed; calling again gives the buffer.
+    pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
+        let core = Arc::clone(&self.core);
+        async move {
+            let held = core.deregister().await?.pop();
+            Ok(Buffer::new(
+                held.expect("a region has one buffer per segment"),
+            ))
+        }
+    }
+}
+
+impl std::ops::Deref for ReadOnlyRegion {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.core.memory().as_read_only();
+        bytes.expect("a read-only region is only made of one read-only buffer")
+    }
+}
+
+impl AsRef<[u8]> for ReadOnlyRegion {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for ReadOnlyRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadOnlyRegion").field(&self.core).finish()
+    }
+}

@@ -1,0 +1,235 @@
+//! The handle of a region of writable memory.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::core::{NewRegion, RegionCore, check_range, closed, unprepare};
+use super::quiesce::Quiesced;
+use super::remote::RemoteRegion;
+use super::slice::RegionSlice;
+use crate::buf::{Buffer, Held};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+
+/// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
+/// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
+///
+/// Since a peer may write at any time, there is no `&[u8]` into it. Copy with
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or take the bytes for yourself for a
+/// while with [`quiesce`](Self::quiesce), or for good with [`deregister`](Self::deregister). Bytes
+/// that are written while they are read are seen old or new, byte by byte.
+///
+/// Clones are handles of the same region. When the last one is dropped, the key is void at once, and
+/// the memory is freed as soon as no operation uses it any more.
+#[derive(Clone)]
+pub struct MemoryRegion {
+    core: Arc<RegionCore>,
+}
+
+impl MemoryRegion {
+    /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
+    /// had.
+    pub(crate) fn create(parts: NewRegion) -> Result<MemoryRegion, (Error, Vec<Held>)> {
+        if !parts.memory.is_writable() {
+            let error = Error::new(
+                ErrorKind::InvalidArgument,
+                "read-only buffers make a read-only region",
+            );
+            return Err((error, unprepare(&parts.memory)));
+        }
+        let core = RegionCore::create(parts)?;
+        Ok(MemoryRegion { core })
+    }
+
+    /// The key peers name the region by (`fi_mr_key(3)`).
+    pub fn key(&self) -> u64 {
+        self.core.key()
+    }
+
+    /// Length in bytes, of all its buffers together.
+    pub fn len(&self) -> usize {
+        self.core.memory().len()
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.core.memory().is_empty()
+    }
+
+    /// How many buffers it was made of (`fi_mr_regv(3)`); they are addressed as one range, in order.
+    pub fn segment_count(&self) -> usize {
+        self.core.memory().segment_count()
+    }
+
+    /// The rights it was registered with.
+    pub fn access(&self) -> Access {
+        self.core.access()
+    }
+
+    /// The context given at its registration, if any.
+    pub fn context(&self) -> Option<Context> {
+        self.core.context()
+    }
+
+    /// What a peer needs to address the whole region.
+    pub fn remote(&self) -> RemoteRegion {
+        self.core.remote()
+    }
+
+    /// A range of it, in bytes, as the buffer of a local operation. No right is needed before the
+    /// slice is posted.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within the region.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        self.core.slice(range)
+    }
+
+    /// Copies `into.len()` bytes at `offset` out of the region.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within the region, `BadState` if it is deregistered,
+    /// `Busy` if it is quiesced.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.core.read_at(offset, into)
+    }
+
+    /// Copies all of `from` to `offset` of the region.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Self::read_at).
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len())?;
+        let memory = self.core.memory();
+        memory.write_at(offset, from).map_err(closed)
+    }
+
+    /// Loads eight bytes at `offset` as a number in this machine's byte order, all at once, with
+    /// acquire ordering. It is whole against [`store_u64`](Self::store_u64); bytes that a peer writes
+    /// arrive as the kernel copies them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the address of the bytes (not the offset: buffers of bytes may begin
+    /// anywhere) is not a multiple of eight, or they are not all within one buffer of the region;
+    /// else as for [`read_at`](Self::read_at).
+    pub fn load_u64(&self, offset: usize) -> Result<u64> {
+        let loaded = self.core.memory().load_u64(offset).map_err(closed)?;
+        loaded.ok_or_else(misaligned)
+    }
+
+    /// Stores a number as eight bytes at `offset`, all at once, with release ordering; the
+    /// counterpart of [`load_u64`](Self::load_u64).
+    ///
+    /// # Errors
+    /// As for [`load_u64`](Self::load_u64).
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
+        let stored = self.core.memory().store_u64(offset, value);
+        if stored.map_err(closed)? {
+            Ok(())
+        } else {
+            Err(misaligned())
+        }
+    }
+
+    /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations on
+    /// the region are refused (ruling 16: they get an error, they do not wait), and once those that
+    /// run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A guard
+    /// that is leaked leaves the region excluded for ever.
+    ///
+    /// Local operations are waited for to their own end: a posted receive ends by a message or by
+    /// being cancelled.
+    ///
+    /// # Errors
+    /// `Busy` if a guard is out or on its way already, `BadState` if the region is deregistered.
+    ///
+    /// # Cancel safety
+    /// Dropping the future lifts the exclusion; nothing else has happened.
+    pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<> {
+        let region = self.clone();
+        async move {
+            let quiescing = region.core.memory().quiesce().map_err(closed)?;
+            region.core.nudge();
+            let exclusive = quiescing.await;
+            Ok(Quiesced::new(exclusive, region))
+        }
+    }
+
+    /// Ends all access by peers, for good. Once this returns, no byte of the region is read or
+    /// written by a peer, even one that stalled in the middle of a transfer. Local use goes on, the
+    /// memory stays registered, and the key stays taken until the region is deregistered.
+    ///
+    /// A peer's transfer in progress ends with an error, as any later one does.
+    ///
+    /// # Cancel safety
+    /// The first poll refuses peers for good; dropping the future only gives up waiting for what the
+    /// kernel is doing. Calling it again waits again.
+    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        Arc::clone(&self.core).revoke()
+    }
+
+    /// Takes the region out of the domain and gives its buffer back (`fi_close` of `fi_mr(3)`): the
+    /// very buffer it was made of. The key is void at once and all new use is refused; accesses on
+    /// behalf of peers are cut short, local operations are waited for to their own end. A posted
+    /// receive into the region ends by a message or by being cancelled.
+    ///
+    /// Other handles stay behind empty-handed: their calls are answered with `BadState`.
+    ///
+    /// # Errors
+    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included; nothing has changed then.
+    /// - `InvalidArgument` if the region was made of several buffers; nothing has changed then. Use
+    ///   [`deregister_all`](Self::deregister_all).
+    /// - `BadState` if another handle has got the buffer.
+    ///
+    /// # Cancel safety
+    /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
+    /// buffer stays with the region: call again to get it, or it is freed with the last handle.
+    pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
+        let core = Arc::clone(&self.core);
+        async move {
+            if core.memory().segment_count() != 1 {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the region has several buffers: deregister_all gives them back",
+                ));
+            }
+            let held = core.deregister().await?.pop();
+            Ok(Buffer::new(
+                held.expect("a region has one buffer per segment"),
+            ))
+        }
+    }
+
+    /// As [`deregister`](Self::deregister), for regions of any number of buffers, which come back in
+    /// order.
+    ///
+    /// # Errors
+    /// `Busy` and `BadState` as there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub fn deregister_all(
+        &self,
+    ) -> impl Future<Output = Result<Vec<Buffer>>> + Send + 'static + use<> {
+        let core = Arc::clone(&self.core);
+        async move {
+            let buffers = core.deregister().await?;
+            Ok(buffers.into_iter().map(Buffer::new).collect())
+        }
+    }
+}
+
+fn misaligned() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "offset does not name an aligned word within one buffer of the region",
+    )
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryRegion").field(&self.core).finish()
+    }
+}

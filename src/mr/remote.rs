@@ -1,0 +1,160 @@
+//! What a peer needs to address a region.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use super::access::Access;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A peer's region, or a range of one, as RMA operations name it: address, length, key and rights.
+///
+/// A plain value: send it to whoever shall read or write the memory, in whatever message. Nothing is
+/// looked up or held by it; the target judges every access for itself, so that a value that is
+/// outdated or made up leads to an error there and to nothing else. Whoever knows the key may use
+/// it, so `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "Plain", into = "Plain"))]
+pub struct RemoteRegion {
+    /// Where it begins: an offset in bytes from the region's start, or the target's virtual address
+    /// if its domain was opened with `FI_MR_VIRT_ADDR`.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The region's key (`fi_mr_key(3)`).
+    pub key: u64,
+    /// The rights that peers were granted, as far as known here.
+    pub access: Access,
+}
+
+impl RemoteRegion {
+    /// Bytes of the fixed encoding.
+    pub const ENCODED_LEN: usize = 32;
+
+    /// A region that a peer told of in its own way, as C programs do: they send address, length and
+    /// key. All rights of peers are assumed; the target knows better and decides.
+    pub fn new(addr: u64, len: u64, key: u64) -> Self {
+        RemoteRegion {
+            addr,
+            len,
+            key,
+            access: Access::REMOTE,
+        }
+    }
+
+    /// A range of it, counted in bytes from its start.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within.
+    pub fn slice(self, range: impl RangeBounds<u64>) -> Result<RemoteRegion> {
+        let range = resolve_range(range, self.len);
+        let within = range.and_then(|(start, end)| {
+            // The start may be anything a peer claimed, so even this may not add up.
+            let addr = self.addr.checked_add(start)?;
+            Some(RemoteRegion {
+                addr,
+                len: end - start,
+                ..self
+            })
+        });
+        within.ok_or_else(|| outside("range is not within the remote region"))
+    }
+
+    /// A fixed encoding, the same on every machine: address, length, key and rights, each as eight
+    /// bytes, least significant first.
+    pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
+        let words = [self.addr, self.len, self.key, self.access.bits()];
+        let mut bytes = [0; Self::ENCODED_LEN];
+        for (piece, word) in bytes.chunks_exact_mut(8).zip(words) {
+            piece.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what [`RemoteRegion::to_bytes`] wrote. Rights unknown to this version are left out.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are not exactly [`RemoteRegion::ENCODED_LEN`] bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<RemoteRegion> {
+        let bytes: &[u8; Self::ENCODED_LEN] = bytes
+            .try_into()
+            .map_err(|_| outside("an encoded remote region has 32 bytes"))?;
+        let mut words = [0; 4];
+        for (word, piece) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut raw = [0; 8];
+            raw.copy_from_slice(piece);
+            *word = u64::from_le_bytes(raw);
+        }
+        let [addr, len, key, access] = words;
+        Ok(RemoteRegion {
+            addr,
+            len,
+            key,
+            access: Access::from_bits_truncate(access),
+        })
+    }
+}
+
+impl fmt::Debug for RemoteRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteRegion")
+            .field("addr", &self.addr)
+            .field("len", &self.len)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The form serde sees: four numbers.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename = "RemoteRegion")]
+struct Plain {
+    addr: u64,
+    len: u64,
+    key: u64,
+    access: u64,
+}
+
+#[cfg(feature = "serde")]
+impl From<Plain> for RemoteRegion {
+    fn from(plain: Plain) -> Self {
+        RemoteRegion {
+            addr: plain.addr,
+            len: plain.len,
+            key: plain.key,
+            access: Access::from_bits_truncate(plain.access),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<RemoteRegion> for Plain {
+    fn from(region: RemoteRegion) -> Self {
+        Plain {
+            addr: region.addr,
+            len: region.len,
+            key: region.key,
+            access: region.access.bits(),
+        }
+    }
+}
+
+fn outside(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Start and end of a range in something of `len` bytes; `None` unless `start <= end <= len`.
+pub(super) fn resolve_range(range: impl RangeBounds<u64>, len: u64) -> Option<(u64, u64)> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.checked_add(1)?,
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.checked_add(1)?,
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    (start <= end && end <= len).then_some((start, end))
+}

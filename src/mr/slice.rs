@@ -1,0 +1,127 @@
+//! A range of a region as the buffer of a local operation.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::core::{closed, local_range, read_at};
+use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse};
+use crate::error::Result;
+
+/// A range of a registered region, to be given to operations in place of a buffer (what the local
+/// descriptor of `fi_mr_desc(3)` is for). The bytes stay in the region; the slice comes back with
+/// the operation's result, like any buffer.
+///
+/// The region may be shared at the same time with peers and other operations: the slice gives no
+/// exclusive access. It is not a handle of the region either. When the last handle is dropped, or the
+/// region is deregistered or quiesced, an operation posted with the slice is refused; one posted
+/// before keeps the memory until it ends.
+///
+/// Rights are judged when it is posted: sending takes [`Access::SEND`], receiving [`Access::RECV`],
+/// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`]. In
+/// a domain opened with `FI_MR_LOCAL` only region slices may be posted; a region of another domain
+/// passes too, as the descriptor is only a formality over TCP.
+pub struct RegionSlice {
+    memory: Arc<RegionMemory>,
+    offset: usize,
+    len: usize,
+}
+
+impl RegionSlice {
+    /// The range has been checked against the region.
+    pub(super) fn new(memory: Arc<RegionMemory>, offset: usize, len: usize) -> Self {
+        RegionSlice {
+            memory,
+            offset,
+            len,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it begins in the region, in bytes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The rights its region was registered with.
+    pub fn access(&self) -> Access {
+        Access::from_bits_truncate(self.memory.rights())
+    }
+
+    /// A range of this slice, counted in bytes from its start.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        let (offset, len) = local_range(range, self.len)?;
+        Ok(RegionSlice::new(
+            Arc::clone(&self.memory),
+            self.offset + offset,
+            len,
+        ))
+    }
+
+    /// Copies its bytes out. What peers or operations write at the same time may be seen in part.
+    ///
+    /// # Errors
+    /// `BadState` if the region is deregistered, `Busy` if it is quiesced.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        read_at(&self.memory, self.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Convert for RegionSlice {
+    fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        if let Err(error) = self.access().check(usage) {
+            return Err((error, self));
+        }
+        match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
+            Ok(region) => Ok(Memory::Region(region)),
+            Err(why) => Err((closed(why), self)),
+        }
+    }
+
+    fn from_memory(memory: Memory) -> Result<Self, Memory> {
+        match memory {
+            Memory::Region(region) => Ok(RegionSlice::new(
+                Arc::clone(region.memory()),
+                region.offset(),
+                region.len(),
+            )),
+            held => Err(held),
+        }
+    }
+
+    fn piece_len(&self) -> usize {
+        self.len
+    }
+
+    fn is_piece_registered(&self) -> bool {
+        true
+    }
+}
+
+impl IoBuf for RegionSlice {}
+impl IoBufMut for RegionSlice {}
+
+impl fmt::Debug for RegionSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionSlice")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("access", &self.access())
+            .finish()
+    }
+}
