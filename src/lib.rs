@@ -22,6 +22,8 @@ mod progress;
 mod proto;
 mod slab;
 mod sync;
+#[cfg(feature = "test-util")]
+pub mod testing;
 mod transport;
 mod wire;
 

@@ -163,6 +163,21 @@ impl Payload {
         Ok(())
     }
 
+    /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
+    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), GateClosed> {
+        // Messages that came early lie in buffers of their own, so one piece is the usual case; the
+        // detour over a small block keeps shared and exclusive memory apart in the others.
+        let mut block = [0; 4096];
+        let mut at = 0;
+        while at < len {
+            let step = block.len().min(len - at);
+            from.copy_out(at, &mut block[..step])?;
+            self.copy_in(at, &block[..step])?;
+            at += step;
+        }
+        Ok(())
+    }
+
     /// Enters the gates of all pieces a peer's operation uses: to be held while the kernel has any
     /// span of this payload, and not longer (memory-model rule 4). Refused if any refuses.
     pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {

@@ -1,0 +1,147 @@
+//! Helpers for tests of programs on this crate (feature `test-util`): private in-process networks,
+//! seeded faults, connected pairs.
+//!
+//! The in-process network follows Tokio's time, so a test with `start_paused` is deterministic and
+//! waits for nothing.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+//! let net = tokio_fabric::testing::Net::loopback();
+//! let (a, b) = net.pair().await?;
+//! a.send("hello").await?;
+//! let (received, bytes) = b.recv(vec![0; 16]).await?;
+//! assert_eq!(&bytes[..received.len], b"hello");
+//! # Ok(()) }
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use crate::domain::{Domain, DomainBind};
+use crate::endpoint::Endpoint;
+use crate::eq::{Event, EventQueue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fabric::{Fabric, discover};
+use crate::info::Hints;
+use crate::transport::{Backend, LoopbackNet, TransportOptions};
+
+pub use crate::transport::FaultPlan;
+
+/// A network to test in: a backend, and the faults that happen in it.
+#[derive(Clone, Debug)]
+pub struct Net {
+    backend: Backend,
+    loopback: Arc<LoopbackNet>,
+    faults: Option<FaultPlan>,
+}
+
+impl Net {
+    /// A private in-process network without faults; addresses in it mean nothing outside.
+    pub fn loopback() -> Net {
+        Net::on(Backend::Loopback)
+    }
+
+    /// A network on this backend. Sockets stay on this machine's loopback interface.
+    pub fn on(backend: Backend) -> Net {
+        Net { backend, loopback: LoopbackNet::new(), faults: None }
+    }
+
+    /// The same network with these faults on each side of every connection.
+    pub fn faults(mut self, plan: FaultPlan) -> Net {
+        self.faults = Some(plan);
+        self
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// A fabric in this network.
+    ///
+    /// # Errors
+    /// As [`Fabric::open`], without a lookup.
+    pub fn fabric(&self) -> Result<Fabric> {
+        self.fabric_with(Hints::new())
+    }
+
+    /// A fabric in this network that fits these hints.
+    ///
+    /// # Errors
+    /// As [`Fabric::open`].
+    pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
+        let infos = discover(&hints)?;
+        let transport = TransportOptions {
+            backend: Some(self.backend),
+            net: Some(Arc::clone(&self.loopback)),
+            faults: self.faults.clone(),
+            ..TransportOptions::default()
+        };
+        Ok(Fabric::with_transport(infos, transport))
+    }
+
+    /// Two connected endpoints in domains of their own.
+    ///
+    /// # Errors
+    /// Whatever opening, listening or connecting meets.
+    pub async fn pair(&self) -> Result<(Endpoint, Endpoint)> {
+        let (a, b) = (self.peer()?, self.peer()?);
+        connect(&a, &b).await
+    }
+
+    /// A peer: a domain bound to an event queue, and its fabric.
+    ///
+    /// # Errors
+    /// Whatever opening meets.
+    pub fn peer(&self) -> Result<Peer> {
+        let fabric = self.fabric()?;
+        let events = fabric.event_queue().open()?;
+        let domain = fabric.domain().open()?;
+        domain.bind(&events, DomainBind::empty())?;
+        Ok(Peer { fabric, domain, events })
+    }
+}
+
+/// One side of a test: its fabric, its domain, and the event queue the domain is bound to.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The domain.
+    pub domain: Domain,
+    /// The event queue that the domain is bound to.
+    pub events: EventQueue,
+}
+
+/// Connects a fresh endpoint of `a` to a fresh endpoint of `b`, over a listener that lives no
+/// longer than this call. Both have told their Connected events.
+///
+/// # Errors
+/// Whatever opening, listening or connecting meets.
+pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
+    let active = a.domain.endpoint().open()?;
+    let passive = b.domain.endpoint().open()?;
+    connect_endpoints(&active, &passive, &b.fabric).await?;
+    Ok((active, passive))
+}
+
+/// Connects two idle endpoints; `fabric` is the passive one's.
+///
+/// # Errors
+/// Whatever listening or connecting meets.
+pub async fn connect_endpoints(active: &Endpoint, passive: &Endpoint, fabric: &Fabric) -> Result<()> {
+    let requests = fabric.event_queue().open()?;
+    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    let listener = fabric.passive_endpoint(&requests).listen_at(any)?;
+    let connecting = active.connect(listener.local_addr());
+    let accepting = async {
+        match requests.next().await {
+            Some(Event::ConnRequest(request)) => passive.accept(request).await,
+            other => Err(Error::new(ErrorKind::BadState, format!("{other:?} instead of a request"))),
+        }
+    };
+    let (connected, accepted) = futures::future::join(connecting.into_future(), accepting).await;
+    connected?;
+    accepted?;
+    Ok(())
+}

@@ -1,0 +1,481 @@
+//! One TCP connection.
+//!
+//! ```text
+//!   connecting --writable, no error--> open --reset--> broken
+//!        \--------error or reset----------------------> broken
+//! ```
+//!
+//! An open link whose socket has died stays open: each system call tells its own end of it, and
+//! what arrived before the death can still be read.
+//!
+//! Why raw iovecs. The destination of a direct receive and the payload of a send may be bytes of a
+//! region, which peers, other operations and the kernel write at any time; a Rust slice over them
+//! would be undefined behaviour (memory-model rule 2). The two system calls below are given the
+//! addresses, and only the kernel follows them.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, Shutdown, getpeername, recv, shutdown, sockopt};
+use tokio::io::unix::AsyncFd;
+
+use super::listener::local_addr;
+use super::{Side, poll_ready, register, unspecified};
+use crate::buf::{SpanList, Stage, StagePool};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::transport::submitted::{Reading, Submitted};
+use crate::transport::{Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+
+pub(super) struct EpollLink {
+    /// `None` exactly when the link is broken.
+    fd: Option<AsyncFd<OwnedFd>>,
+    connecting: bool,
+    local: SocketAddr,
+    peer: SocketAddr,
+    stages: Arc<StagePool>,
+    submitted: Submitted,
+    /// The socket may hold bytes although its readiness was cleared: watching does that.
+    unread: bool,
+    /// An error that the system told only once, to [`Link::watch`]; the end of the stream that a
+    /// later receive finds is due to it.
+    died_of: Option<Error>,
+}
+
+impl EpollLink {
+    /// A socket on which `connect` has begun. Must be called within the runtime that shall watch it.
+    pub(super) fn connecting(
+        fd: OwnedFd,
+        from: Option<SocketAddr>,
+        peer: SocketAddr,
+        waker: Waker,
+        stages: Arc<StagePool>,
+    ) -> Result<Self> {
+        let local = local_addr(&fd)
+            .ok()
+            .or(from)
+            .unwrap_or_else(|| unspecified(peer));
+        let mut link = Self::connected(fd, local, peer, waker, stages)?;
+        link.connecting = true;
+        // The waker's first rule holds from the start, whether or not the caller polls at once.
+        link.announce(Side::Write);
+        Ok(link)
+    }
+
+    /// A connected socket. Must be called within the runtime that shall watch it.
+    pub(super) fn connected(
+        fd: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+        waker: Waker,
+        stages: Arc<StagePool>,
+    ) -> Result<Self> {
+        Ok(EpollLink {
+            fd: Some(register(fd, "watching a connection")?),
+            connecting: false,
+            local,
+            peer,
+            stages,
+            submitted: Submitted::new(peer, waker),
+            unread: false,
+            died_of: None,
+        })
+    }
+
+    /// Sees to it that the waker is woken when `side` may move: registers it, or wakes it now.
+    fn announce(&self, side: Side) {
+        let Some(fd) = &self.fd else { return };
+        if self.submitted.will_be_asked() {
+            return;
+        }
+        let unread = matches!(side, Side::Read) && self.unread;
+        match poll_ready(fd, side, &self.submitted.waker) {
+            Poll::Pending if !unread => {}
+            Poll::Ready(Ok(mut guard)) => {
+                guard.retain_ready();
+                self.submitted.announce();
+            }
+            Poll::Pending | Poll::Ready(Err(_)) => self.submitted.announce(),
+        }
+    }
+
+    fn poll_connect(&mut self) -> Option<Outcome> {
+        let fd = self.fd.as_ref()?;
+        let error = loop {
+            let mut guard = match poll_ready(fd, Side::Write, &self.submitted.waker) {
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => break error,
+                Poll::Ready(Ok(guard)) => guard,
+            };
+            match connect_result(guard.get_inner(), self.peer) {
+                Ok(Some(local)) => {
+                    guard.retain_ready();
+                    self.local = local;
+                    self.connecting = false;
+                    return Some(Outcome::Connected);
+                }
+                Ok(None) => guard.clear_ready(),
+                Err(error) => {
+                    guard.retain_ready();
+                    break Error::from_io(&error, "connecting");
+                }
+            }
+        };
+        Some(self.connect_failed(error))
+    }
+
+    fn connect_failed(&mut self, error: Error) -> Outcome {
+        let error = error
+            .with_operation(OperationKind::Connect)
+            .with_peer(self.peer);
+        self.fd = None;
+        self.connecting = false;
+        self.submitted.break_off(error.clone());
+        Outcome::Failed(error)
+    }
+
+    fn poll_send(&mut self) -> Option<Outcome> {
+        let fd = self.fd.as_ref()?;
+        let batch = self.submitted.batch.as_ref()?;
+        let result = loop {
+            let mut guard = match poll_ready(fd, Side::Write, &self.submitted.waker) {
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => break Err(error),
+                Poll::Ready(Ok(guard)) => guard,
+            };
+            // A short send does not clear readiness. Mostly it means a full socket, and then the
+            // next call says so; but it may also have met a page that cannot be read, and then no
+            // edge would ever come.
+            match send_some(guard.get_inner(), batch, self.submitted.sizes.send) {
+                Ok(count) => {
+                    guard.retain_ready();
+                    break Ok(count);
+                }
+                Err(error) if would_block(&error) => guard.clear_ready(),
+                Err(error) if interrupted(&error) => guard.retain_ready(),
+                Err(error) => {
+                    guard.retain_ready();
+                    break Err(Error::from_io(&error, "sending"));
+                }
+            }
+        };
+        self.submitted.sent(result)
+    }
+
+    fn poll_read(&mut self) -> Option<Outcome> {
+        match self.submitted.reading {
+            Reading::Idle => None,
+            Reading::Watching => self.poll_watch(),
+            Reading::Armed(_) => self.poll_receive(),
+        }
+    }
+
+    fn poll_receive(&mut self) -> Option<Outcome> {
+        let fd = self.fd.as_ref()?;
+        let Reading::Armed(armed) = &self.submitted.reading else {
+            return None;
+        };
+        let size_max = self.submitted.sizes.receive;
+        let result = loop {
+            // After a watch, the readiness that Tokio knows of says nothing: just try once.
+            let mut guard = if mem::take(&mut self.unread) {
+                None
+            } else {
+                match poll_ready(fd, Side::Read, &self.submitted.waker) {
+                    Poll::Pending => return None,
+                    Poll::Ready(Err(error)) => break Err(error),
+                    Poll::Ready(Ok(guard)) => Some(guard),
+                }
+            };
+            let attempt = match armed {
+                Receive::Stage => receive_stage(fd.get_ref(), &self.stages, size_max),
+                Receive::Direct(direct) => receive_direct(fd.get_ref(), direct, size_max),
+            };
+            let drained = match &attempt {
+                Ok(got) => got.drained,
+                Err(error) => would_block(error),
+            };
+            match guard.as_mut() {
+                Some(guard) if drained => guard.clear_ready(),
+                Some(guard) => guard.retain_ready(),
+                None => {}
+            }
+            match attempt {
+                Ok(got) => break Ok(got),
+                Err(error) if would_block(&error) || interrupted(&error) => {}
+                Err(error) => break Err(Error::from_io(&error, "receiving")),
+            }
+        };
+        Some(match result {
+            Ok(got) => self.received(got),
+            Err(error) => self.submitted.receive_failed(error),
+        })
+    }
+
+    fn received(&mut self, got: Got) -> Outcome {
+        if got.len == 0 {
+            if let Some(error) = self.died_of.take() {
+                return self.submitted.receive_failed(error);
+            }
+        }
+        let returned = self.submitted.disarm();
+        Outcome::Received(match (returned, got.stage) {
+            (returned, _) if got.len == 0 => Received::End { returned },
+            (Some(direct), _) => Received::Direct {
+                direct,
+                len: got.len,
+            },
+            (None, stage) => {
+                Received::Stage(stage.expect("bytes without a destination are in a stage"))
+            }
+        })
+    }
+
+    /// Clears what readiness there is, so that only news wakes us: bytes that stay unread would
+    /// keep the socket ready, and the peer's end unseen. Tokio never clears the mark of a closed
+    /// peer.
+    fn poll_watch(&mut self) -> Option<Outcome> {
+        let fd = self.fd.as_ref()?;
+        let error = loop {
+            let mut guard = match poll_ready(fd, Side::Read, &self.submitted.waker) {
+                Poll::Pending => return None,
+                Poll::Ready(Err(error)) => break error,
+                Poll::Ready(Ok(guard)) => guard,
+            };
+            if guard.ready().is_read_closed() {
+                guard.retain_ready();
+                break match sockopt::socket_error(guard.get_inner()) {
+                    Ok(Err(error)) => {
+                        let error = Error::from_io(&error.into(), "watching a connection");
+                        self.died_of = Some(error.clone());
+                        error
+                    }
+                    _ => Error::new(ErrorKind::PeerClosed, "it ended its stream"),
+                };
+            }
+            guard.clear_ready();
+            self.unread = true;
+        };
+        Some(self.submitted.peer_gone(error))
+    }
+}
+
+impl Link for EpollLink {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn send(&mut self, batch: SendBatch) {
+        if self.submitted.send(batch) && !self.connecting {
+            if let Some(sent) = self.poll_send() {
+                self.submitted.keep(sent);
+            }
+        }
+    }
+
+    fn cancel_send(&mut self) {
+        self.submitted.cancel_send();
+    }
+
+    fn receive(&mut self, receive: Receive) {
+        if self.submitted.receive(receive) {
+            self.announce(Side::Read);
+        } else {
+            self.submitted.announce();
+        }
+    }
+
+    fn cancel_receive(&mut self) {
+        self.submitted.cancel_receive();
+    }
+
+    fn watch(&mut self) {
+        if self.submitted.watch() {
+            self.announce(Side::Read);
+        } else {
+            self.submitted.announce();
+        }
+    }
+
+    fn poll_outcome(&mut self) -> Option<Outcome> {
+        if let Some(outcome) = self.submitted.next_ended() {
+            return Some(outcome);
+        }
+        let outcome = if self.connecting {
+            self.poll_connect()
+        } else if self.submitted.is_send_first() {
+            self.poll_send().or_else(|| self.poll_read())
+        } else {
+            self.poll_read().or_else(|| self.poll_send())
+        };
+        self.submitted.tried(&outcome);
+        outcome
+    }
+
+    fn finish(&mut self) {
+        debug_assert!(
+            self.submitted.batch.is_none(),
+            "what is submitted is sent first"
+        );
+        if let Some(fd) = &self.fd {
+            // Fails only if the connection is gone already, which its reading side tells.
+            let _ = shutdown(fd.get_ref(), Shutdown::Write);
+        }
+    }
+
+    fn reset(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        // A zero linger time makes close send a reset and drop what was not sent.
+        let _ = sockopt::set_socket_linger(fd.get_ref(), Some(Duration::ZERO));
+        drop(fd);
+        let error = Error::new(ErrorKind::ConnectionReset, "by this side");
+        if mem::take(&mut self.connecting) {
+            let failed = self.connect_failed(error);
+            self.submitted.tell(failed);
+        } else {
+            self.submitted.break_off(error);
+        }
+    }
+
+    fn unread(&self) -> usize {
+        let Some(fd) = &self.fd else { return 0 };
+        let count = rustix::io::ioctl_fionread(fd.get_ref()).unwrap_or(0);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    fn take_raw(&mut self) -> Option<RawLink> {
+        if self.connecting || self.submitted.is_anything() {
+            return None;
+        }
+        let fd = self.fd.take()?.into_inner();
+        Some(RawLink::Socket { fd, peer: self.peer, local: self.local })
+    }
+
+    fn limit(&mut self, sizes: IoSizes) {
+        debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
+        self.submitted.sizes = sizes;
+    }
+}
+
+/// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
+/// still under way.
+fn connect_result(fd: &OwnedFd, peer: SocketAddr) -> io::Result<Option<SocketAddr>> {
+    if let Err(error) = sockopt::socket_error(fd)? {
+        return Err(error.into());
+    }
+    match getpeername(fd) {
+        Ok(Some(_)) => {}
+        Ok(None) | Err(rustix::io::Errno::NOTCONN) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let local = local_addr(fd)?;
+    // With nobody listening on a port of this machine, the system may choose that very port for
+    // our side; TCP's simultaneous open then connects the socket to itself.
+    if local == peer {
+        return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
+    }
+    Ok(Some(local))
+}
+
+/// What one receive brought.
+struct Got {
+    /// Zero: the peer's stream ended.
+    len: usize,
+    stage: Option<Stage>,
+    /// The socket holds nothing more.
+    drained: bool,
+}
+
+fn receive_stage(fd: &OwnedFd, stages: &Arc<StagePool>, size_max: usize) -> io::Result<Got> {
+    let mut stage = stages.take();
+    let room = stage.spare();
+    let room_len = room.len().min(size_max);
+    let (len, _) = recv(fd, &mut room[..room_len], RecvFlags::DONTWAIT)?;
+    stage.fill(len);
+    Ok(Got {
+        len,
+        stage: Some(stage),
+        // A stream socket that gives less than asked has no more (epoll(7)); the end of the stream
+        // is told by a mark that clearing leaves alone. Urgent data would break this rule, and with
+        // it only the connection of the peer that sent it.
+        drained: 0 < len && len < room_len,
+    })
+}
+
+fn receive_direct(fd: &OwnedFd, direct: &Direct, size_max: usize) -> io::Result<Got> {
+    let mut spans = SpanList::new();
+    let len = direct.len.min(size_max);
+    direct.payload.spans(direct.offset, len, &mut spans);
+    let len = receive_spans(fd, direct, &spans)?;
+    // A short receive into memory of others proves nothing: it may have met a page that cannot be
+    // written, with the bytes still in the socket. The next call finds out.
+    Ok(Got {
+        len,
+        stage: None,
+        drained: false,
+    })
+}
+
+/// Receives into `spans`, which are spans of `direct`.
+fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<usize> {
+    debug_assert!(!spans.is_empty(), "a direct receive has room");
+    let _keeps_alive = direct;
+    let mut message = message_of(spans);
+    // SAFETY:
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
+    //   and the kernel keeps no pointer after it.
+    // - The iovecs were made from `direct.payload`, which is borrowed here and owned by this link
+    //   until its outcome, so the memory stays allocated (memory-model rule 1). It is writable: a
+    //   payload is submitted to a receive only if made of writable memory.
+    // - No Rust reference covers those bytes. A buffer is taken apart into raw parts while held
+    //   (rule 1); region bytes are never Rust places, and `direct.leases` keeps exclusive guards
+    //   out (rules 2 to 4). The writer is the kernel.
+    let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
+fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max: usize) -> io::Result<usize> {
+    let mut spans = SpanList::new();
+    batch.spans(size_max, &mut spans);
+    let message = message_of(&spans);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY:
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
+    //   after which the kernel holds copies and no pointer (there is no zero-copy flag).
+    // - The iovecs were made from the headers and payloads of `batch`, which is borrowed here and
+    //   owned by this link until its outcome, so the memory stays allocated (memory-model rule 1).
+    // - The kernel only reads it, and no Rust code forms a reference to region bytes; if a peer
+    //   writes them meanwhile, bytes mix, which is no memory error (rule 2). `batch.leases` keeps
+    //   exclusive guards out (rules 3 and 4).
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// A message header that names these spans, without address and control data.
+fn message_of(spans: &SpanList) -> libc::msghdr {
+    let iovecs = spans.as_iovecs();
+    // SAFETY: `msghdr` is a plain C struct of numbers and pointers, for which all zeros is a value:
+    // no address, no control data, no vectors, no flags.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // The kernel's type has no const form; it never writes to the vector itself.
+    message.msg_iov = iovecs.as_ptr().cast_mut();
+    message.msg_iovlen = iovecs.len() as _;
+    message
+}
+
+fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}

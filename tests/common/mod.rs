@@ -1,0 +1,57 @@
+//! One helper for all integration tests: run this test over every backend, on both kinds of runtime,
+//! within a time limit.
+
+use std::time::Duration;
+
+use tokio_fabric::Backend;
+use tokio_fabric::testing::Net;
+
+/// Long enough for a loaded machine, short enough that a hang is told the same minute.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Every backend of this build.
+pub fn backends() -> [Backend; 2] {
+    [Backend::Loopback, Backend::Epoll]
+}
+
+/// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_every_backend<F, T>(test: F)
+where
+    F: Fn(Net) -> T,
+    T: Future<Output = ()>,
+{
+    for backend in backends() {
+        for threads in [0, 2] {
+            run(threads, backend, &test);
+        }
+    }
+}
+
+/// Runs the test over one backend on a `current_thread` runtime.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on<F, T>(backend: Backend, test: F)
+where
+    F: Fn(Net) -> T,
+    T: Future<Output = ()>,
+{
+    run(0, backend, &test);
+}
+
+fn run<F, T>(threads: usize, backend: Backend, test: &F)
+where
+    F: Fn(Net) -> T,
+    T: Future<Output = ()>,
+{
+    let runtime = match threads {
+        0 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).enable_all().build(),
+    }
+    .expect("a runtime");
+    runtime.block_on(async {
+        let limited = tokio::time::timeout(LIMIT, test(Net::on(backend)));
+        if limited.await.is_err() {
+            panic!("the test hangs on {backend} with {threads} worker threads");
+        }
+    });
+}
