@@ -1,0 +1,99 @@
+//! A listening TCP socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+
+use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
+use tokio::io::unix::AsyncFd;
+
+use super::calls::local_addr;
+use super::{Listener, RawLink, driver_gone, listen_error, register};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+
+/// Accepts sockets that are not registered with any reactor yet, so that each can go straight to
+/// the runtime of the domain that takes it.
+pub(super) struct EpollListener {
+    fd: AsyncFd<OwnedFd>,
+    local: SocketAddr,
+}
+
+impl EpollListener {
+    /// Must be called within the runtime that shall watch the socket.
+    pub(super) fn new(fd: OwnedFd) -> Result<Self> {
+        let doing = "listening";
+        let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
+        Ok(EpollListener {
+            fd: register(fd, doing)?,
+            local,
+        })
+    }
+}
+
+impl Listener for EpollListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
+        loop {
+            let mut guard = match self.fd.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(driver_gone())),
+                Poll::Ready(Ok(guard)) => guard,
+            };
+            let error = match accept(guard.get_inner()) {
+                Ok(raw) => return Poll::Ready(Ok(raw)),
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => guard.clear_ready(),
+                // The connection died before we took it, or a signal came: look at the next one.
+                // accept(2) asks Linux programs to treat pending network errors alike.
+                Some(
+                    libc::EINTR
+                    | libc::ECONNABORTED
+                    | libc::ECONNRESET
+                    | libc::ENOTCONN
+                    | libc::EPROTO
+                    | libc::ENETDOWN
+                    | libc::ENOPROTOOPT
+                    | libc::EHOSTDOWN
+                    | libc::ENONET
+                    | libc::EHOSTUNREACH
+                    | libc::EOPNOTSUPP
+                    | libc::ENETUNREACH,
+                ) => guard.retain_ready(),
+                _ => {
+                    // Readiness stays, so that the poll after the back-off tries again.
+                    guard.retain_ready();
+                    return Poll::Ready(Err(accept_error(&error)));
+                }
+            }
+        }
+    }
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
+    let (fd, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = peer
+        .and_then(|peer| SocketAddr::try_from(peer).ok())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+    let local = local_addr(&fd)?;
+    // Fails only on a connection that is dead already, which its first receive will tell.
+    let _ = sockopt::set_tcp_nodelay(&fd, true);
+    Ok(RawLink::Socket { fd, peer, local })
+}
+
+fn accept_error(error: &io::Error) -> Error {
+    let doing = "accepting a connection";
+    let named = match error.raw_os_error() {
+        // Not one of the kinds that `io::Error` tells apart, but as passing as the others.
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            Error::new(ErrorKind::LimitReached, format!("{doing}: {error}"))
+        }
+        _ => Error::from_io(error, doing),
+    };
+    named.with_operation(OperationKind::Accept)
+}

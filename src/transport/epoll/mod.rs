@@ -1,0 +1,229 @@
+//! TCP sockets, driven by readiness: Tokio's reactor tells when a socket may be read or written,
+//! and `sendmsg`/`recvmsg` on raw iovecs move the bytes.
+//!
+//! Readiness is edge-triggered, so every path follows one rule: a socket counts as ready until a
+//! call on it would block. Then Tokio's readiness is cleared, and the waker registered; the clear
+//! is ignored by Tokio if a newer event came meanwhile, so no edge is lost between the two.
+//!
+//! # Unsafe code
+//!
+//! Two things need it here. System calls on raw iovecs, because no Rust slice may be formed over
+//! the bytes of a region (memory-model rule 2): see [`calls`]. And the registration of descriptors
+//! ([`register`]), whose proof is that each is owned by what registers it.
+
+mod calls;
+mod clock;
+mod link;
+mod listener;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::runtime::Handle;
+
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use crate::buf::StagePool;
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+
+/// TCP on the reactor of one Tokio runtime.
+pub(super) struct EpollTransport {
+    runtime: Handle,
+    ports: Option<PortRange>,
+    stages: Arc<StagePool>,
+}
+
+impl EpollTransport {
+    /// Everything made by this transport lives on `runtime`, which must have I/O enabled
+    /// ([`super::runtime_for`] sees to it). `ports` is what a listener on port 0 chooses from;
+    /// staging buffers come from `stages`.
+    pub(super) fn new(runtime: Handle, ports: Option<PortRange>, stages: Arc<StagePool>) -> Self {
+        EpollTransport {
+            runtime,
+            ports,
+            stages,
+        }
+    }
+
+    fn bind_listener(address: SocketAddr) -> Result<Socket> {
+        let doing = "listening";
+        let socket = stream_socket(address)?;
+        (|| {
+            // A server that restarts need not wait for the old connections' TIME_WAIT.
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)
+        })()
+        .map_err(|error| listen_error(&error, doing))?;
+        Ok(socket)
+    }
+}
+
+/// Connections that wait to be accepted; the kernel cuts it to `net.core.somaxconn`. Short bursts
+/// of connects must fit, since what does not is retried by the peer only after a second.
+const BACKLOG: i32 = 4096;
+
+impl Transport for EpollTransport {
+    fn backend(&self) -> Backend {
+        Backend::Epoll
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        let socket = match self.ports {
+            Some(ports) if address.port() == 0 => ports.first_free(|port| {
+                let mut address = address;
+                address.set_port(port);
+                Self::bind_listener(address)
+            })?,
+            _ => Self::bind_listener(address)?,
+        };
+        let _runtime = self.runtime.enter();
+        Ok(Box::new(listener::EpollListener::new(socket.into())?))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        waker: Waker,
+    ) -> Result<Box<dyn Link>> {
+        let socket = stream_socket(to)?;
+        let started = (|| {
+            socket.set_tcp_nodelay(true)?;
+            if let Some(from) = from {
+                if from.port() != 0 {
+                    socket.set_reuse_address(true)?;
+                }
+                socket.bind(&from.into())?;
+            }
+            match socket.connect(&to.into()) {
+                Err(error) if is_in_progress(&error) => Ok(()),
+                other => other,
+            }
+        })();
+        started.map_err(|error| {
+            Error::from_io(&error, "connecting")
+                .with_operation(OperationKind::Connect)
+                .with_peer(to)
+        })?;
+        let _runtime = self.runtime.enter();
+        let link =
+            link::EpollLink::connecting(socket.into(), from, to, waker, Arc::clone(&self.stages))?;
+        Ok(Box::new(link))
+    }
+
+    fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        let RawLink::Socket { fd, peer, local } = raw else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a connection of another backend cannot become a socket",
+            ));
+        };
+        let _runtime = self.runtime.enter();
+        let link = link::EpollLink::connected(fd, local, peer, waker, Arc::clone(&self.stages))?;
+        Ok(Box::new(link))
+    }
+
+    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn clock(&self) -> Result<Box<dyn Clock>> {
+        let _runtime = self.runtime.enter();
+        Ok(Box::new(clock::TimerClock::new()?))
+    }
+}
+
+impl fmt::Debug for EpollTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EpollTransport")
+            .field("ports", &self.ports)
+            .finish_non_exhaustive()
+    }
+}
+
+/// True if a descriptor can be registered with the reactor of the current runtime; panics inside of
+/// Tokio if the runtime has I/O disabled.
+pub(super) fn probe_reactor() -> Result<()> {
+    clock::TimerClock::new().map(drop)
+}
+
+/// The address of a socket that has none yet, in the family of its peer.
+fn unspecified(peer: SocketAddr) -> SocketAddr {
+    match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// A non-blocking, close-on-exec TCP socket of the address's family.
+fn stream_socket(address: SocketAddr) -> Result<Socket> {
+    let kind = Type::STREAM.nonblocking();
+    Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))
+        .map_err(|error| Error::from_io(&error, "opening a socket"))
+}
+
+fn listen_error(error: &io::Error, doing: &'static str) -> Error {
+    Error::from_io(error, doing).with_operation(OperationKind::Listen)
+}
+
+/// `EINTR` too leaves a connect going on in the background (connect(2)).
+fn is_in_progress(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+}
+
+/// Registers a descriptor with the reactor of the current runtime.
+fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
+    // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
+    // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
+    // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.
+    unsafe { AsyncFd::register(fd) }.map_err(|error| {
+        let error = io::Error::from(error);
+        match error.raw_os_error() {
+            Some(_) => Error::from_io(&error, doing),
+            // Not the system's, so it is Tokio's, which has this one only.
+            None => driver_gone(),
+        }
+    })
+}
+
+/// A direction of readiness.
+#[derive(Clone, Copy)]
+enum Side {
+    Read,
+    Write,
+}
+
+/// Asks the reactor about one direction; pending registers `waker` for it.
+///
+/// Outside of Tokio's cooperative budget: with the budget spent, Tokio would call a ready socket
+/// pending and wake the waker from in here. The caller bounds its work itself, and often is not in
+/// the task that the budget belongs to.
+fn poll_ready<'a>(
+    fd: &'a AsyncFd<OwnedFd>,
+    side: Side,
+    waker: &Waker,
+) -> Poll<Result<AsyncFdReadyGuard<'a, OwnedFd>>> {
+    let ready = tokio::task::unconstrained(poll_fn(|cx| match side {
+        Side::Read => fd.poll_read_ready(cx),
+        Side::Write => fd.poll_write_ready(cx),
+    }));
+    pin!(ready)
+        .poll(&mut Context::from_waker(waker))
+        .map_err(|_| driver_gone())
+}
+
+/// Tokio's readiness fails for one reason only: the runtime of the reactor has been shut down.
+fn driver_gone() -> Error {
+    Error::new(
+        ErrorKind::DriverGone,
+        "the runtime that watches this socket has been shut down",
+    )
+}

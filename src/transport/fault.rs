@@ -1,0 +1,386 @@
+//! A transport around a transport that makes it behave badly, in a way that a seed repeats: short
+//! sends and receives, late outcomes, connections cut at an exact byte.
+//!
+//! Each link draws from its own generators, one per purpose, seeded by the plan's seed and the
+//! link's number: connecting and accepted links are counted apart, each in the order they are made.
+//! So what one link does to itself does not depend on how its neighbours are scheduled.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::{
+    Backend, Clock, IoSizes, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch,
+    Transport,
+};
+use crate::error::Result;
+
+/// What shall go wrong, and the seed that repeats it. `Debug` shows the seed: a test that fails
+/// prints its plan, and the plan replays the failure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultPlan {
+    seed: u64,
+    short_io: f64,
+    delay: Option<RangeInclusive<Duration>>,
+    cut_after_bytes: Option<RangeInclusive<u64>>,
+}
+
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(dead_code, reason = "only tests make plans")
+)]
+impl FaultPlan {
+    /// A plan without faults; the methods below add them.
+    pub fn seeded(seed: u64) -> Self {
+        FaultPlan {
+            seed,
+            short_io: 0.0,
+            delay: None,
+            cut_after_bytes: None,
+        }
+    }
+
+    /// The probability, 0 to 1, that a send or a receive moves a few bytes only. None by default.
+    #[must_use]
+    pub fn short_io(mut self, probability: f64) -> Self {
+        self.short_io = probability.clamp(0.0, 1.0);
+        self
+    }
+
+    /// How long the end of each send, receive and connect is withheld. Not at all by default.
+    #[must_use]
+    pub fn delay(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.delay = Some(range);
+        self
+    }
+
+    /// After how many bytes, both directions together, a connection is reset. Never by default.
+    #[must_use]
+    pub fn cut_after_bytes(mut self, range: RangeInclusive<u64>) -> Self {
+        self.cut_after_bytes = Some(range);
+        self
+    }
+
+    /// The seed, to be printed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// Most bytes of an operation that was made short: some headers are cut in two by it, and some not.
+const SHORT_MAX: u64 = 40;
+
+/// Injects the faults of a plan into another transport's links.
+pub(super) struct FaultInjector {
+    inner: Arc<dyn Transport>,
+    plan: FaultPlan,
+    connected: AtomicU64,
+    adopted: AtomicU64,
+}
+
+impl FaultInjector {
+    pub(super) fn new(inner: Arc<dyn Transport>, plan: FaultPlan) -> Self {
+        FaultInjector {
+            inner,
+            plan,
+            connected: AtomicU64::new(0),
+            adopted: AtomicU64::new(0),
+        }
+    }
+
+    fn wrap(&self, inner: Box<dyn Link>, number: u64, waker: Waker) -> Result<Box<dyn Link>> {
+        let mut seeds = SplitMix(self.plan.seed ^ SplitMix(number).next());
+        let clock = match self.plan.delay {
+            Some(_) => Some(self.inner.clock()?),
+            None => None,
+        };
+        let uncut = self
+            .plan
+            .cut_after_bytes
+            .as_ref()
+            .map(|range| seeds.within(*range.start(), *range.end()));
+        let mut link = FaultLink {
+            inner,
+            plan: self.plan.clone(),
+            sends: SplitMix(seeds.next()),
+            receives: SplitMix(seeds.next()),
+            delays: SplitMix(seeds.next()),
+            clock,
+            waker,
+            late: VecDeque::new(),
+            wanted: IoSizes::default(),
+            drawn: IoSizes::default(),
+            uncut,
+        };
+        link.draw_send();
+        link.draw_receive();
+        link.apply();
+        Ok(Box::new(link))
+    }
+}
+
+impl Transport for FaultInjector {
+    fn backend(&self) -> Backend {
+        self.inner.backend()
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        self.inner.listen(address)
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        waker: Waker,
+    ) -> Result<Box<dyn Link>> {
+        let number = 2 * self.connected.fetch_add(1, Ordering::Relaxed);
+        let inner = self.inner.connect(to, from, waker.clone())?;
+        self.wrap(inner, number, waker)
+    }
+
+    fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        let number = 2 * self.adopted.fetch_add(1, Ordering::Relaxed) + 1;
+        let inner = self.inner.adopt(raw, waker.clone())?;
+        self.wrap(inner, number, waker)
+    }
+
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_drive(cx)
+    }
+
+    fn clock(&self) -> Result<Box<dyn Clock>> {
+        self.inner.clock()
+    }
+}
+
+impl fmt::Debug for FaultInjector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultInjector")
+            .field("plan", &self.plan)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+struct FaultLink {
+    inner: Box<dyn Link>,
+    plan: FaultPlan,
+    sends: SplitMix,
+    receives: SplitMix,
+    delays: SplitMix,
+    /// There exactly if the plan has delays.
+    clock: Option<Box<dyn Clock>>,
+    waker: Waker,
+    /// Outcomes that are withheld, by rising time.
+    late: VecDeque<(Instant, Outcome)>,
+    /// The bounds that our own user asked for.
+    wanted: IoSizes,
+    /// The bounds that chance asks for until the next operation of that direction ends.
+    drawn: IoSizes,
+    /// Bytes until the cut.
+    uncut: Option<u64>,
+}
+
+impl FaultLink {
+    fn draw_send(&mut self) {
+        self.drawn.send = self.sends.size(self.plan.short_io);
+    }
+
+    fn draw_receive(&mut self) {
+        self.drawn.receive = self.receives.size(self.plan.short_io);
+    }
+
+    /// Gives the inner link the bounds that hold now. None lets an operation go past the cut, since
+    /// each poll moves bytes of one operation at most.
+    fn apply(&mut self) {
+        let uncut = self.uncut.map_or(usize::MAX, |left| {
+            usize::try_from(left).unwrap_or(usize::MAX).max(1)
+        });
+        self.inner.limit(IoSizes {
+            send: self.drawn.send.min(self.wanted.send).min(uncut),
+            receive: self.drawn.receive.min(self.wanted.receive).min(uncut),
+        });
+    }
+
+    /// Takes note of an outcome of the inner link's: draws again for its direction, and cuts the
+    /// connection if this was its last byte.
+    fn account(&mut self, outcome: &Outcome) {
+        let moved = match outcome {
+            Outcome::Sent { result, .. } => {
+                self.draw_send();
+                *result.as_ref().unwrap_or(&0)
+            }
+            Outcome::Received(received) => {
+                self.draw_receive();
+                match received {
+                    Received::Stage(stage) => stage.len(),
+                    Received::Direct { len, .. } => *len,
+                    _ => 0,
+                }
+            }
+            _ => 0,
+        };
+        if let Some(left) = &mut self.uncut {
+            *left = left.saturating_sub(moved as u64);
+            if *left == 0 {
+                self.uncut = None;
+                self.inner.reset();
+            }
+        }
+        self.apply();
+    }
+
+    /// The oldest withheld outcome, if its time has come; else the waker is registered for it.
+    fn next_due(&mut self) -> Option<Outcome> {
+        let (at, _) = self.late.front()?;
+        let clock = self.clock.as_mut()?;
+        let mut cx = Context::from_waker(&self.waker);
+        match clock.poll_deadline(*at, &mut cx) {
+            Poll::Ready(()) => self.late.pop_front().map(|(_, outcome)| outcome),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl Link for FaultLink {
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.inner.peer_addr()
+    }
+
+    fn send(&mut self, batch: SendBatch) {
+        self.inner.send(batch);
+    }
+
+    fn cancel_send(&mut self) {
+        self.inner.cancel_send();
+    }
+
+    fn receive(&mut self, receive: Receive) {
+        self.inner.receive(receive);
+    }
+
+    fn cancel_receive(&mut self) {
+        self.inner.cancel_receive();
+    }
+
+    fn watch(&mut self) {
+        self.inner.watch();
+    }
+
+    fn poll_outcome(&mut self) -> Option<Outcome> {
+        loop {
+            if let Some(outcome) = self.next_due() {
+                return Some(outcome);
+            }
+            let outcome = self.inner.poll_outcome()?;
+            self.account(&outcome);
+            let (Some(range), Some(clock)) = (&self.plan.delay, &self.clock) else {
+                return Some(outcome);
+            };
+            let mut at = clock.now() + self.delays.duration(range);
+            if let Some((last, _)) = self.late.back() {
+                at = at.max(*last);
+            }
+            self.late.push_back((at, outcome));
+        }
+    }
+
+    fn finish(&mut self) {
+        self.inner.finish();
+    }
+
+    fn reset(&mut self) {
+        self.inner.reset();
+    }
+
+    fn limit(&mut self, sizes: IoSizes) {
+        self.wanted = sizes;
+        self.apply();
+    }
+}
+
+/// The SplitMix64 generator: tiny, and good enough to choose faults by.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from `low` to `high`, or `low` if that is no range. The bias of the remainder is far
+    /// below what a test could notice.
+    fn within(&mut self, low: u64, high: u64) -> u64 {
+        match high.saturating_sub(low).checked_add(1) {
+            Some(count) => low + self.next() % count,
+            None => self.next(),
+        }
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        // The upper 53 bits make a float from 0 up to, not with, 1.
+        let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        unit < probability
+    }
+
+    /// How much an operation may move: a little by this chance, else all it can.
+    fn size(&mut self, short_io: f64) -> usize {
+        if self.chance(short_io) {
+            self.within(1, SHORT_MAX) as usize
+        } else {
+            IoSizes::default().send
+        }
+    }
+
+    fn duration(&mut self, range: &RangeInclusive<Duration>) -> Duration {
+        let nanos = |at: &Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.within(nanos(range.start()), nanos(range.end())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_is_splitmix64() {
+        // The first outputs for seed 0 in its author's reference program.
+        let mut random = SplitMix(0);
+        assert_eq!(random.next(), 0xE220_A839_7B1D_CDAF);
+        assert_eq!(random.next(), 0x6E78_9E6A_A1B9_65F4);
+    }
+
+    #[test]
+    fn draws_stay_in_range() {
+        let mut random = SplitMix(7);
+        for _ in 0..1000 {
+            assert!((3..=9).contains(&random.within(3, 9)));
+            assert!(!random.chance(0.0));
+            assert!(random.chance(1.0));
+            assert!((1..=SHORT_MAX as usize).contains(&random.size(1.0)));
+        }
+        assert_eq!(random.within(5, 5), 5);
+        assert_eq!(random.within(5, 2), 5);
+        random.within(0, u64::MAX);
+    }
+
+    #[test]
+    fn a_plan_shows_its_seed() {
+        let plan = FaultPlan::seeded(4711).short_io(0.5);
+        assert!(format!("{plan:?}").contains("seed: 4711"));
+        assert_eq!(plan.seed(), 4711);
+    }
+}

@@ -1,0 +1,73 @@
+//! The network interfaces of this machine, as plain values.
+
+use std::net::IpAddr;
+
+use if_addrs::IfAddr;
+
+use crate::error::{Error, Result};
+
+/// One address of one network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NetworkInterface {
+    /// The system's name of it, such as "eth0".
+    pub(crate) name: String,
+    /// The system's number of it: the scope of link-local IPv6 addresses.
+    pub(crate) index: Option<u32>,
+    pub(crate) ip: IpAddr,
+    /// Leading bits of `ip` that name its network.
+    pub(crate) prefix: u8,
+    pub(crate) loopback: bool,
+    /// Up, and with a carrier.
+    pub(crate) running: bool,
+    /// In bits per second; unknown for interfaces that do not say (loopback, most virtual ones).
+    pub(crate) speed: Option<u64>,
+}
+
+/// All addresses of all interfaces, in the system's order.
+pub(crate) fn interfaces() -> Result<Vec<NetworkInterface>> {
+    let found = if_addrs::get_if_addrs()
+        .map_err(|error| Error::from_io(&error, "listing network interfaces"))?;
+    Ok(found
+        .into_iter()
+        .map(|found| NetworkInterface {
+            speed: speed(&found.name),
+            index: found.index,
+            ip: found.ip(),
+            prefix: match &found.addr {
+                IfAddr::V4(address) => address.prefixlen,
+                IfAddr::V6(address) => address.prefixlen,
+            },
+            loopback: found.is_loopback(),
+            running: found.is_oper_up(),
+            name: found.name,
+        })
+        .collect())
+}
+
+/// What the driver says, in megabits per second: an error or -1 when it does not know.
+fn speed(name: &str) -> Option<u64> {
+    // An alias ("eth0:1") has the speed of its device.
+    let device = name.split(':').next().unwrap_or(name);
+    let text = std::fs::read_to_string(format!("/sys/class/net/{device}/speed")).ok()?;
+    let megabits: u64 = text.trim().parse().ok()?;
+    (megabits > 0).then(|| megabits.saturating_mul(1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_there_and_has_no_speed() {
+        let all = interfaces().unwrap();
+        let lo = all.iter().find(|at| at.loopback).expect("a loopback");
+        assert!(lo.ip.is_loopback());
+        assert!(lo.prefix > 0);
+        assert_eq!(lo.speed, None);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_speed() {
+        assert_eq!(speed("no-such-interface"), None);
+    }
+}

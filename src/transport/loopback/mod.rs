@@ -1,0 +1,356 @@
+//! Connections within the process: no sockets and no kernel, but the same promises. It serves tests
+//! that want no network, and endpoints that happen to be neighbours.
+//!
+//! A [`LoopbackNet`] is a little machine with addresses of its own: what listens in one net is not
+//! seen in another. Bytes are copied twice, into a pipe and out of it.
+
+mod link;
+mod pipe;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::Handle;
+
+use self::link::LoopbackLink;
+use self::pipe::Pipe;
+use super::clock::TokioClock;
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use crate::buf::StagePool;
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::sync::{Lock, LockKind, WakeList};
+
+/// An in-process network: the addresses that are listened at.
+///
+/// All loopback fabrics of a process share [`LoopbackNet::global`], unless given one of their own.
+pub struct LoopbackNet {
+    listeners: Lock<HashMap<SocketAddr, Arc<Backlog>>>,
+    /// The next port to try for those who have no wish.
+    next_port: AtomicU16,
+}
+
+impl LoopbackNet {
+    /// An empty network, unseen by all others.
+    pub fn new() -> Arc<Self> {
+        Arc::new(LoopbackNet {
+            listeners: Lock::new(LockKind::Mutex, HashMap::new()),
+            next_port: AtomicU16::new(FIRST_EPHEMERAL_PORT),
+        })
+    }
+
+    /// The network that a process's loopback fabrics meet in by default.
+    pub fn global() -> Arc<Self> {
+        static GLOBAL: LazyLock<Arc<LoopbackNet>> = LazyLock::new(LoopbackNet::new);
+        Arc::clone(&GLOBAL)
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Arc<Backlog>> {
+        let mut listeners = self.listeners.lock("listen");
+        if listeners.keys().any(|taken| in_conflict(*taken, address)) {
+            return Err(
+                Error::new(ErrorKind::AddressInUse, format!("listening at {address}"))
+                    .with_operation(OperationKind::Listen),
+            );
+        }
+        let backlog = Arc::new(Backlog::default());
+        listeners.insert(address, Arc::clone(&backlog));
+        Ok(backlog)
+    }
+
+    fn stop_listening(&self, address: SocketAddr) {
+        self.listeners.lock("stop listening").remove(&address);
+    }
+
+    /// Who listens for connections to `to`: at that very address, or at all addresses.
+    fn find(&self, to: SocketAddr) -> Option<Arc<Backlog>> {
+        let listeners = self.listeners.lock("find a listener");
+        let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), to.port());
+        let any = match to.ip() {
+            IpAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port()),
+            IpAddr::V6(_) => any_v6,
+        };
+        // Like a socket, a listener at all IPv6 addresses hears IPv4 too.
+        [to, any, any_v6]
+            .iter()
+            .find_map(|at| listeners.get(at))
+            .cloned()
+    }
+
+    /// A port for who has no wish; those of the connecting side need not be unique.
+    fn ephemeral_port(&self) -> u16 {
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed);
+        // Wraps into the range of ports that nobody chooses by hand.
+        port | FIRST_EPHEMERAL_PORT
+    }
+}
+
+/// The dynamic ports begin here (RFC 6335).
+const FIRST_EPHEMERAL_PORT: u16 = 0xC000;
+
+fn in_conflict(taken: SocketAddr, wanted: SocketAddr) -> bool {
+    let overlap = taken.ip() == wanted.ip()
+        || (taken.ip().is_unspecified() || wanted.ip().is_unspecified())
+            && taken.is_ipv4() == wanted.is_ipv4();
+    taken.port() == wanted.port() && overlap
+}
+
+impl fmt::Debug for LoopbackNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.listeners.lock("debug").len();
+        f.debug_struct("LoopbackNet")
+            .field("listeners", &count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One end of a connection, not yet a link. Dropping it closes it: the other end reads what is on
+/// its way, then the end of the stream.
+pub(crate) struct End {
+    local: SocketAddr,
+    peer: SocketAddr,
+    incoming: Arc<Pipe>,
+    outgoing: Arc<Pipe>,
+}
+
+impl End {
+    fn pair(connecting: SocketAddr, accepting: SocketAddr) -> (End, End) {
+        let (there, back) = (Arc::new(Pipe::new()), Arc::new(Pipe::new()));
+        let near = End {
+            local: connecting,
+            peer: accepting,
+            incoming: Arc::clone(&back),
+            outgoing: Arc::clone(&there),
+        };
+        let far = End {
+            local: accepting,
+            peer: connecting,
+            incoming: there,
+            outgoing: back,
+        };
+        (near, far)
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn reset(&self) {
+        self.outgoing.reset();
+        self.incoming.reset();
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.outgoing.finish();
+        self.incoming.abandon();
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End")
+            .field("local", &self.local)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connections that wait to be accepted.
+#[derive(Debug)]
+struct Backlog {
+    state: Lock<BacklogState>,
+}
+
+#[derive(Debug, Default)]
+struct BacklogState {
+    waiting: VecDeque<End>,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// As many as a listening socket of the other backend keeps.
+const BACKLOG_MAX: usize = 4096;
+
+impl Default for Backlog {
+    fn default() -> Self {
+        Backlog {
+            state: Lock::new(LockKind::Mutex, BacklogState::default()),
+        }
+    }
+}
+
+impl Backlog {
+    /// Hands a connection to the listener; gives it back if there is no room or nobody any more.
+    fn push(&self, end: End) -> Result<(), End> {
+        let mut wakes = WakeList::new();
+        let mut state = self.state.lock("connect");
+        if state.closed || state.waiting.len() >= BACKLOG_MAX {
+            return Err(end);
+        }
+        state.waiting.push_back(end);
+        if let Some(waker) = state.waker.take() {
+            wakes.push(waker);
+        }
+        // The list drops, and wakes, after the guard.
+        drop(state);
+        Ok(())
+    }
+
+    fn poll_pop(&self, cx: &Context<'_>) -> Poll<End> {
+        let mut state = self.state.lock("accept");
+        match state.waiting.pop_front() {
+            Some(end) => Poll::Ready(end),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn close(&self) {
+        let refused = {
+            let mut state = self.state.lock("close a listener");
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        for end in refused {
+            end.reset();
+        }
+    }
+}
+
+/// Makes links within one [`LoopbackNet`].
+pub(super) struct LoopbackTransport {
+    net: Arc<LoopbackNet>,
+    runtime: Handle,
+    ports: Option<PortRange>,
+    stages: Arc<StagePool>,
+}
+
+impl LoopbackTransport {
+    pub(super) fn new(
+        net: Arc<LoopbackNet>,
+        runtime: Handle,
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+    ) -> Self {
+        LoopbackTransport {
+            net,
+            runtime,
+            ports,
+            stages,
+        }
+    }
+}
+
+impl Transport for LoopbackTransport {
+    fn backend(&self) -> Backend {
+        Backend::Loopback
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        let open = |port| {
+            let address = SocketAddr::new(address.ip(), port);
+            let backlog = self.net.listen(address)?;
+            Ok(LoopbackListener {
+                net: Arc::clone(&self.net),
+                address,
+                backlog,
+            })
+        };
+        let listener = match (address.port(), self.ports) {
+            (0, Some(ports)) => ports.first_free(open)?,
+            (0, None) => PortRange::new(FIRST_EPHEMERAL_PORT..=u16::MAX)?
+                .first_free(|_| open(self.net.ephemeral_port()))?,
+            (port, _) => open(port)?,
+        };
+        Ok(Box::new(listener))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        waker: Waker,
+    ) -> Result<Box<dyn Link>> {
+        let to = match to.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, to.port()).into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, to.port()).into(),
+            _ => to,
+        };
+        let mut local = from.unwrap_or_else(|| SocketAddr::new(to.ip(), 0));
+        if local.ip().is_unspecified() {
+            local.set_ip(to.ip());
+        }
+        if local.port() == 0 {
+            local.set_port(self.net.ephemeral_port());
+        }
+        let (near, far) = End::pair(local, to);
+        let accepted = self.net.find(to).is_some_and(|to| to.push(far).is_ok());
+        let mut link = LoopbackLink::new(near, waker, Arc::clone(&self.stages));
+        link.begin(accepted);
+        Ok(Box::new(link))
+    }
+
+    fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        let RawLink::Loopback(end) = raw else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a connection of another backend cannot become a loopback link",
+            ));
+        };
+        let stages = Arc::clone(&self.stages);
+        Ok(Box::new(LoopbackLink::new(end, waker, stages)))
+    }
+
+    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn clock(&self) -> Result<Box<dyn Clock>> {
+        Ok(Box::new(TokioClock::new(self.runtime.clone())))
+    }
+}
+
+impl fmt::Debug for LoopbackTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopbackTransport")
+            .field("net", &self.net)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Listens until it is dropped; connections that nobody accepted are reset then.
+struct LoopbackListener {
+    net: Arc<LoopbackNet>,
+    address: SocketAddr,
+    backlog: Arc<Backlog>,
+}
+
+impl Listener for LoopbackListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
+        self.backlog
+            .poll_pop(cx)
+            .map(|end| Ok(RawLink::Loopback(end)))
+    }
+}
+
+impl Drop for LoopbackListener {
+    fn drop(&mut self) {
+        self.net.stop_listening(self.address);
+        self.backlog.close();
+    }
+}

@@ -1,0 +1,199 @@
+//! One direction of an in-process connection: a bounded queue of bytes between one writer and one
+//! reader.
+//!
+//! Invariants: `held` is the sum of the chunks' unread bytes plus those of a chunk the reader has
+//! taken out, and `held <= PIPE_SIZE`. Only the writer adds to it, so the room it has seen cannot
+//! shrink under it. Payload is copied, and wakers are woken, with the lock released.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Lock, LockKind, WakeList};
+
+/// Bytes on their way per direction; of the order of a socket's buffers.
+pub(super) const PIPE_SIZE: usize = 256 << 10;
+
+/// Writes up to this size are appended to the last chunk, so that many small ones do not make many
+/// allocations; copying so little under the lock is cheaper than that.
+const APPEND_MAX: usize = 4 << 10;
+
+/// Some bytes on their way; those before `start` have been read.
+pub(super) struct Chunk {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Chunk {
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[derive(Default)]
+struct State {
+    chunks: VecDeque<Chunk>,
+    held: usize,
+    /// The writer has finished: after the chunks comes the end of the stream.
+    finished: bool,
+    /// The reader is gone: nobody will read what is written.
+    abandoned: bool,
+    /// The connection was aborted by either side; both ends fail.
+    reset: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+pub(super) struct Pipe {
+    state: Lock<State>,
+}
+
+/// What a reader finds.
+pub(super) enum Front {
+    /// The oldest bytes, lent; [`Pipe::give_back`] must follow.
+    Chunk(Chunk),
+    /// Nothing now; the waker is registered.
+    Empty,
+    End,
+    Reset,
+}
+
+impl Pipe {
+    pub(super) fn new() -> Self {
+        Pipe {
+            state: Lock::new(LockKind::Mutex, State::default()),
+        }
+    }
+
+    /// Bytes that fit in now. Zero: the waker is woken when some do, or the pipe ends.
+    pub(super) fn poll_room(&self, waker: &Waker) -> Result<usize, Error> {
+        let mut state = self.state.lock("look for room");
+        if state.reset || state.abandoned {
+            return Err(Error::new(
+                ErrorKind::ConnectionReset,
+                "the other end is gone",
+            ));
+        }
+        if state.finished {
+            return Err(Error::new(
+                ErrorKind::BadState,
+                "this side has ended its stream",
+            ));
+        }
+        let room = PIPE_SIZE - state.held;
+        if room == 0 {
+            state.writer = Some(waker.clone());
+        }
+        Ok(room)
+    }
+
+    /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or leaves
+    /// it empty for reuse.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        let mut wakes = WakeList::new();
+        let mut state = self.state.lock("write");
+        if state.reset || state.abandoned {
+            // Lost, as on a wire; the next write finds out.
+            bytes.clear();
+            return;
+        }
+        state.held += bytes.len();
+        debug_assert!(state.held <= PIPE_SIZE, "only what fits is written");
+        match state.chunks.back_mut() {
+            Some(last) if bytes.len() <= APPEND_MAX && last.bytes.len() < PIPE_SIZE => {
+                last.bytes.append(bytes);
+            }
+            _ => state.chunks.push_back(Chunk {
+                bytes: std::mem::take(bytes),
+                start: 0,
+            }),
+        }
+        if let Some(reader) = state.reader.take() {
+            wakes.push(reader);
+        }
+        // Guards drop in reverse order: the lock first, then the list, which wakes.
+        drop(state);
+    }
+
+    /// Takes the oldest bytes out to be copied. Registers `waker` if there are none.
+    pub(super) fn poll_front(&self, waker: &Waker) -> Front {
+        let mut state = self.state.lock("read");
+        if state.reset {
+            return Front::Reset;
+        }
+        if let Some(chunk) = state.chunks.pop_front() {
+            return Front::Chunk(chunk);
+        }
+        if state.finished {
+            return Front::End;
+        }
+        state.reader = Some(waker.clone());
+        Front::Empty
+    }
+
+    /// Ends a loan: `count` bytes of the chunk have been read.
+    pub(super) fn give_back(&self, mut chunk: Chunk, count: usize) {
+        let mut wakes = WakeList::new();
+        let mut state = self.state.lock("end a read");
+        chunk.start += count;
+        if state.reset {
+            return;
+        }
+        state.held -= count;
+        if !chunk.unread().is_empty() {
+            state.chunks.push_front(chunk);
+        }
+        if count > 0
+            && let Some(writer) = state.writer.take()
+        {
+            wakes.push(writer);
+        }
+        drop(state);
+    }
+
+    /// How the stream has ended, if it has and whatever is left to read; else registers `waker`.
+    pub(super) fn poll_gone(&self, waker: &Waker) -> Option<Error> {
+        let mut state = self.state.lock("watch");
+        if state.reset {
+            return Some(Error::new(ErrorKind::ConnectionReset, "by its other end"));
+        }
+        if state.finished {
+            return Some(Error::new(ErrorKind::PeerClosed, "it ended its stream"));
+        }
+        state.reader = Some(waker.clone());
+        None
+    }
+
+    pub(super) fn finish(&self) {
+        self.change("finish", |state| state.finished = true);
+    }
+
+    pub(super) fn abandon(&self) {
+        self.change("abandon", |state| {
+            state.abandoned = true;
+            state.chunks.clear();
+            state.held = 0;
+        });
+    }
+
+    pub(super) fn reset(&self) {
+        self.change("reset", |state| {
+            state.reset = true;
+            state.chunks.clear();
+            state.held = 0;
+        });
+    }
+
+    fn change(&self, purpose: &'static str, change: impl FnOnce(&mut State)) {
+        let mut wakes = WakeList::new();
+        let mut state = self.state.lock(purpose);
+        change(&mut state);
+        for waker in [state.reader.take(), state.writer.take()]
+            .into_iter()
+            .flatten()
+        {
+            wakes.push(waker);
+        }
+        drop(state);
+    }
+}

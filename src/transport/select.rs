@@ -1,0 +1,190 @@
+//! Which backend to use, whether it can run here, and the transport made of it.
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::epoll::{self, EpollTransport};
+use super::fault::FaultInjector;
+use super::loopback::{LoopbackNet, LoopbackTransport};
+use super::{Backend, FaultPlan, PortRange, Transport};
+use crate::buf::StagePool;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What to make a transport of.
+#[derive(Clone, Debug)]
+pub(crate) struct TransportOptions {
+    /// The backend asked for; `None` takes the best that runs here.
+    pub(crate) backend: Option<Backend>,
+    /// Where listeners on port 0 look for a port; `None` leaves it to the system.
+    pub(crate) ports: Option<PortRange>,
+    /// The network that loopback connections are made in; `None` is the process's common one.
+    pub(crate) net: Option<Arc<LoopbackNet>>,
+    /// Faults to inject.
+    pub(crate) faults: Option<FaultPlan>,
+    /// Staging buffers kept while nobody uses them.
+    pub(crate) idle_stages_max: usize,
+}
+
+impl Default for TransportOptions {
+    fn default() -> Self {
+        TransportOptions {
+            backend: None,
+            ports: None,
+            net: None,
+            faults: None,
+            idle_stages_max: IDLE_STAGES_DEFAULT,
+        }
+    }
+}
+
+/// Sixteen buffers of 64 KiB: as many connections as one turn of a busy driver reads from, and no
+/// more than a mebibyte kept for them.
+const IDLE_STAGES_DEFAULT: usize = 16;
+
+/// A transport, and why it is this one.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) transport: Arc<dyn Transport>,
+    /// For one line in the log.
+    pub(crate) reason: Cow<'static, str>,
+    /// The runtime it lives on.
+    pub(crate) runtime: Handle,
+}
+
+/// Makes a transport on the current runtime.
+///
+/// # Errors
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`].
+pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
+    let (backend, reason) = match options.backend {
+        Some(backend) => (backend, Cow::Borrowed("asked for")),
+        None => (
+            Backend::Epoll,
+            Cow::Borrowed("the only socket backend of this build"),
+        ),
+    };
+    let runtime = runtime_for(backend)?;
+    let stages = StagePool::new(options.idle_stages_max);
+    let transport: Arc<dyn Transport> = match backend {
+        Backend::Epoll => Arc::new(EpollTransport::new(runtime.clone(), options.ports, stages)),
+        Backend::Loopback => {
+            let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
+            let ports = options.ports;
+            Arc::new(LoopbackTransport::new(net, runtime.clone(), ports, stages))
+        }
+    };
+    let transport = match &options.faults {
+        Some(plan) => Arc::new(FaultInjector::new(transport, plan.clone())),
+        None => transport,
+    };
+    Ok(Selection {
+        transport,
+        reason,
+        runtime,
+    })
+}
+
+/// The current Tokio runtime, if it has what the backend needs: I/O for sockets, time for loopback.
+///
+/// # Errors
+/// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. Tokio tells
+/// the latter by a panic only. It is caught here, so that callers get an error, but the process's
+/// panic hook has run by then and by default has printed a message: the hook belongs to the
+/// program, and there is no way to keep it quiet for one thread without racing others who set it.
+/// A program built with `panic = "abort"` ends there. [`ErrorKind::LimitReached`] when no descriptor
+/// is left for the probe.
+pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
+    let handle = Handle::try_current().map_err(|error| {
+        Error::new(
+            ErrorKind::NoRuntime,
+            format!("the {backend} backend needs a Tokio runtime: {error}"),
+        )
+    })?;
+    let probe = || match backend {
+        Backend::Epoll => epoll::probe_reactor(),
+        Backend::Loopback => {
+            // Making a sleep looks the runtime's timer up; dropping it unpolled costs nothing.
+            drop(tokio::time::sleep(std::time::Duration::ZERO));
+            Ok(())
+        }
+    };
+    // The probe owns all it touches, and Tokio looks its driver up before it changes anything.
+    match catch_unwind(AssertUnwindSafe(probe)) {
+        Ok(probed) => probed.map(|()| handle),
+        Err(_) => {
+            let (needs, call) = match backend {
+                Backend::Epoll => ("I/O", "enable_io"),
+                Backend::Loopback => ("time", "enable_time"),
+            };
+            Err(Error::new(
+                ErrorKind::NoRuntime,
+                format!(
+                    "the {backend} backend needs a Tokio runtime with {needs} enabled \
+                     (Builder::{call} or enable_all)"
+                ),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_of_a_runtime_there_is_none() {
+        for backend in [Backend::Epoll, Backend::Loopback] {
+            let error = runtime_for(backend).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoRuntime);
+        }
+    }
+
+    #[test]
+    fn a_runtime_without_drivers_is_refused_without_a_panic() {
+        let bare = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let _entered = bare.enter();
+        for backend in [Backend::Epoll, Backend::Loopback] {
+            let error = runtime_for(backend).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoRuntime);
+            assert!(error.to_string().contains("enable_"), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_backend_asks_only_for_what_it_uses() {
+        let io = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        let entered = io.enter();
+        assert!(runtime_for(Backend::Epoll).is_ok());
+        drop(entered);
+        let time = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let _entered = time.enter();
+        assert!(runtime_for(Backend::Loopback).is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_default_is_sockets() {
+        let selection = open(&TransportOptions::default()).unwrap();
+        assert_eq!(selection.transport.backend(), Backend::Epoll);
+    }
+
+    #[test]
+    fn backends_have_names() {
+        for backend in [Backend::Epoll, Backend::Loopback] {
+            assert_eq!(backend.to_string().parse::<Backend>().unwrap(), backend);
+        }
+        assert!("EPOLL".parse::<Backend>().is_ok());
+        let error = "tcp".parse::<Backend>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}

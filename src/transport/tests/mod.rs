@@ -1,0 +1,233 @@
+//! One suite for all backends, bare and with faults injected: [`suite`]. What only some of them can
+//! do or get wrong: [`special`].
+
+mod special;
+mod suite;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::buf::Memory;
+
+/// A waker that can be awaited, and counts.
+#[derive(Default)]
+pub(super) struct Bell {
+    notify: Notify,
+    rung: AtomicUsize,
+}
+
+impl Bell {
+    fn rung(&self) -> usize {
+        self.rung.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        self.notify.notify_one();
+    }
+}
+
+/// A link that is driven by its waker alone, so that a lost wake shows as a timeout.
+pub(super) struct Peer {
+    link: Box<dyn Link>,
+    bell: Arc<Bell>,
+}
+
+/// Longer than anything here takes; what lasts so long hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Peer {
+    fn new(make: impl FnOnce(Waker) -> Result<Box<dyn Link>>) -> Peer {
+        let bell = Arc::new(Bell::default());
+        let link = make(Arc::clone(&bell).into()).expect("a link");
+        Peer { link, bell }
+    }
+
+    #[track_caller]
+    fn outcome(&mut self) -> impl Future<Output = Outcome> + '_ {
+        let caller = std::panic::Location::caller();
+        async move {
+            let found = async {
+                loop {
+                    if let Some(outcome) = self.link.poll_outcome() {
+                        return outcome;
+                    }
+                    self.bell.notify.notified().await;
+                }
+            };
+            match tokio::time::timeout(PATIENCE, found).await {
+                Ok(outcome) => outcome,
+                Err(_) => panic!("no outcome and no wake at {caller}"),
+            }
+        }
+    }
+
+    async fn received(&mut self) -> Received {
+        match self.outcome().await {
+            Outcome::Received(received) => received,
+            other => panic!("expected the end of a receive, found {other:?}"),
+        }
+    }
+
+    async fn sent(&mut self) -> (SendBatch, Result<usize>) {
+        match self.outcome().await {
+            Outcome::Sent { batch, result } => (batch, result),
+            other => panic!("expected the end of a send, found {other:?}"),
+        }
+    }
+
+    /// Sends all of the batch, while `other` does nothing; for what fits on the way.
+    async fn send_all(&mut self, mut batch: SendBatch) {
+        while batch.remaining() > 0 {
+            self.link.send(batch);
+            let (back, result) = self.sent().await;
+            batch = back;
+            batch.advance(result.expect("sent"), drop);
+        }
+    }
+
+    /// Receives through stages until `len` bytes are there, or the stream ends.
+    async fn receive_staged(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            self.link.receive(Receive::Stage);
+            match self.received().await {
+                Received::Stage(stage) => {
+                    assert!(!stage.is_empty(), "a stage has bytes");
+                    bytes.extend_from_slice(&stage);
+                }
+                Received::End { returned: None } => break,
+                other => panic!("expected bytes, found {other:?}"),
+            }
+        }
+        bytes
+    }
+}
+
+/// One backend to test, bare or with faults.
+pub(super) struct World {
+    pub(super) transport: Arc<dyn Transport>,
+    /// What it was made with.
+    name: &'static str,
+}
+
+impl World {
+    fn new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> World {
+        let options = TransportOptions {
+            backend: Some(backend),
+            net: Some(LoopbackNet::new()),
+            faults,
+            ..TransportOptions::default()
+        };
+        let selection = open(&options).expect("a transport");
+        World {
+            transport: selection.transport,
+            name,
+        }
+    }
+
+    pub(super) fn epoll() -> World {
+        World::new("epoll", Backend::Epoll, None)
+    }
+
+    pub(super) fn loopback() -> World {
+        World::new("loopback", Backend::Loopback, None)
+    }
+
+    pub(super) fn epoll_with(plan: FaultPlan) -> World {
+        World::new("epoll with faults", Backend::Epoll, Some(plan))
+    }
+
+    pub(super) fn loopback_with(plan: FaultPlan) -> World {
+        World::new("loopback with faults", Backend::Loopback, Some(plan))
+    }
+
+    fn is_faulty(&self) -> bool {
+        self.name.ends_with("faults")
+    }
+
+    /// A connection: the side that connected, and the side that accepted.
+    pub(super) async fn pair(&self) -> (Peer, Peer) {
+        let mut listener = self.transport.listen(localhost()).expect("a listener");
+        let to = listener.local_addr();
+        let mut near = Peer::new(|waker| self.transport.connect(to, None, waker));
+        let raw = accept(&mut *listener).await.expect("a connection");
+        let far = Peer::new(|waker| self.transport.adopt(raw, waker));
+        match near.outcome().await {
+            Outcome::Connected => {}
+            other => panic!("expected to be connected, found {other:?}"),
+        }
+        assert_eq!(near.link.peer_addr(), to);
+        assert_eq!(near.link.local_addr(), far.link.peer_addr());
+        assert_eq!(near.link.peer_addr(), far.link.local_addr());
+        (near, far)
+    }
+}
+
+pub(super) async fn accept(listener: &mut dyn Listener) -> Result<RawLink> {
+    let accepted = std::future::poll_fn(|cx| listener.poll_accept(cx));
+    tokio::time::timeout(PATIENCE, accepted)
+        .await
+        .expect("nobody came")
+}
+
+pub(super) fn localhost() -> SocketAddr {
+    (std::net::Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// Bytes that differ from their neighbours, and from those of another `salt`.
+pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ salt) as u8)
+        .collect()
+}
+
+/// One frame of this header and these payload pieces.
+pub(super) fn frame(header: &[u8], pieces: Vec<Vec<u8>>) -> Frame {
+    Frame::new(header, scattered(pieces), 7)
+}
+
+pub(super) fn scattered(pieces: Vec<Vec<u8>>) -> Payload {
+    let pieces = pieces.into_iter().map(|piece| Memory::Held(piece.into()));
+    Payload::from_pieces(pieces.collect())
+}
+
+pub(super) fn batch(frames: impl IntoIterator<Item = Frame>) -> SendBatch {
+    SendBatch {
+        frames: frames.into_iter().collect(),
+        leases: Vec::new(),
+    }
+}
+
+/// A batch of these bytes, as one frame without header.
+pub(super) fn plain(bytes: &[u8]) -> SendBatch {
+    batch([frame(&[], vec![bytes.to_vec()])])
+}
+
+pub(super) fn direct(payload: Payload, offset: usize, len: usize) -> Direct {
+    let leases = payload.lease().expect("an open gate");
+    Direct {
+        payload,
+        offset,
+        len,
+        leases,
+    }
+}
+
+pub(super) fn contents(payload: &Payload) -> Vec<u8> {
+    let mut bytes = vec![0; payload.len()];
+    payload.copy_out(0, &mut bytes).expect("an open gate");
+    bytes
+}
