@@ -29,6 +29,8 @@
 //! 3. The waker may be woken from within any call on this link, or on the other end of a loopback
 //!    connection. The caller holds a connection's lock then, so waking must not take such a lock.
 //! 4. Spurious wakes happen; lost ones do not.
+//! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns what owns
+//!    the link, only dropping the link ends that circle.
 //!
 //! Links are driven by `&mut` under their connection's lock, from any thread, inside or outside of
 //! a runtime. They do not take part in Tokio's cooperative budget: whoever drives them bounds the
@@ -233,14 +235,6 @@ pub(crate) trait Link: Send {
     /// [`ErrorKind::ConnectionReset`], and so does everything submitted later.
     fn reset(&mut self);
 
-    /// Bytes of the peer's that wait to be received, as far as the backend can tell; what bounds a
-    /// message once the peer has ended its stream.
-    fn unread(&self) -> usize;
-
-    /// Takes the connection out of the link, for another transport to adopt. `None` when it is
-    /// broken, or while something is submitted. The link is of no use any more.
-    fn take_raw(&mut self) -> Option<RawLink>;
-
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.
     fn limit(&mut self, sizes: IoSizes);
@@ -342,7 +336,7 @@ pub(crate) enum Outcome {
     /// What [`Link::watch`] waits for: [`ErrorKind::PeerClosed`] when the peer ended its stream,
     /// another kind when the connection broke.
     PeerGone(Error),
-    /// The connection could not be made. Nothing more comes of this link.
+    /// The connection could not be made. What is submitted to the link ends next, by errors.
     Failed(Error),
 }
 

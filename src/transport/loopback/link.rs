@@ -1,6 +1,5 @@
 //! One in-process connection, as a link.
 
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,7 +10,7 @@ use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::sync::GateClosed;
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+use crate::transport::{Direct, IoSizes, Link, Outcome, Receive, Received, SendBatch};
 
 pub(super) struct LoopbackLink {
     /// `None` exactly when the link is broken.
@@ -190,10 +189,10 @@ impl Link for LoopbackLink {
     }
 
     fn send(&mut self, batch: SendBatch) {
-        if self.submitted.send(batch) {
-            if let Some(sent) = self.poll_send() {
-                self.submitted.keep(sent);
-            }
+        if self.submitted.send(batch)
+            && let Some(sent) = self.poll_send()
+        {
+            self.submitted.keep(sent);
         }
     }
 
@@ -245,17 +244,6 @@ impl Link for LoopbackLink {
         drop(end);
         let error = Error::new(ErrorKind::ConnectionReset, "by this side");
         self.submitted.break_off(error);
-    }
-
-    fn unread(&self) -> usize {
-        self.end.as_ref().map_or(0, End::unread)
-    }
-
-    fn take_raw(&mut self) -> Option<RawLink> {
-        if self.submitted.is_anything() {
-            return None;
-        }
-        self.end.take().map(RawLink::Loopback)
     }
 
     fn limit(&mut self, sizes: IoSizes) {

@@ -142,10 +142,6 @@ impl End {
         self.peer
     }
 
-    fn unread(&self) -> usize {
-        self.incoming.held()
-    }
-
     fn reset(&self) {
         self.outgoing.reset();
         self.incoming.reset();

@@ -115,11 +115,6 @@ impl Pipe {
         drop(state);
     }
 
-    /// Bytes written and not read.
-    pub(super) fn held(&self) -> usize {
-        self.state.lock("count").held
-    }
-
     /// Takes the oldest bytes out to be copied. Registers `waker` if there are none.
     pub(super) fn poll_front(&self, waker: &Waker) -> Front {
         let mut state = self.state.lock("read");
@@ -148,10 +143,10 @@ impl Pipe {
         if !chunk.unread().is_empty() {
             state.chunks.push_front(chunk);
         }
-        if count > 0 {
-            if let Some(writer) = state.writer.take() {
-                wakes.push(writer);
-            }
+        if count > 0
+            && let Some(writer) = state.writer.take()
+        {
+            wakes.push(writer);
         }
         drop(state);
     }
