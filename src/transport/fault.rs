@@ -303,6 +303,14 @@ impl Link for FaultLink {
         self.inner.reset();
     }
 
+    fn unread(&self) -> usize {
+        self.inner.unread()
+    }
+
+    fn take_raw(&mut self) -> Option<RawLink> {
+        self.inner.take_raw()
+    }
+
     fn limit(&mut self, sizes: IoSizes) {
         self.wanted = sizes;
         self.apply();

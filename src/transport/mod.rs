@@ -235,6 +235,14 @@ pub(crate) trait Link: Send {
     /// [`ErrorKind::ConnectionReset`], and so does everything submitted later.
     fn reset(&mut self);
 
+    /// Bytes of the peer's that wait to be received, as far as the backend can tell; what bounds a
+    /// message once the peer has ended its stream.
+    fn unread(&self) -> usize;
+
+    /// Takes the connection out of the link, for another transport to adopt. `None` when it is
+    /// broken, or while something is submitted. The link is of no use any more.
+    fn take_raw(&mut self) -> Option<RawLink>;
+
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.
     fn limit(&mut self, sizes: IoSizes);

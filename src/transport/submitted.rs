@@ -50,6 +50,11 @@ impl Submitted {
         }
     }
 
+    /// True while memory is submitted, or an end of some is untold.
+    pub(super) fn is_anything(&self) -> bool {
+        self.batch.is_some() || matches!(self.reading, Reading::Armed(_)) || !self.ended.is_empty()
+    }
+
     /// False: the link is broken, and the batch has ended already.
     #[must_use]
     pub(super) fn send(&mut self, batch: SendBatch) -> bool {

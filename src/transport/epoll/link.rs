@@ -344,6 +344,20 @@ impl Link for EpollLink {
         }
     }
 
+    fn unread(&self) -> usize {
+        let Some(fd) = &self.fd else { return 0 };
+        let count = rustix::io::ioctl_fionread(fd.get_ref()).unwrap_or(0);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    fn take_raw(&mut self) -> Option<RawLink> {
+        if self.connecting || self.submitted.is_anything() {
+            return None;
+        }
+        let fd = self.fd.take()?.into_inner();
+        Some(RawLink::Socket { fd, peer: self.peer, local: self.local })
+    }
+
     fn limit(&mut self, sizes: IoSizes) {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;

@@ -10,7 +10,7 @@ use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::sync::GateClosed;
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{Direct, IoSizes, Link, Outcome, Receive, Received, SendBatch};
+use crate::transport::{Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
 
 pub(super) struct LoopbackLink {
     /// `None` exactly when the link is broken.
@@ -244,6 +244,17 @@ impl Link for LoopbackLink {
         drop(end);
         let error = Error::new(ErrorKind::ConnectionReset, "by this side");
         self.submitted.break_off(error);
+    }
+
+    fn unread(&self) -> usize {
+        self.end.as_ref().map_or(0, End::unread)
+    }
+
+    fn take_raw(&mut self) -> Option<RawLink> {
+        if self.submitted.is_anything() {
+            return None;
+        }
+        self.end.take().map(RawLink::Loopback)
     }
 
     fn limit(&mut self, sizes: IoSizes) {

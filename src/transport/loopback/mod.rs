@@ -142,6 +142,10 @@ impl End {
         self.peer
     }
 
+    fn unread(&self) -> usize {
+        self.incoming.held()
+    }
+
     fn reset(&self) {
         self.outgoing.reset();
         self.incoming.reset();

@@ -115,6 +115,11 @@ impl Pipe {
         drop(state);
     }
 
+    /// Bytes written and not read.
+    pub(super) fn held(&self) -> usize {
+        self.state.lock("count").held
+    }
+
     /// Takes the oldest bytes out to be copied. Registers `waker` if there are none.
     pub(super) fn poll_front(&self, waker: &Waker) -> Front {
         let mut state = self.state.lock("read");
