@@ -26,7 +26,7 @@ use super::{Side, poll_ready, register, unspecified};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{IoSizes, Link, Outcome, Receive, Received, SendBatch};
+use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
 
 pub(super) struct EpollLink {
     /// `None` exactly when the link is broken.
