@@ -90,7 +90,7 @@ impl<B: RegionBufs> Register<B> {
             );
             return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
         }
-        let held = take_buffers(buffers)?;
+        let held = take_buffers(&domain, buffers)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
 
@@ -112,7 +112,7 @@ impl<B: RegionBufs> Register<B> {
         let Some(slot) = events.try_reserve() else {
             return Err(refused(ErrorKind::Again, "the event queue is full", buffers));
         };
-        let held = take_buffers(buffers)?;
+        let held = take_buffers(&domain, buffers)?;
         let job = Arc::new(Job::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())
@@ -154,6 +154,8 @@ enum State<B> {
     },
     /// The job runs.
     Running(Arc<Job>),
+    /// It could not be submitted.
+    Refused(Option<Failed<B>>),
     Done,
 }
 
@@ -175,18 +177,14 @@ impl<B: RegionBufs> Registration<B> {
     }
 
     fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B> {
-        match take_buffers(buffers) {
+        match take_buffers(&domain, buffers) {
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
                 State::Running(job)
             }
-            // Region buffers always convert; the type allows no other kind.
-            Err(failed) => {
-                let job = Arc::new(Job::new(None, None, true));
-                job.finish(Err((failed.into_error(), Vec::new())));
-                State::Running(job)
-            }
+            // The slot goes back unused: a submission that fails writes no event.
+            Err(failed) => State::Refused(Some(failed)),
         }
     }
 }
@@ -202,7 +200,7 @@ impl<B: RegionBufs> Future for Registration<B> {
                     let (domain, buffers, request) =
                         parts.take().expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(buffers)
+                    let result = take_buffers(&domain, buffers)
                         .and_then(|held| register_now(&domain, held, &request).map_err(give_buffers));
                     return Poll::Ready(result);
                 }
@@ -221,6 +219,11 @@ impl<B: RegionBufs> Future for Registration<B> {
                     let Poll::Ready(result) = job.poll(cx.waker()) else { return Poll::Pending };
                     this.state = State::Done;
                     return Poll::Ready(result.map_err(give_buffers));
+                }
+                State::Refused(failed) => {
+                    let failed = failed.take().expect("a refused registration is polled once");
+                    this.state = State::Done;
+                    return Poll::Ready(Err(failed));
                 }
                 State::Done => panic!("a registration was polled after it ended"),
             }
@@ -359,7 +362,15 @@ impl Domain {
     }
 }
 
-fn take_buffers<B: RegionBufs>(buffers: B) -> Result<Vec<Held>, Failed<B>> {
+fn take_buffers<B: RegionBufs>(domain: &Domain, buffers: B) -> Result<Vec<Held>, Failed<B>> {
+    let limit = domain.info().domain.mr_iov_limit;
+    if buffers.count() > limit {
+        let error = Error::new(
+            ErrorKind::TooLarge,
+            format!("{} buffers, a region takes at most {limit}", buffers.count()),
+        );
+        return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
+    }
     let payload = buffers
         .into_payload(LocalUse::Receive)
         .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;

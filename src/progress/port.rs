@@ -40,6 +40,19 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
+    /// Those that are bound.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
+        let all = [
+            &self.send,
+            &self.receive,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
+    }
+
     pub(super) fn of(&self, operation: OperationKind) -> Option<&Counter> {
         match operation {
             OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
