@@ -185,13 +185,13 @@ impl Session {
     }
 
     async fn finish(&mut self, frame: Frame) -> Result<Frame> {
+        let idle = self.intake.as_ref().is_none_or(Intake::is_idle);
+        if !idle || frame.value != self.bytes {
+            return Ok(Frame::refused(frame.id, Refusal::NotAllThere));
+        }
         let digest = match self.intake.take() {
+            Some(intake) => intake.finish().await?,
             None => blake3::Hasher::new().finalize(),
-            Some(intake) if intake.is_idle() && frame.value == self.bytes => intake.finish().await?,
-            Some(intake) => {
-                self.intake = Some(intake);
-                return Ok(Frame::refused(frame.id, Refusal::NotAllThere));
-            }
         };
         self.bytes = 0;
         Ok(Frame { body: *digest.as_bytes(), ..Frame::new(Kind::Done, frame.id) })
