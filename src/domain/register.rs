@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf, RegionBufs, RegionMemory};
-use crate::eq::{Event, EventError, EventQueue, EventSlot};
+use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::Context;
 use crate::info::MrMode;
@@ -83,7 +83,7 @@ impl<B: RegionBufs> Register<B> {
     /// registers asynchronously only. The buffers come back with the error.
     pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
         let Register { domain, buffers, request } = self;
-        if domain.registers_with().is_some() {
+        if domain.registers_asynchronously() {
             let error = Error::new(
                 ErrorKind::BadState,
                 "this domain is bound with REG_MR and registers asynchronously",
@@ -106,8 +106,13 @@ impl<B: RegionBufs> Register<B> {
             let error = Error::new(kind, what).with_operation(OperationKind::Register);
             Failed::new(error, Some(buffers))
         };
-        let Some(events) = domain.registers_with() else {
-            return Err(refused(ErrorKind::BadState, "the domain is not bound with REG_MR", buffers));
+        if !domain.registers_asynchronously() {
+            let what = "the domain is not bound with REG_MR";
+            return Err(refused(ErrorKind::BadState, what, buffers));
+        }
+        let Some(events) = domain.event_queue() else {
+            let what = "no handle of the event queue is left";
+            return Err(refused(ErrorKind::BadState, what, buffers));
         };
         let Some(slot) = events.try_reserve() else {
             return Err(refused(ErrorKind::Again, "the event queue is full", buffers));
@@ -126,9 +131,10 @@ impl<B: RegionBufs> IntoFuture for Register<B> {
     /// Submits the registration; polling only waits.
     fn into_future(self) -> Registration<B> {
         let Register { domain, buffers, request } = self;
-        let state = match domain.registers_with() {
-            None => State::Now(Some((domain, buffers, request))),
-            Some(events) => Registration::begin(domain, events, buffers, request),
+        let state = if domain.registers_asynchronously() {
+            Registration::begin(domain, buffers, request)
+        } else {
+            State::Now(Some((domain, buffers, request)))
         };
         Registration { state }
     }
@@ -160,10 +166,11 @@ enum State<B> {
 }
 
 impl<B: RegionBufs> Registration<B> {
-    fn begin(domain: Domain, events: EventQueue, buffers: B, request: Request) -> State<B> {
-        if request.context.is_none() {
+    fn begin(domain: Domain, buffers: B, request: Request) -> State<B> {
+        // Without a context, or with nobody left to read it, there is no event.
+        let Some(events) = request.context.and_then(|_| domain.event_queue()) else {
             return Registration::run(domain, buffers, request, None);
-        }
+        };
         match events.try_reserve() {
             Some(slot) => Registration::run(domain, buffers, request, Some(slot)),
             None => {
@@ -340,10 +347,9 @@ impl Job {
 }
 
 impl Domain {
-    /// The event queue of asynchronous registration, if the domain is bound for it.
-    fn registers_with(&self) -> Option<EventQueue> {
-        let binding = self.binding();
-        binding.registers.then(|| binding.events.clone()).flatten()
+    /// True if an event queue was bound with `REG_MR`.
+    fn registers_asynchronously(&self) -> bool {
+        self.binding().registers
     }
 
     fn new_region(&self, memory: Arc<RegionMemory>, request: &Request, keep: Keep) -> NewRegion {
