@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::id::{Context, EndpointId, OperationId};
+use crate::id::{EndpointId, OperationId};
 use crate::progress::Port;
 use crate::proto::{OpKey, Withdrawn};
 use crate::sync::{Dependence, Keep};
@@ -129,6 +129,3 @@ impl fmt::Debug for Endpoint {
             .finish_non_exhaustive()
     }
 }
-
-/// Whose operation it is: shared by all builders.
-pub(crate) type UserContext = Context;

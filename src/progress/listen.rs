@@ -162,7 +162,7 @@ struct Peer {
 
 enum PeerStage {
     /// Its request is being read.
-    HalfOpen(CmDecoder),
+    HalfOpen(Box<CmDecoder>),
     /// Its request waits for a slot in the event queue.
     Whole { data: Bytes, order: ByteOrder },
     /// The application has been told and decides.
@@ -238,7 +238,7 @@ impl ListenTask {
         };
         link.receive(Receive::Stage);
         let deadline = Some(self.clock.now() + self.config.handshake_timeout);
-        let stage = PeerStage::HalfOpen(CmDecoder::new());
+        let stage = PeerStage::HalfOpen(Box::new(CmDecoder::new()));
         self.peers.insert(id, Peer { link, waker, deadline, stage });
         self.order.push_back(id);
         self.evict();

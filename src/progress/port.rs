@@ -367,11 +367,10 @@ impl Port {
             self.waker.wake_by_ref();
         }
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting) {
-            if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
                 cell = Some(Arc::clone(waiting.insert(OpCell::new())));
             }
-        }
         self.publish(&mut state);
         Ok(Posted { key, waiting: cell })
     }
@@ -444,10 +443,6 @@ impl Port {
 
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
-    }
-
-    pub(crate) fn receive_queue(&self) -> CompletionQueue {
-        self.lock("receive queue").bindings.receive_queue.clone()
     }
 }
 

@@ -317,13 +317,12 @@ impl Port {
         if state.closing == Closing::Draining {
             self.finish_draining(state, now);
         }
-        if state.closing == Closing::Lingering && !state.receive_armed {
-            if let Some(link) = &mut state.link {
+        if state.closing == Closing::Lingering && !state.receive_armed
+            && let Some(link) = &mut state.link {
                 link.receive(Receive::Stage);
                 state.receive_armed = true;
                 self.waker.wake_by_ref();
             }
-        }
         if state.closing == Closing::Over {
             state.link = None;
             state.deadline = None;

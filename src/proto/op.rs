@@ -55,12 +55,11 @@ impl Post {
     }
 }
 
-/// A post that was not accepted: why, and everything back.
+/// A post that was not accepted: why, and its memory back.
 #[derive(Debug)]
-pub(crate) struct Refused<T> {
+pub(crate) struct Refused {
     pub(crate) error: Error,
     pub(crate) payload: Payload,
-    pub(crate) token: T,
 }
 
 /// What the connection remembers of an accepted operation.

@@ -252,6 +252,7 @@ impl<T> Ring<T> {
     }
 
     /// Places handed out and not filled yet.
+    #[cfg(test)]
     pub(crate) fn reserved(&self) -> usize {
         self.shared.state.lock("count reservations").reserved
     }

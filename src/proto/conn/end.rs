@@ -67,13 +67,12 @@ impl<T> Connection<T> {
                 memory.push((key, post.into_payload()));
             }
         }
-        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
-            if let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
+        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed)
+            && let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
                 (landing.target, landing.payload)
             {
                 memory.push((op, payload));
             }
-        }
         self.matcher.forget_posted();
         if self.fault.is_none() {
             self.matcher.clear();

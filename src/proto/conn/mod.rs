@@ -122,20 +122,20 @@ impl<T> Connection<T> {
         mut token: T,
         wait: bool,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused<T>> {
+    ) -> Result<OpKey, Refused> {
         if let Err(error) = self.check_post(&post) {
             if self.lifecycle == Lifecycle::Closed && post.is_receive() {
                 return self.post_after_end(post, token, error, host);
             }
             let error = error.with_operation(post.operation());
-            return Err(Refused { error, payload: post.into_payload(), token });
+            return Err(Refused { error, payload: post.into_payload() });
         }
         let queue = self.context(post.is_receive());
         let free = queue.used < queue.size && queue.backlog.is_empty();
         let accepted = free && host.reserve(&mut token);
         if !accepted && !wait {
             let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
-            return Err(Refused { error, payload: post.into_payload(), token });
+            return Err(Refused { error, payload: post.into_payload() });
         }
         let key = self.ops.insert(Op {
             token,
@@ -163,12 +163,12 @@ impl<T> Connection<T> {
         mut token: T,
         error: Error,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused<T>> {
+    ) -> Result<OpKey, Refused> {
         let early = if host.reserve(&mut token) { self.matcher.take_early() } else { None };
         let payload = post.into_payload();
         let Some(early) = early else {
             let error = error.with_operation(OperationKind::Receive);
-            return Err(Refused { error, payload, token });
+            return Err(Refused { error, payload });
         };
         self.receive.used += 1;
         let key = self.ops.insert(Op {
@@ -190,8 +190,8 @@ impl<T> Connection<T> {
     }
 
     fn check_post(&self, post: &Post) -> Result<(), Error> {
-        if let Post::Write { payload, segments, .. } | Post::Read { payload, segments } = post {
-            if segments.total() != payload.len() as u64 {
+        if let Post::Write { payload, segments, .. } | Post::Read { payload, segments } = post
+            && segments.total() != payload.len() as u64 {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     format!(
@@ -201,7 +201,6 @@ impl<T> Connection<T> {
                     ),
                 ));
             }
-        }
         match (self.lifecycle, &self.fault) {
             (_, Some(error)) => Err(error.clone()),
             (Lifecycle::Closed, None) => Err(Error::new(ErrorKind::BadState, "the endpoint is closed")),
@@ -290,11 +289,10 @@ impl<T> Connection<T> {
     /// that a message is landing in, so that the message survives. The end is still an event.
     pub(crate) fn detach(&mut self, key: OpKey) -> Withdrawn {
         let withdrawn = self.cancel(key);
-        if withdrawn == Withdrawn::Running {
-            if let Some(op) = self.ops.get_mut(key) {
+        if withdrawn == Withdrawn::Running
+            && let Some(op) = self.ops.get_mut(key) {
                 op.orphaned = op.operation == OperationKind::Receive;
             }
-        }
         withdrawn
     }
 
@@ -314,8 +312,7 @@ impl<T> Connection<T> {
         match op.phase {
             Phase::Waiting => self.context(is_receive).withdraw(key),
             Phase::Queued if is_receive => {
-                let payload = self.matcher.withdraw(key).then(|| op.payload.take())?;
-                payload
+                self.matcher.withdraw(key).then(|| op.payload.take()).flatten()
             }
             Phase::Queued => {
                 let kept = op.payload.take();
@@ -474,11 +471,6 @@ impl<T> Connection<T> {
     /// True if enough is queued that it should go out without waiting for the driver (ruling 5).
     pub(crate) fn is_transmit_gathered(&self) -> bool {
         self.tx.is_gathered()
-    }
-
-    /// True if operations wait for room in a context or in a completion queue.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.transmit.backlog.is_empty() || !self.receive.backlog.is_empty()
     }
 
     /// The next thing to publish.

@@ -96,6 +96,7 @@ impl<T> Connection<T> {
             Rx::Header { bytes, have } => {
                 let (taken, header) = collect_header(bytes, have, input, self.order)?;
                 if let Some(header) = header {
+                    tracing::trace!(%header, "received");
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)

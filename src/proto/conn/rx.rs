@@ -83,11 +83,10 @@ pub(super) fn collect_header(
     order: ByteOrder,
 ) -> Result<(usize, Option<FrameHeader>), WireError> {
     // The usual case: the whole header lies in the input, no copy needed.
-    if *have == 0 {
-        if let Decoded::Frame { header, header_len, .. } = decode(input, order)? {
+    if *have == 0
+        && let Decoded::Frame { header, header_len, .. } = decode(input, order)? {
             return Ok((header_len, Some(header)));
         }
-    }
     let mut taken = 0;
     loop {
         match decode(&collected[..*have], order)? {

@@ -120,6 +120,7 @@ impl Tx {
             let Some(queued) = self.control.pop_front().or_else(|| self.pop_user()) else {
                 break;
             };
+            tracing::trace!(header = %queued.header, "handed out");
             let header = queued.header.encode(order, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let token = queued.op.map_or(NO_OP, OpKey::to_bits);
