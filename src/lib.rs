@@ -34,7 +34,8 @@
 //! let serving = tokio::spawn(async move {
 //!     match events.next().await {
 //!         Some(Event::ConnRequest(request)) => {
-//!             request.accept(&domain).data(region.remote().to_bytes()).await.map(|_| region)
+//!             let accepted = request.accept(&domain).data(region.remote().to_bytes()).await;
+//!             accepted.map(|endpoint| (endpoint, region))
 //!         }
 //!         other => panic!("{other:?} instead of a request"),
 //!     }
@@ -43,9 +44,14 @@
 //! // The other connects, and writes.
 //! let endpoint = fabric.domain().open()?.endpoint().open()?;
 //! let remote = RemoteRegion::from_bytes(&endpoint.connect(address).await?)?;
-//! let (count, buffer) = endpoint.write(b"hello".to_vec(), remote.slice(0..5)?).await?;
+//! let write = endpoint.write(b"hello".to_vec(), remote.slice(0..5)?).delivery_complete();
+//! let (count, buffer) = write.await?;
 //! assert_eq!((count, &buffer[..]), (5, &b"hello"[..]));
-//! # drop(serving);
+//!
+//! let (_endpoint, region) = serving.await.expect("the server does not panic")?;
+//! let mut bytes = [0; 5];
+//! region.read_at(0, &mut bytes)?;
+//! assert_eq!(&bytes, b"hello");
 //! # Ok(()) }
 //! ```
 //!
