@@ -1,5 +1,5 @@
-//! Promises of the memory model that this folder keeps. The unsafe code of the tests reads and writes
-//! through spans as the kernel would.
+//! Promises of the memory model that this folder keeps. The unsafe code of the tests reads and
+//! writes through spans as the kernel would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,8 +137,8 @@ fn dropped_payload_frees_each_buffer_once() {
     assert!(freed.load(Ordering::SeqCst));
 }
 
-/// House rule 18, "Buffers go in by value and come back": arrays and vectors of buffers come back in
-/// order, and a payload of other buffers is not mistaken for them.
+/// House rule 18, "Buffers go in by value and come back": arrays and vectors of buffers come back
+/// in order, and a payload of other buffers is not mistaken for them.
 #[test]
 fn several_buffers_come_back_in_order_and_only_as_what_they_were() {
     let three = [vec![1], vec![2, 2], vec![]];

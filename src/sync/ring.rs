@@ -141,7 +141,9 @@ impl<T> Ring<T> {
 
     /// A reference that does not keep the ring, for owners whose entries may lead back to them.
     pub(crate) fn downgrade(&self) -> WeakRing<T> {
-        WeakRing { shared: Arc::downgrade(&self.shared) }
+        WeakRing {
+            shared: Arc::downgrade(&self.shared),
+        }
     }
 
     /// Takes a place, if one is free and the ring is open.

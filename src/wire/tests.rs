@@ -565,7 +565,10 @@ fn traces_are_one_line() {
     assert_eq!(line(MESSAGE), "message 16 B");
     assert_eq!(line(MESSAGE_ACK_WANTED), "message 4 B, ack wanted");
     assert_eq!(line(ACK), "ack");
-    assert_eq!(line(WRITE_DATA), "write 32 B at 0x4+32, cq data 0x123456789abcdef");
+    assert_eq!(
+        line(WRITE_DATA),
+        "write 32 B at 0x4+32, cq data 0x123456789abcdef"
+    );
     assert_eq!(line(READ_REQUEST), "read-request 32 B at 0x4+32");
     assert_eq!(line(READ_RESPONSE), "read-response 32 B");
     assert_eq!(

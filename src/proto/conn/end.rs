@@ -46,7 +46,10 @@ impl<T> Connection<T> {
         self.reads.clear();
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
-            _ => Event::Closed { error, connected: was == Lifecycle::Connected },
+            _ => Event::Closed {
+                error,
+                connected: was == Lifecycle::Connected,
+            },
         };
         self.events.push_back(closing);
         self.invariants();
@@ -70,9 +73,9 @@ impl<T> Connection<T> {
         if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed)
             && let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
                 (landing.target, landing.payload)
-            {
-                memory.push((op, payload));
-            }
+        {
+            memory.push((op, payload));
+        }
         self.matcher.forget_posted();
         if self.fault.is_none() {
             self.matcher.clear();

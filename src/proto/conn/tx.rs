@@ -59,12 +59,20 @@ impl Tx {
     }
 
     pub(super) fn push_control(&mut self, header: FrameHeader, payload: Payload) {
-        self.control.push_back(Queued { header, payload, op: None });
+        self.control.push_back(Queued {
+            header,
+            payload,
+            op: None,
+        });
     }
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
         self.user_bytes += payload.len();
-        self.user.push_back(Queued { header, payload, op });
+        self.user.push_back(Queued {
+            header,
+            payload,
+            op,
+        });
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
@@ -157,8 +165,8 @@ impl Tx {
         Some(queued)
     }
 
-    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that is
-    /// gone in full is told to `finished` with its payload.
+    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
+    /// is gone in full is told to `finished` with its payload.
     pub(super) fn handle_sent(
         &mut self,
         mut frames: VecDeque<Frame>,
