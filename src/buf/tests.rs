@@ -511,10 +511,14 @@ proptest! {
             (0u8..3, prop::collection::vec(any::<u8>(), 0..40), 0usize..20, 0usize..20),
             0..6,
         ),
-        edits in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>(), any::<bool>()), 0..8),
+        edits in prop::collection::vec(
+            (any::<u16>(), any::<u16>(), any::<u8>(), any::<bool>()),
+            0..8,
+        ),
     ) {
         let mut oracle: Vec<u8> = parts.iter().flat_map(|it| it.1.clone()).collect();
-        let pieces = parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
+        let pieces =
+            parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
         let mut payload = Payload::from_pieces(pieces.collect());
         prop_assert_eq!(payload.len(), oracle.len());
         for (at, len, value, through_spans) in edits {
@@ -549,7 +553,11 @@ proptest! {
     /// A shared copy is a copy, at every offset, length and alignment of the segment.
     #[test]
     fn shared_copies_equal_plain_ones(
-        len in 0usize..80, skip in 0usize..9, at in any::<u8>(), count in any::<u8>(), seed in any::<u8>(),
+        len in 0usize..80,
+        skip in 0usize..9,
+        at in any::<u8>(),
+        count in any::<u8>(),
+        seed in any::<u8>(),
     ) {
         // BytesMut lets the segment begin at any alignment.
         let mut whole = BytesMut::zeroed(len + skip);

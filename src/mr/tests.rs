@@ -749,7 +749,8 @@ proptest! {
         write in any::<bool>(),
         by_virtual_address in any::<bool>(),
     ) {
-        let addressing = if by_virtual_address { MrAddressing::Virtual } else { MrAddressing::Offset };
+        let addressing =
+            if by_virtual_address { MrAddressing::Virtual } else { MrAddressing::Offset };
         let home = Home::new(addressing, KeyPolicy::Application { key_size: 8 });
         let granted = Access::from_bits_truncate(granted);
         let region = home.region(len, granted);
