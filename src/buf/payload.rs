@@ -110,6 +110,28 @@ impl Payload {
         self.pieces.as_slice().iter().all(Memory::is_writable)
     }
 
+    /// The operation has ended and only its owner is still to have the memory: lets go of regions,
+    /// so that whoever waits for the operations on one does not wait for results to be fetched.
+    pub(crate) fn leave_regions(&mut self) {
+        for piece in self.pieces.as_mut_slice() {
+            if let Memory::Region(region) = piece {
+                region.leave();
+            }
+        }
+    }
+
+    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it is
+    /// a region's. Refused if a region is.
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
+        let pieces = self.pieces.as_slice();
+        if !pieces.iter().any(|piece| matches!(piece, Memory::Region(_))) {
+            return Ok(self);
+        }
+        let mut bytes = vec![0; len];
+        self.copy_out(0, &mut bytes)?;
+        Ok(Self::from_vec(bytes))
+    }
+
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), GateClosed> {

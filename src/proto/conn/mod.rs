@@ -368,6 +368,11 @@ impl<T> Connection<T> {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return; // Closed by this side: nobody will ask for it.
         }
+        // A region is not where a message waits: its owner writes there, and may take it away. One
+        // that is taken away already took the message along.
+        let Ok(payload) = payload.apart_from_regions(len) else {
+            return;
+        };
         if let Some((key, early)) = self.matcher.give_back(Early {
             payload,
             len,
