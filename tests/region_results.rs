@@ -12,10 +12,26 @@ fn an_ended_operation_does_not_hold_its_region() {
     common::on_every_backend(|net: Net| async move {
         let (a, b) = net.pair().await.unwrap();
         let access = Access::LOCAL | Access::REMOTE;
-        let source = a.domain().register(vec![7; 1 << 20]).access(access).await.unwrap();
-        let target = b.domain().register(vec![0; 1 << 20]).access(access).await.unwrap();
-        let written = a.write(source.slice(..).unwrap(), target.remote()).post().unwrap();
-        let read = a.read(source.slice(..16).unwrap(), target.remote().slice(..16).unwrap());
+        let source = a
+            .domain()
+            .register(vec![7; 1 << 20])
+            .access(access)
+            .await
+            .unwrap();
+        let target = b
+            .domain()
+            .register(vec![0; 1 << 20])
+            .access(access)
+            .await
+            .unwrap();
+        let written = a
+            .write(source.slice(..).unwrap(), target.remote())
+            .post()
+            .unwrap();
+        let read = a.read(
+            source.slice(..16).unwrap(),
+            target.remote().slice(..16).unwrap(),
+        );
         let read = read.post().unwrap();
         let sent = a.send(source.slice(..16).unwrap()).post().unwrap();
         let received = b.recv(target.slice(..16).unwrap()).post().unwrap();
@@ -44,7 +60,12 @@ fn an_ended_operation_does_not_hold_its_region() {
 fn a_message_given_back_does_not_stay_in_its_region() {
     common::on_every_backend(|net: Net| async move {
         let (a, b) = net.pair().await.unwrap();
-        let region = b.domain().register(vec![0; 16]).access(Access::RECV).await.unwrap();
+        let region = b
+            .domain()
+            .register(vec![0; 16])
+            .access(Access::RECV)
+            .await
+            .unwrap();
         let unseen = b.recv(region.slice(..).unwrap()).post().unwrap();
         a.send(b"message".to_vec()).await.unwrap();
         a.send(vec![1]).await.unwrap();

@@ -1,166 +1,17 @@
 //! The main job, run as its users run it: the example's program as a process of its own, on real
 //! files, over real sockets, with everything that may go wrong around it.
 
-use std::io::{BufRead, BufReader, Read};
+#[path = "rpc_bulk/process.rs"]
+mod process;
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use process::{
+    LIMIT, Server, assert_moved, assert_refused, await_resident, file, finish, object, peak_memory,
+    program, run, text,
+};
 use tokio_fabric::{Endpoint, EndpointType, Fabric, Hints, Received};
-
-/// Long enough for a loaded machine; what hangs is told the same minute.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// The program, which `cargo test` has built beside the tests.
-fn program() -> Command {
-    let test = std::env::current_exe().expect("this test has a path");
-    let built = test.ancestors().nth(2).expect("deps, and above it the profile");
-    let program: PathBuf = built.join("examples").join("rpc_bulk");
-    assert!(program.is_file(), "{program:?} is missing: cargo build --example rpc_bulk makes it");
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// Runs it to its end, which must come within the limit.
-#[track_caller]
-fn run(args: &[&str]) -> Output {
-    finish(program().args(args).spawn().expect("the program starts"))
-}
-
-#[track_caller]
-fn finish(mut child: Child) -> Output {
-    // What it prints is a few lines, so the pipes hold all of it.
-    let start = Instant::now();
-    while child.try_wait().expect("it can be waited for").is_none() {
-        if start.elapsed() > LIMIT {
-            let _ = child.kill();
-            panic!("still running after {LIMIT:?}: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("its output can be read")
-}
-
-/// The JSON object of a run that went well, and with nothing else said.
-#[track_caller]
-fn object(output: &Output) -> Value {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{:?}: {err}", output.status);
-    assert_eq!(err, "");
-    assert_eq!(out.lines().count(), 1, "{out}");
-    serde_json::from_str(&out).expect("one JSON object")
-}
-
-/// The object says that these bytes were moved.
-#[track_caller]
-fn assert_moved(object: &Value, bytes: &[u8]) {
-    assert_eq!(object["verified"], true, "{object}");
-    assert_eq!(object["bytes"], bytes.len(), "{object}");
-    assert_eq!(object["digest"], blake3::hash(bytes).to_hex().as_str(), "{object}");
-}
-
-/// The run failed with one line that contains all of `words`, and printed no result.
-#[track_caller]
-fn assert_refused(output: &Output, words: &[&str]) {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(!output.status.success(), "it went well: {out}");
-    assert!(output.status.code().is_some(), "it crashed: {:?}", output.status);
-    assert_eq!(out, "");
-    assert_eq!(err.lines().count(), 1, "one line, not {err:?}");
-    for word in words {
-        assert!(err.contains(word), "{word:?} is not in {err:?}");
-    }
-    assert!(!err.contains("panicked"), "{err}");
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A file of so many bytes that repeat nowhere.
-fn file(len: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    std::fs::write(file.path(), &bytes).expect("it can be written");
-    (file, bytes)
-}
-
-/// A server process; it ends with this value.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Server {
-    fn start() -> Server {
-        let mut command = program();
-        command.args(["serve", "127.0.0.1:0"]);
-        let mut child = command.spawn().expect("the server starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it was piped"));
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("it says where it listens");
-        let address = line.trim().strip_prefix("serving at ").map(str::parse);
-        let address = address.expect("the line's form").expect("an address");
-        Server { child, address, stdout }
-    }
-
-    /// Runs a client against it.
-    fn call(&self, args: &[&str]) -> Output {
-        finish(self.client(args))
-    }
-
-    fn client(&self, args: &[&str]) -> Child {
-        let address = self.address.to_string();
-        let mut command = program();
-        command.args(["call", &address]).args(args).spawn().expect("the client starts")
-    }
-
-    /// Waits until this process has taken in so much by itself, so that a transfer is under way.
-    fn await_resident(&self, bytes: u64) {
-        await_resident(&self.child, bytes);
-    }
-
-    /// Kills it; what it said on standard error.
-    fn kill(mut self) -> String {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it is a child");
-        let mut out = String::new();
-        self.stdout.read_to_string(&mut out).expect("the rest of its output");
-        assert_eq!(out, "", "one line is all that serve prints");
-        let mut err = String::new();
-        let mut stderr = self.child.stderr.take().expect("it was piped");
-        stderr.read_to_string(&mut err).expect("its errors");
-        err
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Peak resident memory of a process that runs, in bytes; `None` if it has none (any more).
-fn peak_memory(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
-fn await_resident(child: &Child, bytes: u64) {
-    let start = Instant::now();
-    while peak_memory(child.id()).is_none_or(|peak| peak < bytes) {
-        assert!(start.elapsed() < LIMIT, "process {} moves nothing", child.id());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// "alone, [it] starts server and client in one process over TCP, moves a real file": with `--json`
 /// it prints one object with exactly the fields promised.
@@ -170,15 +21,30 @@ fn alone_it_moves_a_file_and_tells_in_json() {
     let output = run(&["--json", "--file", file.path().to_str().unwrap()]);
     let object = object(&output);
     assert_moved(&object, &bytes);
-    let mut fields: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut fields: Vec<&str> = object
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     fields.sort_unstable();
-    let promised =
-        ["backend", "bytes", "digest", "gb_per_s", "rpc_p50_us", "rpc_p99_us", "verified"];
+    let promised = [
+        "backend",
+        "bytes",
+        "digest",
+        "gb_per_s",
+        "rpc_p50_us",
+        "rpc_p99_us",
+        "verified",
+    ];
     assert_eq!(fields, promised);
     assert_eq!(object["backend"], "epoll");
     let number = |field: &str| object[field].as_f64().unwrap();
     assert!(number("gb_per_s") > 0.0);
-    assert!(number("rpc_p50_us") >= 1.0, "no call is that fast: {object}");
+    assert!(
+        number("rpc_p50_us") >= 1.0,
+        "no call is that fast: {object}"
+    );
     assert!(number("rpc_p99_us") >= number("rpc_p50_us"));
 }
 
@@ -192,7 +58,14 @@ fn without_options_it_moves_its_own_executable() {
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "", "no terminal, no bar");
     let out = text(&output.stdout);
-    for words in [blake3::hash(&own).to_hex().as_str(), "verified", "GB/s", "p50", "p99", "epoll"] {
+    for words in [
+        blake3::hash(&own).to_hex().as_str(),
+        "verified",
+        "GB/s",
+        "p50",
+        "p99",
+        "epoll",
+    ] {
         assert!(out.contains(words), "{words:?} is not in {out}");
     }
 }
@@ -241,7 +114,11 @@ fn as_two_processes_and_many_clients() {
 fn over_the_backend_that_is_named() {
     for backend in ["epoll", "loopback"] {
         for direction in [&[][..], &["--push"]] {
-            let args = [&["--json", "--size", "20M", "--backend", backend], direction].concat();
+            let args = [
+                &["--json", "--size", "20M", "--backend", backend],
+                direction,
+            ]
+            .concat();
             let object = object(&run(&args));
             assert_eq!(object["backend"], backend);
             assert_eq!(object["verified"], true);
@@ -274,13 +151,19 @@ fn generated_data_moves_in_bounded_memory() {
 /// directory, a bad size, a bad backend and a bad address.
 #[test]
 fn bad_input_is_one_clear_line() {
-    assert_refused(&run(&["--file", "/no/such/file"]), &["/no/such/file", "No such file"]);
+    assert_refused(
+        &run(&["--file", "/no/such/file"]),
+        &["/no/such/file", "No such file"],
+    );
     assert_refused(&run(&["--file", "/"]), &["/", "directory"]);
     assert_refused(&run(&["--size", "12Q"]), &["12Q", "--size"]);
     assert_refused(&run(&["--size", "99999999999999G"]), &["--size"]);
     assert_refused(&run(&["--size", "-1"]), &["-1"]);
     assert_refused(&run(&["--size", "1", "--file", "x"]), &["--size", "--file"]);
-    assert_refused(&run(&["--backend", "carrier-pigeon"]), &["carrier-pigeon", "epoll"]);
+    assert_refused(
+        &run(&["--backend", "carrier-pigeon"]),
+        &["carrier-pigeon", "epoll"],
+    );
     assert_refused(&run(&["call"]), &["ADDRESS"]);
     assert_refused(&run(&["call", "nowhere"]), &["nowhere"]);
     assert_refused(&run(&["serve", "nowhere"]), &["nowhere"]);
@@ -312,7 +195,11 @@ fn a_server_killed_in_mid_transfer_is_one_clear_line() {
         drop(server.kill());
         let killed = Instant::now();
         let output = finish(client);
-        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        assert!(
+            killed.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            killed.elapsed()
+        );
         assert_refused(&output, &["server"]);
     }
 }
@@ -340,7 +227,10 @@ fn a_client_killed_in_mid_transfer_leaves_the_server_serving() {
 #[test]
 fn requests_of_garbage_are_refused() {
     let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let client = connect(server.address).await;
         let mut frame = [0; 56];
@@ -380,9 +270,14 @@ async fn connect(address: SocketAddr) -> Endpoint {
 async fn ask(endpoint: &Endpoint, message: &[u8]) -> (u8, u64) {
     let answer = endpoint.recv(vec![0; 56]).post().unwrap();
     endpoint.send(message.to_vec()).await.unwrap();
-    let (Received { len, .. }, answer) =
-        tokio::time::timeout(LIMIT, answer).await.expect("an answer in time").unwrap();
+    let (Received { len, .. }, answer) = tokio::time::timeout(LIMIT, answer)
+        .await
+        .expect("an answer in time")
+        .unwrap();
     assert_eq!(len, 56);
     assert_eq!(answer[..4], *b"RPCB");
-    (answer[5], u64::from_le_bytes(answer[16..24].try_into().unwrap()))
+    (
+        answer[5],
+        u64::from_le_bytes(answer[16..24].try_into().unwrap()),
+    )
 }

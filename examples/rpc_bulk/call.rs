@@ -9,7 +9,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Access, Backend, Domain, DomainBind, Endpoint, Fabric, MemoryRegion, Op, RegionSlice, RemoteRegion,
+    Access, Backend, Domain, DomainBind, Endpoint, Fabric, Hints, MemoryRegion, Op, RegionSlice,
+    RemoteRegion,
 };
 
 use crate::frame::{Frame, Inbox, Kind, Refusal};
@@ -45,26 +46,40 @@ pub struct Client {
 
 impl Client {
     /// Connects to the first of the addresses that answers.
-    pub async fn connect(fabric: &Fabric, addresses: &[SocketAddr]) -> Result<Client> {
+    pub async fn connect(hints: &Hints, addresses: &[SocketAddr]) -> Result<Client> {
+        let mut failed = anyhow::anyhow!("no address to connect to");
+        for address in addresses {
+            match Client::connect_to(hints, *address).await {
+                Ok(client) => return Ok(client),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(hints: &Hints, address: SocketAddr) -> Result<Client> {
+        // The peer's address chooses the interface.
+        let fabric = Fabric::open(hints.clone().dest(address))?;
         let events = fabric.event_queue().open()?;
         let domain = fabric.domain().open()?;
         // Registration is awaited: the domain reports it to its event queue.
         domain.bind(&events, DomainBind::REG_MR)?;
-        let mut failed = anyhow::anyhow!("no address to connect to");
-        for address in addresses {
-            let endpoint = domain.endpoint().open()?;
-            let inbox = Inbox::open(&endpoint)?;
-            let connected = endpoint.connect(*address).timeout(CONNECT_TIMEOUT).await;
-            failed = match connected {
-                Ok(_) => return Ok(Client { domain, endpoint, inbox, ids: 0 }),
+        let endpoint = domain.endpoint().open()?;
+        let inbox = Inbox::open(&endpoint)?;
+        let connecting = endpoint.connect(address).timeout(CONNECT_TIMEOUT);
+        connecting
+            .await
+            .map_err(|error| match error.data().is_empty() {
+                true => anyhow::Error::new(error),
                 // The server's own words, if it has rejected us with some.
-                Err(error) if !error.data().is_empty() => {
-                    anyhow::anyhow!("{address}: {}", String::from_utf8_lossy(error.data()))
-                }
-                Err(error) => anyhow::Error::new(error),
-            };
-        }
-        Err(failed)
+                false => anyhow::anyhow!("{address}: {}", String::from_utf8_lossy(error.data())),
+            })?;
+        Ok(Client {
+            domain,
+            endpoint,
+            inbox,
+            ids: 0,
+        })
     }
 
     pub fn backend(&self) -> Backend {
@@ -74,8 +89,14 @@ impl Client {
     /// Sends a request; its answer has the number that is returned.
     fn request(&mut self, kind: Kind, value: u64, body: [u8; 32]) -> Result<u64> {
         self.ids += 1;
-        let frame = Frame { value, body, ..Frame::new(kind, self.ids) };
-        self.endpoint.inject(&frame.encode()).context("cannot send to the server")?;
+        let frame = Frame {
+            value,
+            body,
+            ..Frame::new(kind, self.ids)
+        };
+        self.endpoint
+            .inject(&frame.encode())
+            .context("cannot send to the server")?;
         Ok(self.ids)
     }
 
@@ -122,7 +143,11 @@ impl Client {
         push: bool,
         progress: impl Fn(u64),
     ) -> Result<Moved> {
-        let access = if push { Access::WRITE } else { Access::REMOTE_READ };
+        let access = if push {
+            Access::WRITE
+        } else {
+            Access::REMOTE_READ
+        };
         let windows = self.windows(source.len(), access).await?;
         let start = Instant::now();
         let mut filler = Filler::start(source, windows.len());
@@ -137,7 +162,12 @@ impl Client {
         let digest = filler.finish().await?;
         let answer = self.call(Kind::Finish, bytes, *digest.as_bytes()).await?;
         let time = start.elapsed();
-        Ok(Moved { bytes, digest, verified: answer.body == *digest.as_bytes(), time })
+        Ok(Moved {
+            bytes,
+            digest,
+            verified: answer.body == *digest.as_bytes(),
+            time,
+        })
     }
 
     /// Registers the memory that the source's bytes go through: all of them at once if they are few.

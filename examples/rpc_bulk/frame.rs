@@ -96,11 +96,19 @@ pub struct BadFrame;
 
 impl Frame {
     pub fn new(kind: Kind, id: u64) -> Frame {
-        Frame { kind, id, value: 0, body: [0; 32] }
+        Frame {
+            kind,
+            id,
+            value: 0,
+            body: [0; 32],
+        }
     }
 
     pub fn refused(id: u64, why: Refusal) -> Frame {
-        Frame { value: why as u64, ..Frame::new(Kind::Refused, id) }
+        Frame {
+            value: why as u64,
+            ..Frame::new(Kind::Refused, id)
+        }
     }
 
     pub fn encode(&self) -> [u8; FRAME_LEN] {
@@ -136,7 +144,12 @@ impl Frame {
         };
         let mut body = [0; 32];
         body.copy_from_slice(&bytes[24..]);
-        Ok(Frame { kind, id: number(8), value: number(16), body })
+        Ok(Frame {
+            kind,
+            id: number(8),
+            value: number(16),
+            body,
+        })
     }
 }
 
@@ -148,7 +161,10 @@ pub struct Inbox {
 
 impl Inbox {
     pub fn open(endpoint: &Endpoint) -> Result<Inbox, Error> {
-        let mut inbox = Inbox { endpoint: endpoint.clone(), receives: FuturesOrdered::new() };
+        let mut inbox = Inbox {
+            endpoint: endpoint.clone(),
+            receives: FuturesOrdered::new(),
+        };
         for _ in 0..RECEIVES {
             inbox.post(vec![0; FRAME_LEN])?;
         }
@@ -163,7 +179,11 @@ impl Inbox {
     /// The next message; the outer error says that the connection has ended. May be dropped and
     /// called again: no message is lost.
     pub async fn next(&mut self) -> Result<Result<Frame, BadFrame>, Error> {
-        let ended = self.receives.next().await.expect("receives are posted again as they end");
+        let ended = self
+            .receives
+            .next()
+            .await
+            .expect("receives are posted again as they end");
         let (frame, buffer) = match ended {
             Ok((received, buffer)) => (Frame::decode(&buffer[..received.len]), buffer),
             Err(failed) if failed.error().is_truncated() => (Err(BadFrame), vec![0; FRAME_LEN]),

@@ -71,10 +71,23 @@ impl Intake {
         // A digest takes longer than anything else here, and never on the runtime's threads.
         let thread = tokio::task::spawn_blocking(move || {
             let mut hasher = blake3::Hasher::new();
-            while let Some(Arrived { memory, bytes, len, request }) = arrived.blocking_recv() {
+            while let Some(Arrived {
+                memory,
+                bytes,
+                len,
+                request,
+            }) = arrived.blocking_recv()
+            {
                 hasher.update(&bytes[..len]);
                 drop(bytes);
-                if done.blocking_send(Digested { memory, len, request }).is_err() {
+                if done
+                    .blocking_send(Digested {
+                        memory,
+                        len,
+                        request,
+                    })
+                    .is_err()
+                {
                     break;
                 }
             }
@@ -114,7 +127,11 @@ impl Intake {
         if self.for_reads == 0 {
             return Ok(Some(Refusal::TooMany));
         }
-        self.windows.push_back(Window { region, read: 0, request });
+        self.windows.push_back(Window {
+            region,
+            read: 0,
+            request,
+        });
         Ok(None)
     }
 
@@ -136,7 +153,10 @@ impl Intake {
 
     /// The client has written into an offered region.
     pub fn landed(&mut self, region: RemoteRegion, len: u64, request: u64) -> Option<Refusal> {
-        let Some(len) = usize::try_from(len).ok().filter(|len| (1..=CHUNK).contains(len)) else {
+        let Some(len) = usize::try_from(len)
+            .ok()
+            .filter(|len| (1..=CHUNK).contains(len))
+        else {
             return Some(Refusal::BadRegion);
         };
         let Some(memory) = self.offered.remove(&region.key) else {
@@ -144,7 +164,12 @@ impl Intake {
         };
         self.arriving.push_back(Box::pin(async move {
             let bytes = memory.quiesce().await?;
-            Ok(Arrived { memory, bytes, len, request: Some(request) })
+            Ok(Arrived {
+                memory,
+                bytes,
+                len,
+                request: Some(request),
+            })
         }));
         None
     }
@@ -166,7 +191,12 @@ impl Intake {
             self.arriving.push_back(Box::pin(async move {
                 read.await?;
                 let bytes = memory.quiesce().await?;
-                Ok(Arrived { memory, bytes, len, request })
+                Ok(Arrived {
+                    memory,
+                    bytes,
+                    len,
+                    request,
+                })
             }));
         }
         Ok(())

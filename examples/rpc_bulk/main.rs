@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use tokio_fabric::{Fabric, Hints, MrMode};
+use tokio_fabric::{Hints, MrMode};
 
 use call::Client;
 use options::{Command, Options};
@@ -71,14 +71,14 @@ fn run() -> Result<bool> {
     done
 }
 
-/// Opens the fabric. The domains are asked to fault registered pages in, so that a registration that
-/// has ended is memory that no transfer waits for; it is done beside the runtime's own threads.
-fn fabric(options: &Options) -> Result<Fabric> {
+/// What both sides ask for. Their domains fault registered pages in, so that a registration that has
+/// ended is memory that no transfer waits for; that is done beside the runtime's own threads.
+fn hints(options: &Options) -> Hints {
     let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
-    Ok(Fabric::open(match &options.backend {
+    match &options.backend {
         Some(name) => hints.backend(name),
         None => hints,
-    })?)
+    }
 }
 
 fn open_source(options: &Options) -> Result<Source> {
@@ -91,7 +91,7 @@ fn open_source(options: &Options) -> Result<Source> {
 
 async fn serve(options: &Options, address: &str) -> Result<()> {
     let address = options::resolve(address)?[0];
-    let server = Server::listen(&fabric(options)?, address, true)?;
+    let server = Server::listen(hints(options), address, true)?;
     // Whoever started this may be waiting for the line, and may have gone since.
     let _ = writeln!(std::io::stdout(), "serving at {}", server.local_addr());
     server.run().await
@@ -100,7 +100,7 @@ async fn serve(options: &Options, address: &str) -> Result<()> {
 /// Server and client in this process; they meet over TCP all the same.
 async fn both(options: &Options) -> Result<bool> {
     let source = open_source(options)?;
-    let server = Server::listen(&fabric(options)?, (Ipv4Addr::LOCALHOST, 0).into(), false)?;
+    let server = Server::listen(hints(options), (Ipv4Addr::LOCALHOST, 0).into(), false)?;
     let address = server.local_addr();
     let serving = tokio::spawn(server.run());
     let done = call(options, &[address], source).await;
@@ -110,20 +110,27 @@ async fn both(options: &Options) -> Result<bool> {
 
 /// The client's whole job.
 async fn call(options: &Options, addresses: &[SocketAddr], source: Source) -> Result<bool> {
-    let fabric = fabric(options)?;
-    let mut client = Client::connect(&fabric, addresses).await?;
+    let mut client = Client::connect(&hints(options), addresses).await?;
     // From a nanosecond to a minute, which is longer than a call may take.
     let mut latency = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
     let half = options.calls / 2;
     client.ping(half, &mut latency).await?;
     let (name, bar) = (source.name(), progress_bar(source.len(), options.json)?);
-    let moved = client.transfer(source, options.push, |bytes| bar.inc(bytes)).await;
+    let moved = client
+        .transfer(source, options.push, |bytes| bar.inc(bytes))
+        .await;
     bar.finish_and_clear();
     let moved = moved?;
     client.ping(options.calls - half, &mut latency).await?;
     let verified = moved.verified;
     let backend = client.backend();
-    let report = Report { source: name, push: options.push, backend, moved, latency };
+    let report = Report {
+        source: name,
+        push: options.push,
+        backend,
+        moved,
+        latency,
+    };
     report.print(options.json);
     Ok(verified)
 }

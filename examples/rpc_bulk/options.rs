@@ -80,8 +80,12 @@ impl Options {
 /// What clap says, without the usage that follows.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim);
-    let said: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
-    let said = said.into_iter().filter(|line| !line.is_empty() && !line.starts_with("For more"));
+    let said: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:"))
+        .collect();
+    let said = said
+        .into_iter()
+        .filter(|line| !line.is_empty() && !line.starts_with("For more"));
     let said = said.collect::<Vec<_>>().join(" ");
     said.strip_prefix("error: ").unwrap_or(&said).to_owned()
 }
@@ -103,7 +107,9 @@ fn parse_size(text: &str) -> Result<u64, String> {
 
 /// The addresses that HOST:PORT stands for, at least one.
 pub fn resolve(text: &str) -> Result<Vec<SocketAddr>> {
-    let found = text.to_socket_addrs().with_context(|| format!("no such address: {text}"))?;
+    let found = text
+        .to_socket_addrs()
+        .with_context(|| format!("no such address: {text}"))?;
     let found: Vec<SocketAddr> = found.collect();
     if found.is_empty() {
         bail!("no such address: {text}");

@@ -23,7 +23,11 @@ pub struct Report {
 impl Report {
     fn gb_per_s(&self) -> f64 {
         let seconds = self.moved.time.as_secs_f64();
-        if seconds > 0.0 { self.moved.bytes as f64 / seconds / 1e9 } else { 0.0 }
+        if seconds > 0.0 {
+            self.moved.bytes as f64 / seconds / 1e9
+        } else {
+            0.0
+        }
     }
 
     fn microseconds(&self, quantile: f64) -> f64 {
@@ -44,15 +48,41 @@ impl Report {
             println!("{object}");
             return;
         }
-        let Moved { bytes, digest, verified, time } = &self.moved;
-        let how = if self.push { "written by the client" } else { "read by the server" };
-        let verdict = if *verified { "verified by the server" } else { "NOT what the server has" };
-        println!("moved       {} of {}, {how}", HumanBytes(*bytes), self.source);
+        let Moved {
+            bytes,
+            digest,
+            verified,
+            time,
+        } = &self.moved;
+        let how = if self.push {
+            "written by the client"
+        } else {
+            "read by the server"
+        };
+        let verdict = if *verified {
+            "verified by the server"
+        } else {
+            "NOT what the server has"
+        };
+        println!(
+            "moved       {} of {}, {how}",
+            HumanBytes(*bytes),
+            self.source
+        );
         println!("digest      {digest} (BLAKE3), {verdict}");
-        println!("throughput  {:.2} GB/s ({:.3} s)", self.gb_per_s(), time.as_secs_f64());
+        println!(
+            "throughput  {:.2} GB/s ({:.3} s)",
+            self.gb_per_s(),
+            time.as_secs_f64()
+        );
         let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
-        let quantiles = quantiles.map(|(name, at)| format!("{name} {:.1} µs", self.microseconds(at)));
-        println!("empty call  {} ({} calls)", quantiles.join(", "), self.latency.len());
+        let quantiles =
+            quantiles.map(|(name, at)| format!("{name} {:.1} µs", self.microseconds(at)));
+        println!(
+            "empty call  {} ({} calls)",
+            quantiles.join(", "),
+            self.latency.len()
+        );
         println!("backend     {}", self.backend);
     }
 }
@@ -67,7 +97,10 @@ pub fn progress_bar(len: Option<u64>, json: bool) -> Result<ProgressBar> {
             ProgressBar::new(len),
             "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
         ),
-        None => (ProgressBar::no_length(), "{spinner} {bytes}, {bytes_per_sec}"),
+        None => (
+            ProgressBar::no_length(),
+            "{spinner} {bytes}, {bytes_per_sec}",
+        ),
     };
     bar.set_style(ProgressStyle::with_template(template)?);
     bar.enable_steady_tick(Duration::from_millis(100));

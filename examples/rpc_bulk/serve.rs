@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_fabric::{
-    ConnRequest, Domain, DomainBind, Endpoint, Event, EventQueue, Fabric, PassiveEndpoint,
+    ConnRequest, Domain, DomainBind, Endpoint, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
     RemoteRegion,
 };
 
@@ -31,14 +31,20 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn listen(fabric: &Fabric, address: SocketAddr, talks: bool) -> Result<Server> {
+    pub fn listen(hints: Hints, address: SocketAddr, talks: bool) -> Result<Server> {
+        let fabric = Fabric::open(hints)?;
         // Two places per client, and some for requests.
         let events = fabric.event_queue().size(4 * CLIENTS_MAX).open()?;
         let listener = fabric
             .passive_endpoint(&events)
             .listen_at(address)
             .with_context(|| format!("cannot listen at {address}"))?;
-        Ok(Server { fabric: fabric.clone(), events, listener, talks })
+        Ok(Server {
+            fabric,
+            events,
+            listener,
+            talks,
+        })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -50,11 +56,18 @@ impl Server {
         let places = Arc::new(Semaphore::new(CLIENTS_MAX));
         while let Some(event) = self.events.next().await {
             // What becomes of a connection is told to its session too.
-            let Event::ConnRequest(request) = event else { continue };
+            let Event::ConnRequest(request) = event else {
+                continue;
+            };
             match Arc::clone(&places).try_acquire_owned() {
                 Ok(place) => self.start(request, place),
                 // The client may have gone by now; that is its own business.
-                Err(_) => drop(request.reject().data("the server is full, come again").send()),
+                Err(_) => drop(
+                    request
+                        .reject()
+                        .data("the server is full, come again")
+                        .send(),
+                ),
             }
         }
         bail!("the server's event queue has closed")
@@ -102,7 +115,13 @@ impl Session {
         // Receives first, so that there is room for the client's first word.
         let inbox = Inbox::open(&endpoint)?;
         endpoint.accept(request).await?;
-        Ok(Session { domain, endpoint, inbox, intake: None, bytes: 0 })
+        Ok(Session {
+            domain,
+            endpoint,
+            inbox,
+            intake: None,
+            bytes: 0,
+        })
     }
 
     async fn run(mut self, client: SocketAddr, talks: bool) -> Result<()> {
@@ -164,7 +183,10 @@ impl Session {
                 None => Some(Refusal::TooMany),
                 Some(offered) => {
                     let body = offered.to_bytes();
-                    return Ok(Some(Frame { body, ..Frame::new(Kind::Done, id) }));
+                    return Ok(Some(Frame {
+                        body,
+                        ..Frame::new(Kind::Done, id)
+                    }));
                 }
             },
         };
@@ -172,7 +194,8 @@ impl Session {
     }
 
     fn intake(&mut self) -> &mut Intake {
-        self.intake.get_or_insert_with(|| Intake::start(&self.domain))
+        self.intake
+            .get_or_insert_with(|| Intake::start(&self.domain))
     }
 
     fn digested(&mut self, digested: Digested) -> Result<()> {
@@ -194,12 +217,17 @@ impl Session {
             None => blake3::Hasher::new().finalize(),
         };
         self.bytes = 0;
-        Ok(Frame { body: *digest.as_bytes(), ..Frame::new(Kind::Done, frame.id) })
+        Ok(Frame {
+            body: *digest.as_bytes(),
+            ..Frame::new(Kind::Done, frame.id)
+        })
     }
 
     /// Answers are small and copied. A client that does not read them fills the transmit context in
     /// the end, and is cut off.
     fn answer(&self, frame: Frame) -> Result<()> {
-        self.endpoint.inject(&frame.encode()).context("cannot answer")
+        self.endpoint
+            .inject(&frame.encode())
+            .context("cannot answer")
     }
 }

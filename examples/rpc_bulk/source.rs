@@ -12,7 +12,11 @@ use tokio_fabric::Quiesced;
 /// What to transfer.
 #[derive(Debug)]
 pub enum Source {
-    File { file: File, path: PathBuf, len: Option<u64> },
+    File {
+        file: File,
+        path: PathBuf,
+        len: Option<u64>,
+    },
     /// Numbers that differ at every eighth byte, made as fast as memory takes them: a piece that is
     /// lost, doubled or swapped changes the digest.
     Generated { len: u64, made: u64 },
@@ -21,12 +25,18 @@ pub enum Source {
 impl Source {
     pub fn open(path: &Path) -> Result<Source> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let metadata = file.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+        let metadata = file
+            .metadata()
+            .with_context(|| format!("cannot read {}", path.display()))?;
         if metadata.is_dir() {
             anyhow::bail!("{} is a directory", path.display());
         }
         let len = metadata.is_file().then(|| metadata.len());
-        Ok(Source::File { file, path: path.to_owned(), len })
+        Ok(Source::File {
+            file,
+            path: path.to_owned(),
+            len,
+        })
     }
 
     pub fn generated(len: u64) -> Source {
@@ -81,10 +91,16 @@ impl Source {
 fn generate(into: &mut [u8], at: u64) {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut word = (at / 8).wrapping_mul(STEP);
-    for piece in into.chunks_mut(8) {
+    let mut next = || {
         word = word.wrapping_add(STEP);
-        piece.copy_from_slice(&word.to_le_bytes()[..piece.len()]);
+        word.to_le_bytes()
+    };
+    let mut pieces = into.chunks_exact_mut(8);
+    for piece in &mut pieces {
+        piece.copy_from_slice(&next());
     }
+    let rest = pieces.into_remainder();
+    rest.copy_from_slice(&next()[..rest.len()]);
 }
 
 /// A window that holds the source's next bytes.
@@ -113,7 +129,11 @@ impl Filler {
             while let Some((window, mut bytes)) = to_fill.blocking_recv() {
                 let result = source.fill(&mut bytes).map(|len| {
                     hasher.update(&bytes[..len]);
-                    Filled { window, len, last: len < bytes.len() }
+                    Filled {
+                        window,
+                        len,
+                        last: len < bytes.len(),
+                    }
                 });
                 // Peers may read the window only once it is told of.
                 drop(bytes);
@@ -123,17 +143,28 @@ impl Filler {
             }
             hasher.finalize()
         });
-        Filler { empty, filled, thread }
+        Filler {
+            empty,
+            filled,
+            thread,
+        }
     }
 
     /// Hands over a window; there are never more than it was started for.
     pub async fn fill(&self, window: usize, bytes: Quiesced) -> Result<()> {
-        self.empty.send((window, bytes)).await.ok().context("the thread that reads the source has gone")
+        self.empty
+            .send((window, bytes))
+            .await
+            .ok()
+            .context("the thread that reads the source has gone")
     }
 
     /// The next window that is full. May be dropped and called again.
     pub async fn next(&mut self) -> Result<Filled> {
-        self.filled.recv().await.context("the thread that reads the source has gone")?
+        self.filled
+            .recv()
+            .await
+            .context("the thread that reads the source has gone")?
     }
 
     /// The digest of all that was filled.
