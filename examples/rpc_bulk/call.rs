@@ -170,7 +170,8 @@ impl Client {
         })
     }
 
-    /// Registers the memory that the source's bytes go through: all of them at once if they are few.
+    /// Registers the memory that the source's bytes go through: all of them at once if they are
+    /// few.
     async fn windows(&self, len: Option<u64>, access: Access) -> Result<Vec<MemoryRegion>> {
         // One byte more than the source has, so that the first window says that it is the last.
         let all = len.and_then(|len| usize::try_from(len).ok()?.checked_add(1));

@@ -1,4 +1,5 @@
-//! What the two sides say to each other: one frame of fixed size for every request and every answer.
+//! What the two sides say to each other: one frame of fixed size for every request and every
+//! answer.
 //!
 //! ```text
 //!  0      4       5      6        8    16      24            56
@@ -27,13 +28,13 @@ const RECEIVES: usize = 16;
 pub enum Kind {
     /// Nothing to do: answer.
     Ping = 1,
-    /// `body` is a region of the client's: read all of it, then answer. Regions follow each other in
-    /// the order of these requests.
+    /// `body` is a region of the client's: read all of it, then answer. Regions follow each other
+    /// in the order of these requests.
     Pull = 2,
     /// Answer with a region (`body`) that the client may write into.
     Offer = 3,
-    /// The first `value` bytes of the offered region `body` are written. The answer gives the region
-    /// back to the client.
+    /// The first `value` bytes of the offered region `body` are written. The answer gives the
+    /// region back to the client.
     Landed = 4,
     /// All `value` bytes are there, their digest is `body`. The answer's `body` is the server's.
     Finish = 5,
@@ -189,8 +190,8 @@ impl Inbox {
             Err(failed) if failed.error().is_truncated() => (Err(BadFrame), vec![0; FRAME_LEN]),
             Err(failed) => return Err(failed.into_error()),
         };
-        // On a connection that has just ended this fails; what was received before still counts, and
-        // the receives that are left tell of the end.
+        // On a connection that has just ended this fails; what was received before still counts,
+        // and the receives that are left tell of the end.
         let _ = self.post(buffer);
         Ok(frame)
     }

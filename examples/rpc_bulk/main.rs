@@ -1,10 +1,10 @@
 //! RDMA-style bulk RPC, as Mercury does it, on this crate's public interface alone.
 //!
-//! The client registers memory with its domain (awaited), fills it with a file's content and sends a
-//! small request that carries the `RemoteRegion`. The server reads that region by RMA into its own
-//! registered memory, several chunks on the way at a time, digests them in order and answers. With
-//! `--push` the server offers memory and the client writes into it. In the end both compare digests:
-//! the exit code is 0 only if they agree.
+//! The client registers memory with its domain (awaited), fills it with a file's content and sends
+//! a small request that carries the `RemoteRegion`. The server reads that region by RMA into its
+//! own registered memory, several chunks on the way at a time, digests them in order and answers.
+//! With `--push` the server offers memory and the client writes into it. In the end both compare
+//! digests: the exit code is 0 only if they agree.
 //!
 //! ```text
 //! cargo run --release --example rpc_bulk                      # both sides in one process
@@ -71,8 +71,8 @@ fn run() -> Result<bool> {
     done
 }
 
-/// What both sides ask for. Their domains fault registered pages in, so that a registration that has
-/// ended is memory that no transfer waits for; that is done beside the runtime's own threads.
+/// What both sides ask for. Their domains fault registered pages in, so that a registration that
+/// has ended is memory that no transfer waits for; that is done beside the runtime's own threads.
 fn hints(options: &Options) -> Hints {
     let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
     match &options.backend {

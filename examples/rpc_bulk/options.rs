@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
-/// RDMA-style bulk RPC: a client registers memory and sends a small request that names it; the server
-/// reads it by RMA (or has the client write it) and answers when its digest is right.
+/// RDMA-style bulk RPC: a client registers memory and sends a small request that names it; the
+/// server reads it by RMA (or has the client write it) and answers when its digest is right.
 ///
 /// Without a command, server and client run in this process and move this program's own file over
 /// TCP.

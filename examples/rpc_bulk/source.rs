@@ -31,7 +31,7 @@ impl Source {
         if metadata.is_dir() {
             anyhow::bail!("{} is a directory", path.display());
         }
-        let len = metadata.is_file().then(|| metadata.len());
+        let len = metadata.is_file().then_some(metadata.len());
         Ok(Source::File {
             file,
             path: path.to_owned(),
@@ -112,8 +112,8 @@ pub struct Filled {
     pub last: bool,
 }
 
-/// Fills windows and digests what it puts there, in order, on a thread of its own: neither stops the
-/// runtime that moves the windows filled before.
+/// Fills windows and digests what it puts there, in order, on a thread of its own: neither stops
+/// the runtime that moves the windows filled before.
 pub struct Filler {
     empty: mpsc::Sender<(usize, Quiesced)>,
     filled: mpsc::Receiver<Result<Filled>>,

@@ -120,11 +120,14 @@ impl Payload {
         }
     }
 
-    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it is
-    /// a region's. Refused if a region is.
+    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
+    /// is a region's. Refused if a region is.
     pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
         let pieces = self.pieces.as_slice();
-        if !pieces.iter().any(|piece| matches!(piece, Memory::Region(_))) {
+        if !pieces
+            .iter()
+            .any(|piece| matches!(piece, Memory::Region(_)))
+        {
             return Ok(self);
         }
         let mut bytes = vec![0; len];
