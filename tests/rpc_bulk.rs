@@ -11,7 +11,9 @@ use process::{
     LIMIT, Server, assert_moved, assert_refused, await_resident, file, finish, object, peak_memory,
     program, run, text,
 };
-use tokio_fabric::{Endpoint, EndpointType, Fabric, Hints, Received};
+use tokio_fabric::{
+    Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint, Received,
+};
 
 /// "alone, [it] starts server and client in one process over TCP, moves a real file": with `--json`
 /// it prints one object with exactly the fields promised.
@@ -257,6 +259,55 @@ fn requests_of_garbage_are_refused() {
     let output = server.call(&["--json", "--size", "1M"]);
     assert_eq!(object(&output)["verified"], true);
     assert!(!server.kill().contains("panicked"));
+}
+
+/// The exit code is 0 only if the digests agree: a server that answers everything and reads nothing
+/// is found out, and one that speaks another protocol is told apart.
+#[test]
+fn a_wrong_digest_is_not_verified() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (version, words) in [
+        (1, "digest is another"),
+        (2, "does not speak this protocol"),
+    ] {
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let (address, lying) = runtime.block_on(async {
+            let events = fabric.event_queue().open().unwrap();
+            let listener = fabric.passive_endpoint(&events);
+            let listener = listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+            let address = listener.local_addr().to_string();
+            (
+                address,
+                tokio::spawn(lie(fabric.clone(), listener, events, version)),
+            )
+        });
+        let output = run(&["call", &address, "--size", "1M", "--calls", "2", "--json"]);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{out}{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(err.contains(words), "{err}");
+        assert!(!out.contains("\"verified\":true"), "{out}");
+        lying.abort();
+    }
+}
+
+/// Answers every request of one client by Done, with a body of zeros.
+async fn lie(fabric: Fabric, _listener: PassiveEndpoint, events: EventQueue, version: u8) {
+    let Some(Event::ConnRequest(request)) = events.next().await else {
+        panic!("nothing else is bound")
+    };
+    let client = request
+        .accept(&fabric.domain().open().unwrap())
+        .await
+        .unwrap();
+    while let Ok((_, mut frame)) = client.recv(vec![0; 56]).await {
+        frame[4] = version;
+        frame[5] = 0x80;
+        frame[24..].fill(0);
+        if client.send(frame).await.is_err() {
+            break;
+        }
+    }
 }
 
 async fn connect(address: SocketAddr) -> Endpoint {
