@@ -23,19 +23,34 @@ const ALL_SIZES: usize = 46;
 #[track_caller]
 fn assert_table(outcome: &harness::Outcome) {
     outcome.assert_success();
-    let columns = ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"];
+    let columns = [
+        "bytes",
+        "#sent",
+        "#ack",
+        "total",
+        "time",
+        "MB/sec",
+        "usec/xfer",
+        "Mxfers/sec",
+    ];
     let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
     assert_eq!(head, columns);
     let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
     assert_eq!(rows.len(), ALL_SIZES, "{outcome}");
-    assert!(rows.iter().all(|row| row.split_whitespace().nth(2) == Some("=10")), "{outcome}");
+    assert!(
+        rows.iter()
+            .all(|row| row.split_whitespace().nth(2) == Some("=10")),
+        "{outcome}"
+    );
 }
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with the C
 /// program as the client of our example.
 #[test]
 fn fi_pingpong_is_served_by_our_example() {
-    let Some(c) = fi_pingpong().or_left_out("fi_pingpong_is_served_by_our_example") else { return };
+    let Some(c) = fi_pingpong().or_left_out("fi_pingpong_is_served_by_our_example") else {
+        return;
+    };
     let options = PingPong::default();
     let (ours, port) = Example::get().server(&options);
     let client = c.client(&options, ([127, 0, 0, 1], port).into());
@@ -47,10 +62,16 @@ fn fi_pingpong_is_served_by_our_example() {
 /// as the client of the C program.
 #[test]
 fn our_example_is_served_by_fi_pingpong() {
-    let Some(c) = fi_pingpong().or_left_out("our_example_is_served_by_fi_pingpong") else { return };
+    let Some(c) = fi_pingpong().or_left_out("our_example_is_served_by_fi_pingpong") else {
+        return;
+    };
     let options = PingPong::default();
     let server = c.server(&options);
-    assert_table(&Example::get().client(&options, server.port()).finish(PATIENCE));
+    assert_table(
+        &Example::get()
+            .client(&options, server.port())
+            .finish(PATIENCE),
+    );
     server.finish(PATIENCE).assert_success();
 }
 
@@ -88,7 +109,10 @@ fn bad_input_to_our_example_is_one_line() {
         let outcome = Example::get().start(arguments).finish(PATIENCE);
         assert!(!outcome.timed_out && !outcome.status.success(), "{outcome}");
         assert!(outcome.status.code().is_some(), "{outcome}");
-        assert!(outcome.stdout.is_empty() && outcome.stderr.len() == 1, "{outcome}");
+        assert!(
+            outcome.stdout.is_empty() && outcome.stderr.len() == 1,
+            "{outcome}"
+        );
         assert!(outcome.stderr[0].contains(about), "{outcome}");
     }
 }
@@ -98,7 +122,11 @@ fn bad_input_to_our_example_is_one_line() {
 #[test]
 fn a_killed_peer_of_our_example_is_one_line() {
     for kill_server in [true, false] {
-        let endless = PingPong { iterations: Some(u32::MAX), size: "64".into(), check: false };
+        let endless = PingPong {
+            iterations: Some(u32::MAX),
+            size: "64".into(),
+            check: false,
+        };
         let (mut server, port) = Example::get().server(&endless);
         let mut client = Example::get().client(&endless, port);
         // The side channel is taken as soon as the server stops listening.
@@ -113,7 +141,11 @@ fn a_killed_peer_of_our_example_is_one_line() {
             server
         };
         let outcome = left.finish(PATIENCE);
-        assert_eq!((outcome.timed_out, outcome.status.code()), (false, Some(1)), "{outcome}");
+        assert_eq!(
+            (outcome.timed_out, outcome.status.code()),
+            (false, Some(1)),
+            "{outcome}"
+        );
         assert_eq!(outcome.stderr.len(), 1, "{outcome}");
     }
 }
@@ -316,8 +348,13 @@ fn our_process_is_killed() {
 /// C refuses it, and the next connection works.
 #[test]
 fn bad_key_write_to_c() {
-    let refused = Refused { mistake: Mistake::Key, write: true };
-    initiate("badkey", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Key,
+        write: true,
+    };
+    initiate("badkey", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -325,8 +362,13 @@ fn bad_key_write_to_c() {
 /// ours, and the next connection works.
 #[test]
 fn bad_key_write_from_c() {
-    let refused = Refused { mistake: Mistake::Key, write: true };
-    serve("badkey", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Key,
+        write: true,
+    };
+    serve("badkey", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -334,8 +376,13 @@ fn bad_key_write_from_c() {
 /// C refuses it, and the next connection works.
 #[test]
 fn bad_key_read_to_c() {
-    let refused = Refused { mistake: Mistake::Key, write: false };
-    initiate("badkey-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Key,
+        write: false,
+    };
+    initiate("badkey-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -343,8 +390,13 @@ fn bad_key_read_to_c() {
 /// and the next connection works.
 #[test]
 fn bad_key_read_from_c() {
-    let refused = Refused { mistake: Mistake::Key, write: false };
-    serve("badkey-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Key,
+        write: false,
+    };
+    serve("badkey-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -352,8 +404,13 @@ fn bad_key_read_from_c() {
 /// region ends with an error when C refuses it, and the next connection works.
 #[test]
 fn out_of_bounds_write_to_c() {
-    let refused = Refused { mistake: Mistake::Bounds, write: true };
-    initiate("bounds", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Bounds,
+        write: true,
+    };
+    initiate("bounds", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -361,8 +418,13 @@ fn out_of_bounds_write_to_c() {
 /// region touches no byte of ours, and the next connection works.
 #[test]
 fn out_of_bounds_write_from_c() {
-    let refused = Refused { mistake: Mistake::Bounds, write: true };
-    serve("bounds", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Bounds,
+        write: true,
+    };
+    serve("bounds", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -370,8 +432,13 @@ fn out_of_bounds_write_from_c() {
 /// ends with an error when C refuses it, and the next connection works.
 #[test]
 fn out_of_bounds_read_to_c() {
-    let refused = Refused { mistake: Mistake::Bounds, write: false };
-    initiate("bounds-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Bounds,
+        write: false,
+    };
+    initiate("bounds-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -379,8 +446,13 @@ fn out_of_bounds_read_to_c() {
 /// touches no byte of ours, and the next connection works.
 #[test]
 fn out_of_bounds_read_from_c() {
-    let refused = Refused { mistake: Mistake::Bounds, write: false };
-    serve("bounds-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Bounds,
+        write: false,
+    };
+    serve("bounds-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -388,7 +460,10 @@ fn out_of_bounds_read_from_c() {
 /// more than 64 bits ends with an error when C refuses it, and the next connection works.
 #[test]
 fn wrapping_range_write_to_c() {
-    let refused = Refused { mistake: Mistake::Wrap, write: true };
+    let refused = Refused {
+        mistake: Mistake::Wrap,
+        write: true,
+    };
     initiate("wrap", |session, initiator| refused.run(session, initiator));
 }
 
@@ -397,7 +472,10 @@ fn wrapping_range_write_to_c() {
 /// more than 64 bits touches no byte of ours, and the next connection works.
 #[test]
 fn wrapping_range_write_from_c() {
-    let refused = Refused { mistake: Mistake::Wrap, write: true };
+    let refused = Refused {
+        mistake: Mistake::Wrap,
+        write: true,
+    };
     serve("wrap", |session, initiator| refused.run(session, initiator));
 }
 
@@ -406,8 +484,13 @@ fn wrapping_range_write_from_c() {
 /// more than 64 bits ends with an error when C refuses it, and the next connection works.
 #[test]
 fn wrapping_range_read_to_c() {
-    let refused = Refused { mistake: Mistake::Wrap, write: false };
-    initiate("wrap-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Wrap,
+        write: false,
+    };
+    initiate("wrap-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -415,8 +498,13 @@ fn wrapping_range_read_to_c() {
 /// more than 64 bits touches no byte of ours, and the next connection works.
 #[test]
 fn wrapping_range_read_from_c() {
-    let refused = Refused { mistake: Mistake::Wrap, write: false };
-    serve("wrap-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Wrap,
+        write: false,
+    };
+    serve("wrap-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -424,8 +512,13 @@ fn wrapping_range_read_from_c() {
 /// an error when C refuses it, and the next connection works.
 #[test]
 fn missing_right_write_to_c() {
-    let refused = Refused { mistake: Mistake::Rights, write: true };
-    initiate("rights", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Rights,
+        write: true,
+    };
+    initiate("rights", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -433,8 +526,13 @@ fn missing_right_write_to_c() {
 /// no byte of ours, and the next connection works.
 #[test]
 fn missing_right_write_from_c() {
-    let refused = Refused { mistake: Mistake::Rights, write: true };
-    serve("rights", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Rights,
+        write: true,
+    };
+    serve("rights", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -442,8 +540,13 @@ fn missing_right_write_from_c() {
 /// an error when C refuses it, and the next connection works.
 #[test]
 fn missing_right_read_to_c() {
-    let refused = Refused { mistake: Mistake::Rights, write: false };
-    initiate("rights-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Rights,
+        write: false,
+    };
+    initiate("rights-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -451,8 +554,13 @@ fn missing_right_read_to_c() {
 /// byte of ours, and the next connection works.
 #[test]
 fn missing_right_read_from_c() {
-    let refused = Refused { mistake: Mistake::Rights, write: false };
-    serve("rights-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Rights,
+        write: false,
+    };
+    serve("rights-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -460,8 +568,13 @@ fn missing_right_read_from_c() {
 /// error when C refuses it, and the next connection works.
 #[test]
 fn bad_segment_write_to_c() {
-    let refused = Refused { mistake: Mistake::Segment, write: true };
-    initiate("badsegment", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Segment,
+        write: true,
+    };
+    initiate("badsegment", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -469,8 +582,13 @@ fn bad_segment_write_to_c() {
 /// byte of ours, and the next connection works.
 #[test]
 fn bad_segment_write_from_c() {
-    let refused = Refused { mistake: Mistake::Segment, write: true };
-    serve("badsegment", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Segment,
+        write: true,
+    };
+    serve("badsegment", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -478,8 +596,13 @@ fn bad_segment_write_from_c() {
 /// error when C refuses it, and the next connection works.
 #[test]
 fn bad_segment_read_to_c() {
-    let refused = Refused { mistake: Mistake::Segment, write: false };
-    initiate("badsegment-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Segment,
+        write: false,
+    };
+    initiate("badsegment-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }
 
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
@@ -487,6 +610,11 @@ fn bad_segment_read_to_c() {
 /// of ours, and the next connection works.
 #[test]
 fn bad_segment_read_from_c() {
-    let refused = Refused { mistake: Mistake::Segment, write: false };
-    serve("badsegment-read", |session, initiator| refused.run(session, initiator));
+    let refused = Refused {
+        mistake: Mistake::Segment,
+        write: false,
+    };
+    serve("badsegment-read", |session, initiator| {
+        refused.run(session, initiator)
+    });
 }

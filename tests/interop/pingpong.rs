@@ -70,28 +70,54 @@ impl Example {
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
-    path.metadata().and_then(|metadata| metadata.modified()).ok()
+    path.metadata()
+        .and_then(|metadata| metadata.modified())
+        .ok()
 }
 
 fn newest_source() -> Option<SystemTime> {
     fn newest(path: PathBuf) -> Option<SystemTime> {
         match path.read_dir() {
-            Ok(entries) => entries.flatten().filter_map(|entry| newest(entry.path())).max(),
+            Ok(entries) => entries
+                .flatten()
+                .filter_map(|entry| newest(entry.path()))
+                .max(),
             Err(_) => modified(&path),
         }
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    ["src", "examples/pingpong", "Cargo.toml"].into_iter().filter_map(|part| newest(root.join(part))).max()
+    ["src", "examples/pingpong", "Cargo.toml"]
+        .into_iter()
+        .filter_map(|part| newest(root.join(part)))
+        .max()
 }
 
 fn build(directory: &Path) {
-    let profile = directory.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+    let profile = directory
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a profile's name");
     let profile = if profile == "debug" { "dev" } else { profile };
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--example", "pingpong", "--profile", profile, "--target-dir"])
-        .arg(directory.parent().expect("a profile's directory lies in the target directory"))
+        .args([
+            "build",
+            "--example",
+            "pingpong",
+            "--profile",
+            profile,
+            "--target-dir",
+        ])
+        .arg(
+            directory
+                .parent()
+                .expect("a profile's directory lies in the target directory"),
+        )
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo built this test");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

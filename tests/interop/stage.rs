@@ -24,10 +24,16 @@ pub fn initiate<F>(scenario: &str, script: impl Fn(Session, bool) -> F + Sync)
 where
     F: Future<Output = ()>,
 {
-    let Some(peer) = libfabric().or_left_out(scenario) else { return };
+    let Some(peer) = libfabric().or_left_out(scenario) else {
+        return;
+    };
     both(
         || c_listens(peer, scenario, |session| script(session, true)),
-        || c_connects(peer, &format!("{scenario}.swap"), |session| script(session, true)),
+        || {
+            c_connects(peer, &format!("{scenario}.swap"), |session| {
+                script(session, true)
+            })
+        },
     );
 }
 
@@ -37,10 +43,16 @@ pub fn serve<F>(scenario: &str, script: impl Fn(Session, bool) -> F + Sync)
 where
     F: Future<Output = ()>,
 {
-    let Some(peer) = libfabric().or_left_out(scenario) else { return };
+    let Some(peer) = libfabric().or_left_out(scenario) else {
+        return;
+    };
     both(
         || c_connects(peer, scenario, |session| script(session, false)),
-        || c_listens(peer, &format!("{scenario}.swap"), |session| script(session, false)),
+        || {
+            c_listens(peer, &format!("{scenario}.swap"), |session| {
+                script(session, false)
+            })
+        },
     );
 }
 
@@ -60,7 +72,9 @@ fn c_listens<F: Future<Output = ()>>(
     let c = peer.listen(scenario);
     let address = c.address();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    play(&runtime, c, async || script(Session::connect(address)).await);
+    play(&runtime, c, async || {
+        script(Session::connect(address)).await
+    });
 }
 
 fn c_connects<F: Future<Output = ()>>(
@@ -68,7 +82,11 @@ fn c_connects<F: Future<Output = ()>>(
     scenario: &str,
     script: impl Fn(Session) -> F,
 ) {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let session = runtime.block_on(async { Session::listen() });
     let c = peer.connect(scenario, session.address());
     play(&runtime, c, async || script(session).await);
@@ -103,7 +121,9 @@ fn play(runtime: &Runtime, mut c: Process, script: impl AsyncFnOnce()) {
 /// which is this test program again, told to run [`alone`] under the name `test`. Both ways.
 #[track_caller]
 pub fn serve_alone(scenario: &str, test: &str) {
-    let Some(peer) = libfabric().or_left_out(scenario) else { return };
+    let Some(peer) = libfabric().or_left_out(scenario) else {
+        return;
+    };
     let end = |mut ours: Process, c: Process| {
         if scenario == "killed" {
             ours.wait_for_line("GOT", PATIENCE);
@@ -132,14 +152,27 @@ pub fn serve_alone(scenario: &str, test: &str) {
 fn start_alone(test: &str, what: &str) -> Process {
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().expect("a path in UTF-8");
-    let arguments = [&format!("{ALONE}={what}"), this, "--exact", test, "--ignored", "--nocapture"];
-    Process::start(format!("our end alone: {what}"), Path::new("env"), arguments)
+    let arguments = [
+        &format!("{ALONE}={what}"),
+        this,
+        "--exact",
+        test,
+        "--ignored",
+        "--nocapture",
+    ];
+    Process::start(
+        format!("our end alone: {what}"),
+        Path::new("env"),
+        arguments,
+    )
 }
 
 /// The process of [`serve_alone`]: goes away, or waits to be killed. Does nothing when it was not
 /// started by that.
 pub fn alone() {
-    let Ok(what) = std::env::var(ALONE) else { return };
+    let Ok(what) = std::env::var(ALONE) else {
+        return;
+    };
     let (scenario, to) = what.split_once(' ').unwrap();
     println!(); // The test runner may have begun a line.
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();

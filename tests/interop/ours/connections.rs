@@ -26,7 +26,10 @@ pub async fn reject(mut session: Session, initiator: bool) {
         let to = session.address_of_peer();
         let endpoint = session.begin().await;
         let error = endpoint.connect(to).data(b"first").await.unwrap_err();
-        assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::ConnectionRefused, 111));
+        assert_eq!(
+            (error.kind(), error.fi_errno()),
+            (ErrorKind::ConnectionRefused, 111)
+        );
         assert_eq!(error.data(), "no room");
         match session.peer.events.next().await {
             Some(Event::Error(failed)) => {
@@ -59,7 +62,11 @@ pub async fn shutdown(mut session: Session, initiator: bool) {
     for receive in left {
         let (error, buffer) = receive.await.unwrap_err().into_parts();
         // Whoever did not close is told that the peer did.
-        let due = if initiator { ErrorKind::Canceled } else { ErrorKind::PeerClosed };
+        let due = if initiator {
+            ErrorKind::Canceled
+        } else {
+            ErrorKind::PeerClosed
+        };
         assert_eq!(error.kind(), due);
         assert_eq!(buffer.unwrap(), [0xEE; 64]);
     }
@@ -71,7 +78,11 @@ pub async fn left_behind(mut session: Session) {
     let receive = post_receive(&endpoint, 64);
     session.complete().await;
     endpoint.send("go").await.unwrap();
-    let send = endpoint.send(pattern(1000, 0xB1)).delivery_complete().post().unwrap();
+    let send = endpoint
+        .send(pattern(1000, 0xB1))
+        .delivery_complete()
+        .post()
+        .unwrap();
     session.shutdown_seen().await;
     let error = receive.await.unwrap_err().into_error();
     assert!(error.is_connection_lost(), "{error}");

@@ -1,6 +1,8 @@
 //! Scenarios about remote memory: writes, reads, delivery.
 
-use tokio_fabric::{Access, CompletionFlags, MemoryRegion, Op, OperationKind, Received, RemoteRegion};
+use tokio_fabric::{
+    Access, CompletionFlags, MemoryRegion, Op, OperationKind, Received, RemoteRegion,
+};
 
 use super::messages::cut;
 use super::session::{
@@ -41,7 +43,13 @@ fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
 }
 
 pub async fn region(session: &Session, bytes: Vec<u8>, access: Access) -> MemoryRegion {
-    session.peer.domain.register(bytes).access(access).await.unwrap()
+    session
+        .peer
+        .domain
+        .register(bytes)
+        .access(access)
+        .await
+        .unwrap()
 }
 
 #[track_caller]
@@ -56,7 +64,10 @@ pub async fn open_target(session: &mut Session, region: &MemoryRegion) -> Op<Vec
     let endpoint = session.begin().await;
     let done = post_done(&endpoint);
     session.complete().await;
-    endpoint.send(encode_descriptor(region.remote())).await.unwrap();
+    endpoint
+        .send(encode_descriptor(region.remote()))
+        .await
+        .unwrap();
     done
 }
 
@@ -76,14 +87,31 @@ pub async fn open_initiator(
 pub async fn write(mut session: Session, initiator: bool) {
     if initiator {
         let (endpoint, remote, done) = open_initiator(&mut session, BIG).await;
-        let w1 = endpoint.write(pattern(1000, 0x61), at(remote, 0, 1000)).post().unwrap();
+        let w1 = endpoint
+            .write(pattern(1000, 0x61), at(remote, 0, 1000))
+            .post()
+            .unwrap();
         let pieces = cut(&pattern(400, 0x62), PIECES_400);
-        let w2 = endpoint.write(pieces, at(remote, 1000, 400)).post().unwrap();
+        let w2 = endpoint
+            .write(pieces, at(remote, 1000, 400))
+            .post()
+            .unwrap();
         let pieces = cut(&pattern(100, 0x63), PIECES_100);
-        let w3 = endpoint.write(pieces, four_segments(remote)).post().unwrap();
-        endpoint.inject_write(&pattern(32, 0x64), at(remote, 3000, 32)).unwrap();
-        let w5 = endpoint.write(Vec::<u8>::new(), at(remote, 0, 0)).post().unwrap();
-        let w6 = endpoint.write(pattern(MIB, 0x65), at(remote, 8192, MIB)).post().unwrap();
+        let w3 = endpoint
+            .write(pieces, four_segments(remote))
+            .post()
+            .unwrap();
+        endpoint
+            .inject_write(&pattern(32, 0x64), at(remote, 3000, 32))
+            .unwrap();
+        let w5 = endpoint
+            .write(Vec::<u8>::new(), at(remote, 0, 0))
+            .post()
+            .unwrap();
+        let w6 = endpoint
+            .write(pattern(MIB, 0x65), at(remote, 8192, MIB))
+            .post()
+            .unwrap();
         for (write, len) in [(w1, 1000), (w5, 0), (w6, MIB)] {
             assert_eq!(write.await.unwrap().0, len);
         }
@@ -103,20 +131,40 @@ pub async fn write(mut session: Session, initiator: bool) {
     put(&mut image, 3000, &pattern(32, 0x64));
     put(&mut image, 8192, &pattern(MIB, 0x65));
     assert_region(&region, &image);
-    assert!(session.endpoint().receive_queue().is_empty(), "a plain write wrote a completion");
+    assert!(
+        session.endpoint().receive_queue().is_empty(),
+        "a plain write wrote a completion"
+    );
     session.target_farewell().await;
 }
 
 pub async fn writedata(mut session: Session, initiator: bool) {
-    const DUE: [(usize, u64); 4] = [(512, 0x0123_4567_89AB_CDEF), (100, 0xDEAD_BEEF), (16, 7), (0, 9)];
+    const DUE: [(usize, u64); 4] = [
+        (512, 0x0123_4567_89AB_CDEF),
+        (100, 0xDEAD_BEEF),
+        (16, 7),
+        (0, 9),
+    ];
     if initiator {
         let (endpoint, remote, done) = open_initiator(&mut session, SMALL).await;
-        let d1 = endpoint.write(pattern(512, 0x71), at(remote, 100, 512)).imm(DUE[0].1);
+        let d1 = endpoint
+            .write(pattern(512, 0x71), at(remote, 100, 512))
+            .imm(DUE[0].1);
         let d1 = d1.post().unwrap();
         let pieces = cut(&pattern(100, 0x72), PIECES_100);
-        let d2 = endpoint.write(pieces, four_segments(remote)).imm(DUE[1].1).post().unwrap();
-        endpoint.inject_write_data(&pattern(16, 0x73), DUE[2].1, at(remote, 3000, 16)).unwrap();
-        let d4 = endpoint.write(Vec::<u8>::new(), at(remote, 0, 0)).imm(DUE[3].1).post().unwrap();
+        let d2 = endpoint
+            .write(pieces, four_segments(remote))
+            .imm(DUE[1].1)
+            .post()
+            .unwrap();
+        endpoint
+            .inject_write_data(&pattern(16, 0x73), DUE[2].1, at(remote, 3000, 16))
+            .unwrap();
+        let d4 = endpoint
+            .write(Vec::<u8>::new(), at(remote, 0, 0))
+            .imm(DUE[3].1)
+            .post()
+            .unwrap();
         assert_eq!(d1.await.unwrap().0, 512);
         assert_eq!(d2.await.unwrap().0, 100);
         assert_eq!(d4.await.unwrap().0, 0);
@@ -129,10 +177,12 @@ pub async fn writedata(mut session: Session, initiator: bool) {
     for (len, data) in DUE {
         let told = endpoint.receive_queue().next().await.unwrap();
         assert_eq!((told.len, told.data), (len, Some(data)));
-        assert_eq!((told.operation, told.endpoint), (OperationKind::RemoteWrite, endpoint.id()));
-        let flags = CompletionFlags::RMA
-            | CompletionFlags::REMOTE_WRITE
-            | CompletionFlags::REMOTE_CQ_DATA;
+        assert_eq!(
+            (told.operation, told.endpoint),
+            (OperationKind::RemoteWrite, endpoint.id())
+        );
+        let flags =
+            CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
         assert_eq!(told.flags, flags);
         told.result.unwrap();
     }
@@ -157,20 +207,37 @@ pub async fn read(mut session: Session, initiator: bool) {
         return;
     }
     let (endpoint, remote, done) = open_initiator(&mut session, BIG).await;
-    let r1 = endpoint.read(vec![0; 1000], at(remote, 0, 1000)).post().unwrap();
+    let r1 = endpoint
+        .read(vec![0; 1000], at(remote, 0, 1000))
+        .post()
+        .unwrap();
     let pieces = PIECES_400.map(|len| vec![0; len]);
     let r2 = endpoint.read(pieces, at(remote, 1000, 400)).post().unwrap();
     let pieces = PIECES_100.map(|len| vec![0; len]);
     let r3 = endpoint.read(pieces, four_segments(remote)).post().unwrap();
-    let r4 = endpoint.read(Vec::<u8>::new(), at(remote, 0, 0)).post().unwrap();
-    let r5 = endpoint.read(vec![0; MIB], at(remote, 8192, MIB)).post().unwrap();
+    let r4 = endpoint
+        .read(Vec::<u8>::new(), at(remote, 0, 0))
+        .post()
+        .unwrap();
+    let r5 = endpoint
+        .read(vec![0; MIB], at(remote, 8192, MIB))
+        .post()
+        .unwrap();
     let r6: Vec<_> = (0..8)
-        .map(|k| endpoint.read(vec![0; 64], at(remote, 4000 + 64 * k, 64)).post().unwrap())
+        .map(|k| {
+            endpoint
+                .read(vec![0; 64], at(remote, 4000 + 64 * k, 64))
+                .post()
+                .unwrap()
+        })
         .collect();
     assert_bytes("R1", &r1.await.unwrap().1, &image[..1000]);
     assert_bytes("R2", &r2.await.unwrap().1.concat(), &image[1000..1400]);
     let (_, pieces) = r3.await.unwrap();
-    let due: Vec<u8> = FOUR.iter().flat_map(|&(at, len)| image[at..at + len].to_vec()).collect();
+    let due: Vec<u8> = FOUR
+        .iter()
+        .flat_map(|&(at, len)| image[at..at + len].to_vec())
+        .collect();
     assert_bytes("R3", &pieces.concat(), &due);
     assert_eq!(r4.await.unwrap().0, 0);
     assert_bytes("R5", &r5.await.unwrap().1, &image[8192..]);
@@ -184,14 +251,30 @@ pub async fn read(mut session: Session, initiator: bool) {
 pub async fn delivery(mut session: Session, initiator: bool) {
     if initiator {
         let (endpoint, remote, done) = open_initiator(&mut session, SMALL).await;
-        endpoint.send(pattern(100, 0x91)).delivery_complete().await.unwrap();
-        let e2 = endpoint.write(pattern(200, 0x92), at(remote, 0, 200)).delivery_complete();
+        endpoint
+            .send(pattern(100, 0x91))
+            .delivery_complete()
+            .await
+            .unwrap();
+        let e2 = endpoint
+            .write(pattern(200, 0x92), at(remote, 0, 200))
+            .delivery_complete();
         e2.await.unwrap();
-        endpoint.send(pattern(50, 0x93)).imm(0xABCD).delivery_complete().await.unwrap();
+        endpoint
+            .send(pattern(50, 0x93))
+            .imm(0xABCD)
+            .delivery_complete()
+            .await
+            .unwrap();
         let sends: Vec<_> = (0..10)
             .map(|k| {
                 let send = endpoint.send(pattern(100, 0xA0 + k));
-                if k % 2 == 0 { send.delivery_complete().post() } else { send.post() }.unwrap()
+                if k % 2 == 0 {
+                    send.delivery_complete().post()
+                } else {
+                    send.post()
+                }
+                .unwrap()
             })
             .collect();
         for send in sends {
@@ -205,7 +288,10 @@ pub async fn delivery(mut session: Session, initiator: bool) {
     let mut receives: Vec<_> = (0..12).map(|_| post_receive(&endpoint, 128)).collect();
     let done = post_done(&endpoint);
     session.complete().await;
-    endpoint.send(encode_descriptor(region.remote())).await.unwrap();
+    endpoint
+        .send(encode_descriptor(region.remote()))
+        .await
+        .unwrap();
     let last_ten = receives.split_off(2);
     let [e1, e3] = <[_; 2]>::try_from(receives).unwrap();
     await_message("E1", e1, &pattern(100, 0x91), None).await;

@@ -33,10 +33,16 @@ pub async fn vectors(mut session: Session, initiator: bool) {
         session.initiator_farewell(done).await;
         return;
     }
-    let v1 = endpoint.recv([7, 500, 0, 501].map(|len| vec![0; len])).post().unwrap();
+    let v1 = endpoint
+        .recv([7, 500, 0, 501].map(|len| vec![0; len]))
+        .post()
+        .unwrap();
     let v2 = post_receive(&endpoint, 16);
     let v3 = post_receive(&endpoint, MIB);
-    let v4 = endpoint.recv([300_000, 1, 500_000, 248_575].map(|len| vec![0; len])).post().unwrap();
+    let v4 = endpoint
+        .recv([300_000, 1, 500_000, 248_575].map(|len| vec![0; len]))
+        .post()
+        .unwrap();
     let [v5, v6, v7, v8] = [64, 16, 16, 200].map(|len| post_receive(&endpoint, len));
     let done = post_done(&endpoint);
     session.complete().await;
@@ -54,13 +60,27 @@ pub async fn vectors(mut session: Session, initiator: bool) {
 
 async fn send_vectors(endpoint: &Endpoint) {
     let pieces = |len, seed, lens| cut(&pattern(len, seed), lens);
-    let v1 = endpoint.send(pieces(1008, 0x11, [5, 0, 1000, 3])).post().unwrap();
+    let v1 = endpoint
+        .send(pieces(1008, 0x11, [5, 0, 1000, 3]))
+        .post()
+        .unwrap();
     let v2 = endpoint.send(Vec::<u8>::new()).post().unwrap();
     let v3 = endpoint.send(pattern(MIB, 0x22)).post().unwrap();
-    let v4 = endpoint.send(pieces(MIB, 0x33, [1, 65_536, 524_288, 458_751])).post().unwrap();
-    let v5 = endpoint.send(pattern(64, 0x44)).imm(0x0123_4567_89AB_CDEF).post().unwrap();
+    let v4 = endpoint
+        .send(pieces(MIB, 0x33, [1, 65_536, 524_288, 458_751]))
+        .post()
+        .unwrap();
+    let v5 = endpoint
+        .send(pattern(64, 0x44))
+        .imm(0x0123_4567_89AB_CDEF)
+        .post()
+        .unwrap();
     let v6 = endpoint.send(Vec::<u8>::new()).imm(0).post().unwrap();
-    let v7 = endpoint.send(pieces(16, 0x55, [4, 4, 4, 4])).imm(0xFEED).post().unwrap();
+    let v7 = endpoint
+        .send(pieces(16, 0x55, [4, 4, 4, 4]))
+        .imm(0xFEED)
+        .post()
+        .unwrap();
     let v8 = endpoint.send(pattern(100, 0x66)).post().unwrap();
     for (send, len) in [(v1, 1008), (v4, MIB), (v7, 16)] {
         assert_eq!(send.await.unwrap().0, len);
@@ -72,7 +92,11 @@ async fn send_vectors(endpoint: &Endpoint) {
 
 async fn await_pieces(what: &str, receive: Op<[Vec<u8>; 4], Received>, message: &[u8]) {
     let (received, pieces) = receive.await.unwrap();
-    assert_eq!((received.len, received.data), (message.len(), None), "{what}");
+    assert_eq!(
+        (received.len, received.data),
+        (message.len(), None),
+        "{what}"
+    );
     assert_bytes(what, &pieces.concat(), message);
 }
 
@@ -98,7 +122,9 @@ pub async fn inject(mut session: Session, initiator: bool) {
     for (i, &len) in LENS[..4].iter().enumerate() {
         scratch[..len].copy_from_slice(&pattern(len, 0x51 + i));
         match i {
-            1 => endpoint.inject_data(&scratch[..len], 0x1122_3344_5566_7788).unwrap(),
+            1 => endpoint
+                .inject_data(&scratch[..len], 0x1122_3344_5566_7788)
+                .unwrap(),
             _ => endpoint.inject(&scratch[..len]).unwrap(),
         }
         // The bytes are the application's again as soon as the call returns.
@@ -109,11 +135,20 @@ pub async fn inject(mut session: Session, initiator: bool) {
     await_done(done).await;
     for context in [5, 6] {
         let completion = session.completions.next().await.unwrap();
-        assert_eq!((completion.context.0, completion.operation), (context, OperationKind::Send));
-        assert_eq!(completion.flags, CompletionFlags::MSG | CompletionFlags::SEND);
+        assert_eq!(
+            (completion.context.0, completion.operation),
+            (context, OperationKind::Send)
+        );
+        assert_eq!(
+            completion.flags,
+            CompletionFlags::MSG | CompletionFlags::SEND
+        );
         completion.result.unwrap();
     }
-    assert!(session.completions.is_empty(), "an inject wrote a completion");
+    assert!(
+        session.completions.is_empty(),
+        "an inject wrote a completion"
+    );
     session.close(true).await;
 }
 
@@ -122,8 +157,10 @@ pub async fn many(mut session: Session, initiator: bool) {
     let endpoint = session.begin().await;
     let receives = (0..WINDOW).map(|_| post_receive(&endpoint, 2048)).collect();
     session.complete().await;
-    let (done, ()) =
-        tokio::join!(receive_many(&endpoint, receives, their_seed), send_many(&endpoint, my_seed));
+    let (done, ()) = tokio::join!(
+        receive_many(&endpoint, receives, their_seed),
+        send_many(&endpoint, my_seed)
+    );
     if initiator {
         session.initiator_farewell(done).await;
     } else {
@@ -160,7 +197,11 @@ async fn receive_many(
     for k in 0..MANY {
         let (received, buffer) = open.pop_front().unwrap().await.unwrap();
         assert_eq!(received.data, None);
-        assert_bytes("a message of many", &buffer[..received.len], &message_of_many(k, seed));
+        assert_bytes(
+            "a message of many",
+            &buffer[..received.len],
+            &message_of_many(k, seed),
+        );
         if k + WINDOW < MANY {
             open.push_back(endpoint.recv(buffer).post().unwrap());
         } else if k + WINDOW == MANY {

@@ -68,7 +68,11 @@ impl Refused {
         let buffer = vec![0xAA; 64];
         // A plain write may end well before the target has looked at it.
         let failed = match self.write {
-            true => endpoint.write(buffer, segments).delivery_complete().await.unwrap_err(),
+            true => endpoint
+                .write(buffer, segments)
+                .delivery_complete()
+                .await
+                .unwrap_err(),
             false => endpoint.read(buffer, segments).await.unwrap_err(),
         };
         let (error, buffer) = failed.into_parts();
@@ -79,7 +83,11 @@ impl Refused {
     async fn refuse(self, session: &mut Session) {
         let mut access = Access::REMOTE;
         if self.mistake == Mistake::Rights {
-            access -= if self.write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
+            access -= if self.write {
+                Access::REMOTE_WRITE
+            } else {
+                Access::REMOTE_READ
+            };
         }
         let region = region(session, vec![0xEE; LEN], access).await;
         let done = open_target(session, &region).await;
@@ -94,7 +102,10 @@ impl Refused {
 /// The second connection, which must work.
 async fn initiate_again(mut session: Session) {
     let (endpoint, remote, done) = open_initiator(&mut session, LEN).await;
-    endpoint.write(pattern(64, 0xA1), at(remote, 0, 64)).await.unwrap();
+    endpoint
+        .write(pattern(64, 0xA1), at(remote, 0, 64))
+        .await
+        .unwrap();
     let (_, bytes) = endpoint.read(vec![0; 64], at(remote, 0, 64)).await.unwrap();
     assert_bytes("read of the second connection", &bytes, &pattern(64, 0xA1));
     session.initiator_farewell(done).await;

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, Op, PassiveEndpoint, Received,
-    RemoteRegion,
+    Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, Op, PassiveEndpoint,
+    Received, RemoteRegion,
 };
 
 /// Bytes of a descriptor: address, length, key.
@@ -21,15 +21,25 @@ pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
 pub fn assert_bytes(what: &str, got: &[u8], want: &[u8]) {
     assert_eq!(got.len(), want.len(), "{what}: length");
     if let Some(at) = got.iter().zip(want).position(|(got, want)| got != want) {
-        panic!("{what}: byte {at} of {} is {:#04x}, not {:#04x}", got.len(), got[at], want[at]);
+        panic!(
+            "{what}: byte {at} of {} is {:#04x}, not {:#04x}",
+            got.len(),
+            got[at],
+            want[at]
+        );
     }
 }
 
 /// How this end meets the other.
 #[derive(Debug)]
 enum Way {
-    Listen { requests: EventQueue, listener: PassiveEndpoint },
-    Connect { to: SocketAddr },
+    Listen {
+        requests: EventQueue,
+        listener: PassiveEndpoint,
+    },
+    Connect {
+        to: SocketAddr,
+    },
 }
 
 /// One end of a scenario: at most one connection at a time.
@@ -48,7 +58,11 @@ impl Session {
         let peer = Net::on(Backend::Epoll).peer().unwrap();
         let requests = peer.fabric.event_queue().open().unwrap();
         let any = (Ipv4Addr::LOCALHOST, 0).into();
-        let listener = peer.fabric.passive_endpoint(&requests).listen_at(any).unwrap();
+        let listener = peer
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any)
+            .unwrap();
         Session::new(peer, Way::Listen { requests, listener })
     }
 
@@ -58,7 +72,13 @@ impl Session {
 
     fn new(peer: Peer, way: Way) -> Session {
         let completions = peer.domain.completion_queue().open().unwrap();
-        Session { peer, way, completions, request: None, endpoint: None }
+        Session {
+            peer,
+            way,
+            completions,
+            request: None,
+            endpoint: None,
+        }
     }
 
     /// The endpoint of the present connection.
@@ -88,7 +108,9 @@ impl Session {
 
     /// Takes the next connection request; checks what came with it.
     pub async fn request(&mut self, data: &[u8]) -> ConnRequest {
-        let Way::Listen { requests, .. } = &self.way else { panic!("only listeners are asked") };
+        let Way::Listen { requests, .. } = &self.way else {
+            panic!("only listeners are asked")
+        };
         match requests.next().await {
             Some(Event::ConnRequest(request)) => {
                 assert_bytes("request data", request.data(), data);
@@ -105,7 +127,13 @@ impl Session {
             self.request = Some(self.request(request).await);
         }
         let queue = &self.completions;
-        let endpoint = self.peer.domain.endpoint().transmit_queue(queue).open().unwrap();
+        let endpoint = self
+            .peer
+            .domain
+            .endpoint()
+            .transmit_queue(queue)
+            .open()
+            .unwrap();
         self.endpoint = Some(endpoint.clone());
         endpoint
     }
@@ -124,12 +152,18 @@ impl Session {
                 reply
             }
             (Way::Listen { .. }, asked) => {
-                endpoint.accept(asked.expect("begin took it")).data(reply).await.unwrap();
+                endpoint
+                    .accept(asked.expect("begin took it"))
+                    .data(reply)
+                    .await
+                    .unwrap();
                 b""
             }
         };
         match self.peer.events.next().await {
-            Some(Event::Connected { endpoint: id, data, .. }) => {
+            Some(Event::Connected {
+                endpoint: id, data, ..
+            }) => {
                 assert_eq!(id, endpoint.id());
                 assert_bytes("data of the Connected event", &data, due);
             }
@@ -149,7 +183,11 @@ impl Session {
             other => panic!("{other:?} instead of Shutdown"),
         }
         assert!(!endpoint.is_connected());
-        assert!(self.peer.events.is_empty(), "{:?} after Shutdown", self.peer.events.try_next());
+        assert!(
+            self.peer.events.is_empty(),
+            "{:?} after Shutdown",
+            self.peer.events.try_next()
+        );
     }
 
     /// The closing side has nothing left to receive; the other has received all it was sent.
@@ -203,14 +241,25 @@ pub async fn await_message(
     data: Option<u64>,
 ) {
     let (received, buffer) = receive.await.unwrap();
-    assert_eq!((received.len, received.data), (message.len(), data), "{what}");
+    assert_eq!(
+        (received.len, received.data),
+        (message.len(), data),
+        "{what}"
+    );
     assert_bytes(what, &buffer[..received.len], message);
-    assert_bytes(what, &buffer[received.len..], &vec![0xEE; buffer.len() - received.len]);
+    assert_bytes(
+        what,
+        &buffer[received.len..],
+        &vec![0xEE; buffer.len() - received.len],
+    );
 }
 
 /// What a target says of its region.
 pub fn encode_descriptor(region: RemoteRegion) -> Vec<u8> {
-    [region.addr, region.len, region.key].iter().flat_map(|word| word.to_le_bytes()).collect()
+    [region.addr, region.len, region.key]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect()
 }
 
 pub async fn await_descriptor(receive: Op<Vec<u8>, Received>, len: u64) -> RemoteRegion {
