@@ -73,7 +73,8 @@ mod tests {
     /// A chain of causes, as error reports print it, says nothing twice.
     #[test]
     fn a_chain_of_causes_says_nothing_twice() {
-        let failed: Failed<Vec<u8>> = Failed::new(Error::new(ErrorKind::PeerClosed, "so it is"), None);
+        let failed: Failed<Vec<u8>> =
+            Failed::new(Error::new(ErrorKind::PeerClosed, "so it is"), None);
         let mut chain = vec![failed.to_string()];
         let mut cause = std::error::Error::source(&failed);
         while let Some(error) = cause {

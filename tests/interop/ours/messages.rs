@@ -118,7 +118,7 @@ pub async fn inject(mut session: Session, initiator: bool) {
     }
     let done = post_done(&endpoint);
     session.complete().await;
-    let mut scratch = vec![0; 128];
+    let mut scratch = [0; 128];
     for (i, &len) in LENS[..4].iter().enumerate() {
         scratch[..len].copy_from_slice(&pattern(len, 0x51 + i));
         match i {
