@@ -1,6 +1,6 @@
 //! Interoperation with libfabric's `tcp` provider: `examples/pingpong` with `fi_pingpong`, and our
-//! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played with
-//! our end as the initiator and as the target, and each of these with either side listening.
+//! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
+//! with our end as the initiator and as the target, and each of these with either side listening.
 
 #[path = "interop/harness.rs"]
 mod harness;

@@ -1,5 +1,5 @@
-//! The job of libfabric's `fi_pingpong(1)`, with its options and its side channel, so that either end
-//! can be the C program:
+//! The job of libfabric's `fi_pingpong(1)`, with its options and its side channel, so that either
+//! end can be the C program:
 //!
 //! ```text
 //! cargo run --release --example pingpong                    # the server

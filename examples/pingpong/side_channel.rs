@@ -1,6 +1,6 @@
-//! `fi_pingpong`'s side channel: one TCP connection over which the two ends find each other and keep
-//! step. The C program reads each item by one call that must bring all of it, so every item goes out
-//! by one write.
+//! `fi_pingpong`'s side channel: one TCP connection over which the two ends find each other and
+//! keep step. The C program reads each item by one call that must bring all of it, so every item
+//! goes out by one write.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -12,8 +12,8 @@ use tracing::debug;
 /// The server's port when nobody says otherwise.
 pub const PORT: u16 = 47592;
 
-/// `FI_SOCKADDR_IN` and `FI_SOCKADDR_IN6` of `fi_getinfo(3)`, each with its structure's size and its
-/// family (of Linux).
+/// `FI_SOCKADDR_IN` and `FI_SOCKADDR_IN6` of `fi_getinfo(3)`, each with its structure's size and
+/// its family (of Linux).
 const FORMAT_IPV4: (u32, usize, u16) = (2, 16, 2);
 const FORMAT_IPV6: (u32, usize, u16) = (3, 28, 10);
 

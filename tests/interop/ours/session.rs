@@ -120,8 +120,8 @@ impl Session {
         }
     }
 
-    /// First half of a connection: an endpoint to post receives on. A listener has its request then,
-    /// a connector has sent nothing yet.
+    /// First half of a connection: an endpoint to post receives on. A listener has its request
+    /// then, a connector has sent nothing yet.
     pub async fn begin_with(&mut self, request: &[u8]) -> Endpoint {
         if self.is_listener() {
             self.request = Some(self.request(request).await);
