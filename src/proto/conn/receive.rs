@@ -212,9 +212,12 @@ impl<T> Connection<T> {
             let target = Target::Receive { op, data };
             Landing { target, payload: Some(payload), capacity, len, done: 0, ack }
         } else if self.matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
-            let size = usize::try_from(len).expect("bounded by the budget or by the socket");
-            self.matcher.begin_early(size);
-            let payload = Payload::from_vec(vec![0; size]);
+            let Some(store) = zeroed(len) else {
+                self.rx = Rx::AwaitReceive { header: FrameHeader::Message { data, ack, len } };
+                return;
+            };
+            self.matcher.begin_early(store.len());
+            let payload = Payload::from_vec(store);
             let target = Target::Early { data };
             Landing { target, payload: Some(payload), capacity: len, len, done: 0, ack }
         } else {
@@ -229,7 +232,6 @@ impl<T> Connection<T> {
         let header = FrameHeader::ReadResponse { len: segments.total() };
         self.tx.push_control(header, Payload::from_region_uses(pieces));
         self.rx = Rx::header();
-        self.events.push_back(Event::RemoteAccess { operation: OperationKind::RemoteRead });
         Ok(())
     }
 
@@ -323,6 +325,19 @@ impl<T> Connection<T> {
             }
         }
     }
+}
+
+/// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
+/// budget, but the budget is the application's, and may be more than this machine has.
+fn zeroed(len: u64) -> Option<Vec<u8>> {
+    /// What is asked for without a second thought.
+    const SMALL: usize = 1 << 20;
+    let len = usize::try_from(len).ok()?;
+    if len > SMALL {
+        // Nothing can ask for zeroed memory and hear "no", so this asks first.
+        Vec::<u8>::new().try_reserve_exact(len).ok()?;
+    }
+    Some(vec![0; len])
 }
 
 fn resolve_all<T>(

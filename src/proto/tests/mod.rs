@@ -1,1 +1,6 @@
-//! The machine against itself.
+//! The machine against itself: two of them, and a link in the test's hands.
+
+mod hostile;
+mod model;
+mod pair;
+mod script;
