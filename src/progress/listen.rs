@@ -209,6 +209,7 @@ impl ListenTask {
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "the listener is broken and closes");
                     self.listener = None;
+                    self.shared.gone.store(true, Ordering::Release);
                     if let Some(slot) = self.config.events.try_reserve() {
                         let event = EventError::new(error)
                             .with_context(self.config.context)
@@ -237,7 +238,7 @@ impl ListenTask {
             }
         };
         link.receive(Receive::Stage);
-        let deadline = Some(self.clock.now() + self.config.handshake_timeout);
+        let deadline = self.clock.now().checked_add(self.config.handshake_timeout);
         let stage = PeerStage::HalfOpen(CmDecoder::new());
         self.peers.insert(id, Peer { link, waker, deadline, stage });
         self.order.push_back(id);
@@ -420,6 +421,10 @@ impl Future for ListenTask {
                 this.paused_until = None;
                 cx.waker().wake_by_ref();
             }
+        }
+        let stopping = this.shared.stopping.load(Ordering::Acquire);
+        if stopping && this.peers.is_empty() && this.listener.is_none() {
+            return Poll::Ready(()); // The last rejection took too long.
         }
         Poll::Pending
     }

@@ -101,7 +101,12 @@ pub(super) struct PortState {
     pub(super) machine: Connection<Report>,
     pub(super) link: Option<Box<dyn Link>>,
     pub(super) receive_armed: bool,
+    /// What is armed, or sent, holds leases of regions that the peer reads or writes.
+    pub(super) receive_leased: bool,
+    pub(super) send_leased: bool,
     pub(super) watching: bool,
+    /// The watch has told of the peer's end; there is nothing more to watch for.
+    pub(super) peer_ended: bool,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -119,6 +124,9 @@ pub(super) struct PortState {
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
+    /// Buffers that nobody asks for any more, to be dropped once the lock is released: they are the
+    /// user's, and their drop may run the user's code.
+    pub(super) leftovers: Vec<Payload>,
     /// Wakers to wake once the lock is released.
     pub(super) wakes: WakeList,
 }
@@ -173,7 +181,10 @@ impl Port {
             machine: Connection::new(sizes),
             link: None,
             receive_armed: false,
+            receive_leased: false,
+            send_leased: false,
             watching: false,
+            peer_ended: false,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),
@@ -188,6 +199,7 @@ impl Port {
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,
+            leftovers: Vec::new(),
             wakes: WakeList::new(),
         };
         let port = Arc::new(Port {
@@ -281,10 +293,12 @@ impl Port {
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        if state.closing == Closing::No {
-            state.closing = Closing::Flushing;
-            state.deadline = None;
+        if state.closing != Closing::No {
+            return;
         }
+        state.closing = Closing::Flushing;
+        state.timeout = None;
+        state.deadline = None;
         drop(state);
         self.waker.wake_by_ref();
     }
@@ -315,6 +329,7 @@ impl Port {
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
+        let paused = state.machine.is_read_paused();
         let key = match state.post(self, post, report, wait) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -326,14 +341,16 @@ impl Port {
             }
         };
         if is_receive {
-            if state.machine.is_read_paused() || state.stage.is_some() || state.watching {
+            if paused || state.stage.is_some() {
                 self.waker.wake_by_ref();
             }
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
         } else if state.machine.queued_frames() >= crate::limits::GATHER_FRAMES_MAX {
-            self.transmit(&mut state);
+            if self.transmit(&mut state) && paused {
+                self.waker.wake_by_ref(); // Sent answers let reading go on.
+            }
         } else {
             self.waker.wake_by_ref();
         }
@@ -343,7 +360,7 @@ impl Port {
                 cell = Some(Arc::clone(waiting.insert(OpCell::new())));
             }
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
         Ok(Posted { key, waiting: cell })
     }
 
@@ -351,10 +368,7 @@ impl Port {
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         let mut state = self.lock("cancel");
         let withdrawn = state.machine.cancel(key);
-        if withdrawn == Withdrawn::Ended {
-            self.waker.wake_by_ref(); // Room for those who wait.
-        }
-        self.publish(&mut state);
+        self.settle(&mut state);
         withdrawn
     }
 
@@ -362,27 +376,25 @@ impl Port {
     pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
         let mut state = self.lock("detach");
         match state.machine.detach(key) {
-            Withdrawn::Ended => self.waker.wake_by_ref(),
+            Withdrawn::Ended => {}
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key) {
                     *report = Report::Nowhere;
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End { operation: OperationKind::Receive, result, len, overflow, data, payload }) =
-                    cell.take()
-                {
-                    let arrived = match &result {
-                        Ok(()) => true,
-                        Err(error) => error.kind() == ErrorKind::Truncated,
-                    };
+                if let Some(End { operation, result, len, overflow, data, payload }) = cell.take() {
+                    let arrived = operation == OperationKind::Receive
+                        && result.map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
                     if arrived {
                         state.machine.give_back(payload, len, overflow, data);
+                    } else {
+                        state.leftovers.push(payload);
                     }
                 }
             }
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
     }
 
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
@@ -392,7 +404,17 @@ impl Port {
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
+    }
+
+    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
+    /// from it: room for those who wait, the end of a connection that turned out to be broken.
+    fn settle(&self, state: &mut PortState) {
+        self.publish(state);
+        let broken = state.closing == Closing::No && state.machine.fault().is_some();
+        if broken || state.machine.wants_admission() {
+            self.waker.wake_by_ref();
+        }
     }
 
     // Getters.
@@ -445,8 +467,10 @@ impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
+            let leftovers = std::mem::take(&mut state.leftovers);
             drop(state);
             drop(wakes);
+            drop(leftovers);
         }
     }
 }

@@ -94,7 +94,9 @@ impl Port {
                     cell.complete(end, &mut state.wakes);
                 }
             }
-            Report::Nowhere => {}
+            // What was injected is a copy of our own.
+            Report::Nowhere if end.operation == OperationKind::Inject => {}
+            Report::Nowhere => state.leftovers.push(end.payload),
         }
     }
 
@@ -109,8 +111,9 @@ impl Port {
     fn closed(&self, state: &mut PortState, error: &Error) {
         tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
         state.unasked.clear();
-        state.bindings.connected = None;
-        if let Some(slot) = state.bindings.shutdown.take() {
+        // Who was never told of a connection hears of no shutdown either.
+        let told = state.bindings.connected.take().is_none();
+        if let (Some(slot), true) = (state.bindings.shutdown.take(), told) {
             let event =
                 ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
             slot.fill(event, &mut state.wakes);

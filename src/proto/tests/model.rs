@@ -57,8 +57,11 @@ struct Model {
 impl Model {
     fn new(side: &mut Side, rng: &mut Rng) -> Self {
         let readable = rng.bytes(REGION_LEN);
-        side.world.region(READABLE, readable.clone(), Access::REMOTE_READ);
-        let writable = side.world.region(WRITABLE, vec![0; REGION_LEN], Access::REMOTE_WRITE);
+        side.world
+            .region(READABLE, readable.clone(), Access::REMOTE_READ);
+        let writable = side
+            .world
+            .region(WRITABLE, vec![0; REGION_LEN], Access::REMOTE_WRITE);
         Model {
             open: BTreeMap::new(),
             messages: VecDeque::new(),
@@ -88,14 +91,21 @@ fn some_len(rng: &mut Rng) -> usize {
 }
 
 fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rng: &mut Rng) {
-    let token = if rng.chance(40) { token | QUEUED } else { token };
+    let token = if rng.chance(40) {
+        token | QUEUED
+    } else {
+        token
+    };
     let len = some_len(rng);
     let data = rng.chance(30).then(|| rng.next());
     let ack = rng.chance(30);
     let at = rng.below(REGION_LEN - len + 1);
     let split = rng.below(len + 1);
     let both = |key| {
-        segments(&[(key, at as u64, split as u64), (key, (at + split) as u64, (len - split) as u64)])
+        segments(&[
+            (key, at as u64, split as u64),
+            (key, (at + split) as u64, (len - split) as u64),
+        ])
     };
     let kind = rng.below(100);
     let bytes = match kind {
@@ -111,24 +121,50 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         0..40 => Post::Send { payload, data, ack },
         40..45 => Post::Inject { payload, data },
         45..80 => Post::Receive { payload },
-        80..90 => Post::Read { payload, segments: both(READABLE) },
-        _ => Post::Write { payload, data, ack, segments: both(WRITABLE) },
+        80..90 => Post::Read {
+            payload,
+            segments: both(READABLE),
+        },
+        _ => Post::Write {
+            payload,
+            data,
+            ack,
+            segments: both(WRITABLE),
+        },
     };
     let operation = post.operation();
     // The model comes first: a receive may end within its post.
     match operation {
         OperationKind::Receive => model.receives.push_back(token),
         OperationKind::Send | OperationKind::Inject => {
-            model.messages.push_back(Message { token, left: len, bytes: bytes.clone(), data });
+            model.messages.push_back(Message {
+                token,
+                left: len,
+                bytes: bytes.clone(),
+                data,
+            });
         }
         OperationKind::Write => {
-            model.writes.push_back(Written { token, at, bytes: bytes.clone(), data });
+            model.writes.push_back(Written {
+                token,
+                at,
+                bytes: bytes.clone(),
+                data,
+            });
         }
         _ => {}
     }
     match side.try_post(token, post, rng.chance(80)) {
         Ok(key) => {
-            model.open.insert(token, Posted { key, operation, bytes, detached: false });
+            model.open.insert(
+                token,
+                Posted {
+                    key,
+                    operation,
+                    bytes,
+                    detached: false,
+                },
+            );
         }
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Again);
@@ -139,15 +175,20 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
 
 /// Asks some open operation to end early.
 fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
-    let Some(at) = (!model.open.is_empty()).then(|| rng.below(model.open.len())) else { return };
+    let Some(at) = (!model.open.is_empty()).then(|| rng.below(model.open.len())) else {
+        return;
+    };
     let (&token, posted) = model.open.iter_mut().nth(at).expect("counted");
     if posted.detached {
         return;
     }
     let detach = rng.chance(50);
     let key = posted.key;
-    let withdrawn =
-        if detach { side.machine.detach(key) } else { side.machine.cancel(key) };
+    let withdrawn = if detach {
+        side.machine.detach(key)
+    } else {
+        side.machine.cancel(key)
+    };
     match withdrawn {
         Withdrawn::Ended => model.forget(token),
         Withdrawn::Running => {
@@ -167,7 +208,10 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
     while let Some(&token) = side.order.get(model.seen) {
         model.seen += 1;
         model.ended += 1;
-        let end = side.ended.remove(&token).expect("what is in the order has ended");
+        let end = side
+            .ended
+            .remove(&token)
+            .expect("what is in the order has ended");
         let posted = model.open.remove(&token).expect("only what is open ends");
         assert_eq!(end.operation, posted.operation);
         let got = bytes_of(&end.payload);
@@ -182,7 +226,11 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
             }
             Err(error) if error.kind() != ErrorKind::Truncated => panic!("{error}"),
             _ if posted.operation == OperationKind::Receive => {
-                assert_eq!(model.receives.pop_front(), Some(token), "receives end in order");
+                assert_eq!(
+                    model.receives.pop_front(),
+                    Some(token),
+                    "receives end in order"
+                );
                 let message = from.messages.pop_front().expect("a message was sent");
                 let fits = message.left.min(got.len());
                 assert_eq!((end.len, end.data), (fits, message.data));
@@ -202,10 +250,17 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
 /// Compares the memory here with what the other side wrote, once nothing is on its way.
 fn compare_memory(side: &mut Side, model: &Model, from: &mut Model, memory: &mut [u8]) {
     let mut told = side.remote_data.drain(..);
-    for Written { at, bytes, data, .. } in from.writes.drain(..) {
+    for Written {
+        at, bytes, data, ..
+    } in from.writes.drain(..)
+    {
         memory[at..at + bytes.len()].copy_from_slice(&bytes);
         if let Some(data) = data {
-            assert_eq!(told.next(), Some((data, bytes.len())), "remote data comes in order");
+            assert_eq!(
+                told.next(),
+                Some((data, bytes.len())),
+                "remote data comes in order"
+            );
         }
     }
     assert_eq!(told.next(), None);
@@ -222,7 +277,10 @@ fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &m
     pair.a.world.slots += 1000;
     pair.b.world.slots += 1000;
     let mut rounds = 0;
-    while !(a.open.is_empty() && b.open.is_empty() && a.messages.is_empty() && b.messages.is_empty())
+    while !(a.open.is_empty()
+        && b.open.is_empty()
+        && a.messages.is_empty()
+        && b.messages.is_empty())
     {
         rounds += 1;
         assert!(rounds < 10_000, "everything ends once both sides receive");
@@ -243,7 +301,12 @@ fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64) {
         model.receives.push_back(*next);
         let key = side.receive(*next, 2000);
         let operation = OperationKind::Receive;
-        let posted = Posted { key, operation, bytes: vec![0; 2000], detached: false };
+        let posted = Posted {
+            key,
+            operation,
+            bytes: vec![0; 2000],
+            detached: false,
+        };
         model.open.insert(*next, posted);
     } else if from.messages.is_empty() {
         for posted in model.open.values() {
@@ -297,7 +360,11 @@ fn run(seed: u64, steps: usize) {
             settle(&mut pair, &mut a, &mut b, &mut next, rng);
             compare_memory(&mut pair.a, &a, &mut b, &mut memory_a);
             compare_memory(&mut pair.b, &b, &mut a, &mut memory_b);
-            assert_eq!((pair.a.world.slots, pair.b.world.slots), (slots, slots), "no slot is lost");
+            assert_eq!(
+                (pair.a.world.slots, pair.b.world.slots),
+                (slots, slots),
+                "no slot is lost"
+            );
         }
     }
     // The end: of the link, or of one side and then of the other.
@@ -314,19 +381,29 @@ fn run(seed: u64, steps: usize) {
             model.ended += 1;
             let posted = model.open.remove(token).expect("only what is open ends");
             let end = &side.ended[token];
-            assert!(posted.detached || end.payload.len() == posted.bytes.len(), "memory comes back");
+            assert!(
+                posted.detached || end.payload.len() == posted.bytes.len(),
+                "memory comes back"
+            );
             assert!(end.result.is_err() || posted.operation != OperationKind::Read);
         }
         assert!(model.open.is_empty(), "the close has ended everything");
         assert_eq!(side.world.slots + side.world.unasked, slots);
         side.machine.check();
     }
-    assert!(a.ended + b.ended > steps / 100, "the test has tested something");
+    assert!(
+        a.ended + b.ended > steps / 100,
+        "the test has tested something"
+    );
 }
 
 /// Runs with TOKIO_FABRIC_DEEP=1 are a hundred times as long.
 pub(super) fn depth() -> u64 {
-    if std::env::var_os("TOKIO_FABRIC_DEEP").is_some() { 100 } else { 1 }
+    if std::env::var_os("TOKIO_FABRIC_DEEP").is_some() {
+        100
+    } else {
+        1
+    }
 }
 
 /// "Each accepted op completes exactly once", and the model and the machine agree.

@@ -56,12 +56,18 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let keys = KeyPolicy::Application { key_size: 8 };
-        World { regions: MrTable::new(MrAddressing::Offset, keys), slots: usize::MAX / 2, unasked: 0 }
+        World {
+            regions: MrTable::new(MrAddressing::Offset, keys),
+            slots: usize::MAX / 2,
+            unasked: 0,
+        }
     }
 
     pub(super) fn region(&mut self, key: u64, bytes: Vec<u8>, access: Access) -> Arc<RegionMemory> {
         let memory = RegionMemory::new(vec![bytes.into()], access.bits()).expect("one buffer");
-        self.regions.insert(Some(key), Arc::clone(&memory), access).expect("a free key");
+        self.regions
+            .insert(Some(key), Arc::clone(&memory), access)
+            .expect("a free key");
         memory
     }
 
@@ -88,7 +94,13 @@ impl Host<u64> for World {
         taken
     }
 
-    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
         self.regions.resolve(key, addr, len, need)
     }
 }
@@ -145,7 +157,8 @@ impl Side {
     /// Posts, and takes note of what that ended.
     #[track_caller]
     pub(super) fn post(&mut self, token: u64, post: Post) -> OpKey {
-        self.try_post(token, post, true).expect("the post is accepted")
+        self.try_post(token, post, true)
+            .expect("the post is accepted")
     }
 
     pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
@@ -153,23 +166,46 @@ impl Side {
         self.take_events();
         posted.map_err(|refused| {
             self.world.slots += usize::from(refused.token & RESERVED != 0);
-            assert_eq!(refused.token & !RESERVED, token, "a refused post comes back");
+            assert_eq!(
+                refused.token & !RESERVED,
+                token,
+                "a refused post comes back"
+            );
             refused.error
         })
     }
 
     pub(super) fn send(&mut self, token: u64, bytes: &[u8]) -> OpKey {
         let payload = Payload::from_vec(bytes.to_vec());
-        self.post(token, Post::Send { payload, data: None, ack: false })
+        self.post(
+            token,
+            Post::Send {
+                payload,
+                data: None,
+                ack: false,
+            },
+        )
     }
 
     pub(super) fn send_acked(&mut self, token: u64, bytes: &[u8]) -> OpKey {
         let payload = Payload::from_vec(bytes.to_vec());
-        self.post(token, Post::Send { payload, data: None, ack: true })
+        self.post(
+            token,
+            Post::Send {
+                payload,
+                data: None,
+                ack: true,
+            },
+        )
     }
 
     pub(super) fn receive(&mut self, token: u64, len: usize) -> OpKey {
-        self.post(token, Post::Receive { payload: Payload::from_vec(vec![0; len]) })
+        self.post(
+            token,
+            Post::Receive {
+                payload: Payload::from_vec(vec![0; len]),
+            },
+        )
     }
 
     pub(super) fn write(&mut self, token: u64, bytes: &[u8], to: &[(u64, u64, u64)]) -> OpKey {
@@ -185,12 +221,26 @@ impl Side {
         to: &[(u64, u64, u64)],
     ) -> OpKey {
         let payload = Payload::from_vec(bytes.to_vec());
-        self.post(token, Post::Write { payload, data, ack, segments: segments(to) })
+        self.post(
+            token,
+            Post::Write {
+                payload,
+                data,
+                ack,
+                segments: segments(to),
+            },
+        )
     }
 
     pub(super) fn read(&mut self, token: u64, len: usize, from: &[(u64, u64, u64)]) -> OpKey {
         let payload = Payload::from_vec(vec![0; len]);
-        self.post(token, Post::Read { payload, segments: segments(from) })
+        self.post(
+            token,
+            Post::Read {
+                payload,
+                segments: segments(from),
+            },
+        )
     }
 
     /// The bytes that an operation gave back, and how it ended.
@@ -198,7 +248,10 @@ impl Side {
     pub(super) fn end_of(&mut self, token: u64) -> (Result<usize, ErrorKind>, Vec<u8>) {
         let end = self.ended.remove(&token).expect("the operation has ended");
         let bytes = bytes_of(&end.payload);
-        (end.result.map(|()| end.len).map_err(|error| error.kind()), bytes)
+        (
+            end.result.map(|()| end.len).map_err(|error| error.kind()),
+            bytes,
+        )
     }
 
     #[track_caller]
@@ -224,7 +277,11 @@ impl Side {
                 Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
                 Event::ConnectFailed { error } => {
-                    self.told.push(format!("not connected: {:?} {:?}", error.kind(), error.data()));
+                    self.told.push(format!(
+                        "not connected: {:?} {:?}",
+                        error.kind(),
+                        error.data()
+                    ));
                 }
                 Event::Closed { error } => self.told.push(format!("closed: {:?}", error.kind())),
             }
@@ -243,7 +300,9 @@ impl Side {
     /// Moves up to `most` bytes of what is out to the other side's wire; what is left comes back.
     /// Zero: the batch is taken back.
     pub(super) fn move_out(&mut self, most: usize, wire: &mut VecDeque<u8>) -> usize {
-        let Some((frames, leases)) = self.sending.take() else { return 0 };
+        let Some((frames, leases)) = self.sending.take() else {
+            return 0;
+        };
         let mut left = most;
         for frame in &frames {
             let mut bytes = vec![0; frame.remaining().min(left)];
@@ -267,7 +326,13 @@ impl Side {
     }
 
     fn move_in_some(&mut self, most: usize) -> bool {
-        if let Some(Direct { mut payload, offset, len, _leases }) = self.direct.take() {
+        if let Some(Direct {
+            mut payload,
+            offset,
+            len,
+            _leases,
+        }) = self.direct.take()
+        {
             let count = len.min(most).min(self.wire.len());
             let bytes: Vec<u8> = self.wire.iter().copied().take(count).collect();
             // A region that refuses by now: the link takes nothing from the stream for it.
@@ -284,9 +349,22 @@ impl Side {
         }
         match self.machine.poll_receive() {
             ReceivePlan::Paused => false,
-            ReceivePlan::Direct { payload, offset, len, leases } => {
-                assert!(len > 0 && offset + len <= payload.len(), "a plan lies within its payload");
-                self.direct = Some(Direct { payload, offset, len, _leases: leases });
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
+                assert!(
+                    len > 0 && offset + len <= payload.len(),
+                    "a plan lies within its payload"
+                );
+                self.direct = Some(Direct {
+                    payload,
+                    offset,
+                    len,
+                    _leases: leases,
+                });
                 true
             }
             ReceivePlan::Stage => {
@@ -311,7 +389,8 @@ impl Side {
     pub(super) fn watch(&mut self) {
         if self.finished && self.machine.is_read_paused() {
             let unread = self.wire.len() + self.stage.len();
-            self.machine.handle_last_bytes(unread as u64, &mut self.world);
+            self.machine
+                .handle_last_bytes(unread as u64, &mut self.world);
             self.take_events();
         }
     }
@@ -337,7 +416,8 @@ impl Side {
 
     /// The link breaks.
     pub(super) fn cut(&mut self) {
-        self.machine.fail(Error::new(ErrorKind::ConnectionReset, "cut by the test"));
+        self.machine
+            .fail(Error::new(ErrorKind::ConnectionReset, "cut by the test"));
         self.close();
     }
 }
@@ -349,13 +429,20 @@ pub(super) struct Pair {
 }
 
 pub(super) fn sizes() -> Sizes {
-    Sizes { tx_size: 64, rx_size: 64, unexpected_bytes: 1 << 20 }
+    Sizes {
+        tx_size: 64,
+        rx_size: 64,
+        unexpected_bytes: 1 << 20,
+    }
 }
 
 impl Pair {
     /// Neither side has begun.
     pub(super) fn idle(sizes: Sizes) -> Pair {
-        Pair { a: Side::new(sizes), b: Side::new(sizes) }
+        Pair {
+            a: Side::new(sizes),
+            b: Side::new(sizes),
+        }
     }
 
     pub(super) fn connected() -> Pair {
@@ -388,8 +475,13 @@ impl Pair {
     pub(super) fn request_data(&mut self) -> Vec<u8> {
         let bytes: Vec<u8> = self.b.wire.drain(..).collect();
         match CmDecoder::new().feed(&bytes) {
-            Ok(CmDecoded::Frame { frame, consumed, .. }) => {
-                assert_eq!((frame.kind(), consumed), (ControlKind::Request, bytes.len()));
+            Ok(CmDecoded::Frame {
+                frame, consumed, ..
+            }) => {
+                assert_eq!(
+                    (frame.kind(), consumed),
+                    (ControlKind::Request, bytes.len())
+                );
                 frame.data().to_vec()
             }
             other => panic!("{other:?} instead of a request"),
@@ -424,8 +516,10 @@ fn step(here: &mut Side, there: &mut Side, most: usize) -> bool {
 }
 
 pub(super) fn segments(list: &[(u64, u64, u64)]) -> Segments {
-    let list: Vec<RemoteSegment> =
-        list.iter().map(|&(key, addr, len)| RemoteSegment { addr, len, key }).collect();
+    let list: Vec<RemoteSegment> = list
+        .iter()
+        .map(|&(key, addr, len)| RemoteSegment { addr, len, key })
+        .collect();
     Segments::new(&list).expect("one to four segments")
 }
 

@@ -13,7 +13,11 @@ fn remote_all() -> Access {
 }
 
 fn tiny() -> Sizes {
-    Sizes { tx_size: 1, rx_size: 1, unexpected_bytes: 0 }
+    Sizes {
+        tx_size: 1,
+        rx_size: 1,
+        unexpected_bytes: 0,
+    }
 }
 
 /// Both sides connect, each told once; the connecting one is told the acceptor's data.
@@ -65,27 +69,54 @@ fn rejection_ends_the_attempt_with_the_words_of_the_other_side() {
     pair.a.receive(1, 3);
     pair.a.machine.begin_connect(b"");
     let words = bytes::Bytes::from_static(b"not today");
-    let reject = ControlFrame::new(ControlKind::Reject, words).unwrap().encode();
+    let reject = ControlFrame::new(ControlKind::Reject, words)
+        .unwrap()
+        .encode();
     pair.a.wire.extend(reject);
     pair.run();
-    assert_eq!(pair.a.machine.fault().map(|error| error.kind()), Some(ErrorKind::ConnectionRefused));
+    assert_eq!(
+        pair.a.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::ConnectionRefused)
+    );
     pair.a.close();
-    assert_eq!(pair.a.told, [r#"not connected: ConnectionRefused b"not today""#]);
-    assert_eq!(pair.a.end_of(1), (Err(ErrorKind::ConnectionRefused), vec![0; 3]));
+    assert_eq!(
+        pair.a.told,
+        [r#"not connected: ConnectionRefused b"not today""#]
+    );
+    assert_eq!(
+        pair.a.end_of(1),
+        (Err(ErrorKind::ConnectionRefused), vec![0; 3])
+    );
 }
 
 /// The whole table of what may be posted when.
 #[test]
 fn only_receives_may_be_posted_before_the_connection_is_up() {
     let mut pair = Pair::idle(sizes());
-    let send = || Post::Send { payload: Payload::from_vec(vec![1]), data: None, ack: false };
-    let receive = || Post::Receive { payload: Payload::from_vec(vec![1]) };
+    let send = || Post::Send {
+        payload: Payload::from_vec(vec![1]),
+        data: None,
+        ack: false,
+    };
+    let receive = || Post::Receive {
+        payload: Payload::from_vec(vec![1]),
+    };
     let mut table = Vec::new();
     let mut look = |pair: &mut Pair, token: u64| {
-        let sent = pair.a.try_post(token, send(), true).map(|_| ()).map_err(|error| error.kind());
-        let received =
-            pair.a.try_post(token + 1, receive(), true).map(|_| ()).map_err(|error| error.kind());
-        table.push(format!("{:?} send {sent:?} receive {received:?}", pair.a.machine.lifecycle()));
+        let sent = pair
+            .a
+            .try_post(token, send(), true)
+            .map(|_| ())
+            .map_err(|error| error.kind());
+        let received = pair
+            .a
+            .try_post(token + 1, receive(), true)
+            .map(|_| ())
+            .map_err(|error| error.kind());
+        table.push(format!(
+            "{:?} send {sent:?} receive {received:?}",
+            pair.a.machine.lifecycle()
+        ));
     };
     look(&mut pair, 10);
     pair.a.machine.begin_connect(b"");
@@ -119,7 +150,10 @@ fn messages_meet_receives_in_order_before_and_after() {
     }
     pair.run_in_pieces(5);
     assert_eq!(pair.b.end_of(1), (Ok(3), b"one\0".to_vec()));
-    assert!(pair.b.machine.unexpected_bytes() >= 5, "the others are kept");
+    assert!(
+        pair.b.machine.unexpected_bytes() >= 5,
+        "the others are kept"
+    );
     pair.b.receive(2, 0);
     pair.b.receive(3, 5);
     assert_eq!(pair.b.end_of(2), (Ok(0), Vec::new()));
@@ -140,7 +174,10 @@ fn a_long_message_is_cut_and_the_next_one_is_whole() {
         pair.a.send(2, b"next");
         pair.run_in_pieces(1000);
         assert_eq!(pair.b.ended[&1].overflow, len - len / 2);
-        assert_eq!(pair.b.end_of(1), (Err(ErrorKind::Truncated), long[..len / 2].to_vec()));
+        assert_eq!(
+            pair.b.end_of(1),
+            (Err(ErrorKind::Truncated), long[..len / 2].to_vec())
+        );
         assert_eq!(pair.b.end_of(2), (Ok(4), b"next".to_vec()));
         // The same for one that came early.
         pair.a.send(3, b"early");
@@ -154,12 +191,19 @@ fn a_long_message_is_cut_and_the_next_one_is_whole() {
 /// Acks complete sends in order, and only once the message is in the peer's memory.
 #[test]
 fn acks_come_in_order_and_not_before_the_message_is_in_memory() {
-    let mut pair = Pair::with(Sizes { unexpected_bytes: 0, ..sizes() });
+    let mut pair = Pair::with(Sizes {
+        unexpected_bytes: 0,
+        ..sizes()
+    });
     pair.a.send_acked(1, b"one");
     pair.a.send(2, b"two");
     pair.a.send_acked(3, b"three");
     pair.run();
-    assert_eq!(pair.a.order, [2], "no receive is posted: nothing has landed");
+    assert_eq!(
+        pair.a.order,
+        [2],
+        "no receive is posted: nothing has landed"
+    );
     pair.b.receive(1, 3);
     pair.run();
     assert_eq!(pair.a.order, [2, 1]);
@@ -186,7 +230,11 @@ fn answers_overtake_but_never_split_a_frame() {
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
     while pair.b.move_in(usize::MAX) {}
     pair.run_in_pieces(4096);
-    assert_eq!(pair.a.order, [11, 31, 12], "the ack came between the two messages");
+    assert_eq!(
+        pair.a.order,
+        [11, 31, 12],
+        "the ack came between the two messages"
+    );
     assert_eq!(pair.a.end_of(11), (Ok(big.len()), big));
     assert_eq!(pair.a.end_of(12), (Ok(3), b"two".to_vec()));
 }
@@ -197,9 +245,14 @@ fn an_ack_before_the_frame_is_back_counts() {
     let mut pair = Pair::connected();
     pair.a.send_acked(1, b"x");
     pair.a.hand_out();
-    pair.a.wire.extend(FrameHeader::Ack.encode(ByteOrder::Native, 0).iter());
+    pair.a
+        .wire
+        .extend(FrameHeader::Ack.encode(ByteOrder::Native, 0).iter());
     while pair.a.move_in(usize::MAX) {}
-    assert!(pair.a.ended.is_empty(), "its memory is still with the transport");
+    assert!(
+        pair.a.ended.is_empty(),
+        "its memory is still with the transport"
+    );
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
     assert_eq!(pair.a.end_of(1), (Ok(1), b"x".to_vec()));
 }
@@ -212,7 +265,8 @@ fn reads_end_in_order_with_the_bytes_of_all_segments() {
     pair.b.world.region(1, bytes.clone(), remote_all());
     pair.a.read(1, 10, &[(1, 0, 10)]);
     pair.a.read(2, 0, &[(1, 200, 0)]);
-    pair.a.read(3, 6, &[(1, 100, 1), (1, 50, 2), (1, 20, 0), (1, 197, 3)]);
+    pair.a
+        .read(3, 6, &[(1, 100, 1), (1, 50, 2), (1, 20, 0), (1, 197, 3)]);
     pair.run_in_pieces(7);
     assert_eq!(pair.a.order, [1, 2, 3]);
     assert_eq!(pair.a.end_of(1), (Ok(10), bytes[..10].to_vec()));
@@ -244,7 +298,8 @@ fn writes_scatter_over_their_segments() {
     let first = pair.b.world.region(1, vec![0; 100_000], remote_all());
     let second = pair.b.world.region(2, vec![0; 10], remote_all());
     let bytes: Vec<u8> = (0..60_010).map(|at| (at * 7) as u8).collect();
-    pair.a.write(1, &bytes, &[(2, 5, 5), (1, 1000, 60_000), (2, 0, 5)]);
+    pair.a
+        .write(1, &bytes, &[(2, 5, 5), (1, 1000, 60_000), (2, 0, 5)]);
     pair.a.write_with(2, b"", Some(99), false, &[(1, 0, 0)]);
     pair.run_in_pieces(5000);
     let mut got = vec![0; 60_000];
@@ -280,13 +335,20 @@ fn remote_data_waits_for_a_slot_before_its_payload_is_read() {
 /// The store is bounded: beyond the budget the machine stops reading until a receive is posted.
 #[test]
 fn beyond_the_budget_reading_pauses_until_a_receive_is_posted() {
-    let mut pair = Pair::with(Sizes { unexpected_bytes: 300, ..sizes() });
+    let mut pair = Pair::with(Sizes {
+        unexpected_bytes: 300,
+        ..sizes()
+    });
     for token in 0..4 {
         pair.a.send(token, &[token as u8; 100]);
     }
     pair.run();
     assert!(pair.b.is_paused());
-    assert_eq!(pair.b.machine.unexpected_bytes(), 228, "one message and its bookkeeping");
+    assert_eq!(
+        pair.b.machine.unexpected_bytes(),
+        228,
+        "one message and its bookkeeping"
+    );
     for token in 0..4 {
         pair.b.receive(token, 100);
         pair.run();
@@ -308,14 +370,20 @@ fn what_came_in_full_before_the_end_can_still_be_received() {
     pair.b.finished = true;
     pair.b.watch();
     pair.run();
-    assert_eq!(pair.b.machine.fault().map(|error| error.kind()), Some(ErrorKind::PeerClosed));
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::PeerClosed)
+    );
     pair.b.close();
     for token in 0..3 {
         pair.b.receive(token, 10);
         assert_eq!(pair.b.end_of(token), (Ok(10), b"last words".to_vec()));
     }
     let payload = Payload::from_vec(vec![0; 3]);
-    let late = pair.b.try_post(9, Post::Receive { payload }, true).unwrap_err();
+    let late = pair
+        .b
+        .try_post(9, Post::Receive { payload }, true)
+        .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::PeerClosed);
 }
 
@@ -330,35 +398,62 @@ fn half_a_message_before_the_end_is_a_failure() {
     assert!(pair.b.is_paused());
     pair.b.finished = true;
     pair.b.watch();
-    assert_eq!(pair.b.machine.fault().map(|error| error.kind()), Some(ErrorKind::PeerClosed));
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::PeerClosed)
+    );
     pair.b.close();
-    assert_eq!(pair.b.told.last().map(String::as_str), Some("closed: PeerClosed"));
+    assert_eq!(
+        pair.b.told.last().map(String::as_str),
+        Some("closed: PeerClosed")
+    );
     assert_eq!(pair.b.machine.unexpected_bytes(), 0);
 }
 
 /// fi_cancel(3), ruling 4: what has not started ends as Canceled with its memory, what has runs on.
 #[test]
 fn cancel_and_detach_in_each_phase() {
-    let mut pair = Pair::with(Sizes { tx_size: 2, rx_size: 1, unexpected_bytes: 0 });
+    let mut pair = Pair::with(Sizes {
+        tx_size: 2,
+        rx_size: 1,
+        unexpected_bytes: 0,
+    });
     let moving = pair.a.send(1, b"moving");
     pair.a.hand_out();
     let queued = pair.a.send(2, b"queued");
     let waiting = pair.a.send(3, b"waiting");
     let phases = [moving, queued, waiting].map(|key| pair.a.machine.phase(key));
-    assert_eq!(phases, [Some(Phase::Moving), Some(Phase::Queued), Some(Phase::Waiting)]);
+    assert_eq!(
+        phases,
+        [
+            Some(Phase::Moving),
+            Some(Phase::Queued),
+            Some(Phase::Waiting)
+        ]
+    );
     assert_eq!(pair.a.machine.cancel(waiting), Withdrawn::Ended);
     assert_eq!(pair.a.machine.cancel(queued), Withdrawn::Ended);
     assert_eq!(pair.a.machine.cancel(moving), Withdrawn::Running);
     pair.a.take_events();
-    assert_eq!(pair.a.end_of(3), (Err(ErrorKind::Canceled), b"waiting".to_vec()));
-    assert_eq!(pair.a.end_of(2), (Err(ErrorKind::Canceled), b"queued".to_vec()));
+    assert_eq!(
+        pair.a.end_of(3),
+        (Err(ErrorKind::Canceled), b"waiting".to_vec())
+    );
+    assert_eq!(
+        pair.a.end_of(2),
+        (Err(ErrorKind::Canceled), b"queued".to_vec())
+    );
     assert_eq!(pair.a.machine.cancel(queued), Withdrawn::Gone);
 
     let posted = pair.b.receive(1, 6);
     let behind = pair.b.receive(2, 6);
     assert_eq!(pair.b.machine.detach(posted), Withdrawn::Ended);
     pair.run();
-    assert_eq!(pair.b.end_of(2), (Ok(6), b"moving".to_vec()), "it took the place that came free");
+    assert_eq!(
+        pair.b.end_of(2),
+        (Ok(6), b"moving".to_vec()),
+        "it took the place that came free"
+    );
     assert_eq!(pair.b.end_of(1), (Err(ErrorKind::Canceled), vec![0; 6]));
     assert_eq!(pair.b.machine.detach(behind), Withdrawn::Gone);
     assert_eq!(pair.a.end_of(1), (Ok(6), b"moving".to_vec()));
@@ -414,23 +509,37 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
     pair.a.send(2, b"second");
     pair.run();
     let end = pair.b.ended.remove(&1).unwrap();
-    pair.b.machine.give_back(end.payload, end.len, end.overflow, end.data);
+    pair.b
+        .machine
+        .give_back(end.payload, end.len, end.overflow, end.data);
     pair.b.receive(2, 10);
     pair.b.receive(3, 10);
-    assert_eq!(pair.b.ended[&2].overflow, 2, "what the first one lost is lost");
-    assert_eq!(pair.b.end_of(2), (Err(ErrorKind::Truncated), b"fir\0\0\0\0\0\0\0".to_vec()));
+    assert_eq!(
+        pair.b.ended[&2].overflow, 2,
+        "what the first one lost is lost"
+    );
+    assert_eq!(
+        pair.b.end_of(2),
+        (Err(ErrorKind::Truncated), b"fir\0\0\0\0\0\0\0".to_vec())
+    );
     assert_eq!(pair.b.end_of(3).0, Ok(6));
 }
 
 /// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
 #[test]
 fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
-    let mut pair = Pair::with(Sizes { unexpected_bytes: 1 << 20, ..tiny() });
+    let mut pair = Pair::with(Sizes {
+        unexpected_bytes: 1 << 20,
+        ..tiny()
+    });
     for token in 0..5 {
         pair.a.send(token, &[token as u8]);
     }
     let payload = || Payload::from_vec(vec![9]);
-    let inject = |payload| Post::Inject { payload, data: None };
+    let inject = |payload| Post::Inject {
+        payload,
+        data: None,
+    };
     let again = pair.a.try_post(9, inject(payload()), false).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Again);
     pair.run();
@@ -453,9 +562,15 @@ fn an_operation_without_a_completion_slot_waits_and_blocks_those_behind_it() {
     assert_eq!(pair.a.machine.phase(second), Some(Phase::Waiting));
     assert_eq!(pair.a.machine.phase(third), Some(Phase::Waiting));
     assert_eq!(pair.a.machine.cancel(second), Withdrawn::Ended);
-    assert!(pair.a.machine.wants_admission(), "the third one needs no slot");
+    assert!(
+        pair.a.machine.wants_admission(),
+        "the third one needs no slot"
+    );
     pair.run();
-    assert_eq!(pair.a.world.slots, 1, "the cancelled one had none to give back");
+    assert_eq!(
+        pair.a.world.slots, 1,
+        "the cancelled one had none to give back"
+    );
     assert_eq!(pair.a.order, [2 | QUEUED, 1 | QUEUED, 3]);
 }
 
@@ -464,7 +579,11 @@ fn an_operation_without_a_completion_slot_waits_and_blocks_those_behind_it() {
 #[test]
 fn close_ends_everything_once_in_order_with_its_memory() {
     for broken in [false, true] {
-        let mut pair = Pair::with(Sizes { tx_size: 5, rx_size: 2, unexpected_bytes: 1000 });
+        let mut pair = Pair::with(Sizes {
+            tx_size: 5,
+            rx_size: 2,
+            unexpected_bytes: 1000,
+        });
         pair.b.world.region(1, vec![3; 64], remote_all());
         pair.a.send_acked(1, b"awaits its ack");
         pair.a.read(2, 64, &[(1, 0, 64)]);
@@ -482,14 +601,26 @@ fn close_ends_everything_once_in_order_with_its_memory() {
         pair.b.hand_out();
         pair.b.move_out(20, &mut pair.a.wire);
         while pair.a.move_in(usize::MAX) {}
-        if broken { pair.a.cut() } else { pair.a.close() }
-        let kind = if broken { ErrorKind::ConnectionReset } else { ErrorKind::Canceled };
+        if broken {
+            pair.a.cut()
+        } else {
+            pair.a.close()
+        }
+        let kind = if broken {
+            ErrorKind::ConnectionReset
+        } else {
+            ErrorKind::Canceled
+        };
         assert_eq!(pair.a.order, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let lens = [14, 64, 9, 40, 0, 5, 5, 8, 9];
         for (token, len) in (1..).zip(lens) {
             let end = &pair.a.ended[&token];
             let has_memory = end.payload.piece_count() == 1;
-            assert_eq!((end.payload.len(), has_memory), (len, true), "operation {token}");
+            assert_eq!(
+                (end.payload.len(), has_memory),
+                (len, true),
+                "operation {token}"
+            );
             assert_eq!(end.result.as_ref().unwrap_err().kind(), kind);
             assert!(end.result.as_ref().unwrap_err().phase().is_some());
         }
@@ -514,7 +645,11 @@ fn the_end_of_many_waiting_operations_takes_no_square_of_them() {
     pair.a.cut();
     assert_eq!(pair.a.ended.len(), 20_000);
     // The square takes half a minute in a debug build; this takes some ten milliseconds.
-    assert!(started.elapsed().as_secs() < 5, "took {:?}", started.elapsed());
+    assert!(
+        started.elapsed().as_secs() < 5,
+        "took {:?}",
+        started.elapsed()
+    );
 }
 
 /// A peer that asks and asks but never takes the answers is not read any further.
@@ -522,7 +657,9 @@ fn the_end_of_many_waiting_operations_takes_no_square_of_them() {
 fn answers_nobody_takes_are_bounded_and_reading_goes_on_after() {
     let mut pair = Pair::connected();
     pair.b.world.region(1, vec![1; 1], remote_all());
-    let request = FrameHeader::ReadRequest { segments: segments(&[(1, 0, 1)]) };
+    let request = FrameHeader::ReadRequest {
+        segments: segments(&[(1, 0, 1)]),
+    };
     let request = request.encode(ByteOrder::Native, 0);
     for _ in 0..READ_REQUESTS_MAX * 2 {
         pair.b.wire.extend(request.iter());
@@ -537,7 +674,11 @@ fn answers_nobody_takes_are_bounded_and_reading_goes_on_after() {
         pair.b.move_out(usize::MAX, &mut nowhere);
         pair.b.move_in(1 << 16);
     }
-    assert_eq!(nowhere.len(), READ_REQUESTS_MAX * 2 * 17, "all were answered");
+    assert_eq!(
+        nowhere.len(),
+        READ_REQUESTS_MAX * 2 * 17,
+        "all were answered"
+    );
 }
 
 /// A region that is revoked while its bytes are queued to be read out ends the connection: towards
@@ -552,10 +693,16 @@ fn a_source_revoked_before_its_bytes_leave_is_a_fault() {
     while pair.b.move_in(usize::MAX) {}
     region.gate().revoke();
     pair.b.hand_out();
-    assert_eq!(pair.b.machine.fault().map(|error| error.kind()), Some(ErrorKind::AccessDenied));
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::AccessDenied)
+    );
     pair.b.close();
     pair.a.cut();
-    assert_eq!(pair.a.end_of(1), (Err(ErrorKind::ConnectionReset), vec![0; 100]));
+    assert_eq!(
+        pair.a.end_of(1),
+        (Err(ErrorKind::ConnectionReset), vec![0; 100])
+    );
 }
 
 /// A destination that is revoked while a peer's write lands takes no further byte.
@@ -571,7 +718,10 @@ fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
         pair.b.move_in(0); // An armed direct receive comes back empty.
         region.gate().revoke();
         pair.run_in_pieces(1000);
-        assert_eq!(pair.b.machine.fault().map(|error| error.kind()), Some(ErrorKind::AccessDenied));
+        assert_eq!(
+            pair.b.machine.fault().map(|error| error.kind()),
+            Some(ErrorKind::AccessDenied)
+        );
         let mut bytes = vec![0; len];
         region.read_at(0, &mut bytes).unwrap();
         assert_eq!(bytes.iter().filter(|byte| **byte == 1).count(), 30);
