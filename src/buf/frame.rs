@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::payload::{Leases, Payload};
+use super::payload::Payload;
 use super::span::{Span, SpanList};
 use crate::limits::HEADER_SIZE_MAX;
 use crate::sync::GateClosed;
@@ -38,10 +38,6 @@ impl Frame {
         self.token
     }
 
-    pub(crate) fn header(&self) -> &[u8] {
-        &self.header[..usize::from(self.header_len)]
-    }
-
     pub(crate) fn payload(&self) -> &Payload {
         &self.payload
     }
@@ -55,17 +51,13 @@ impl Frame {
         usize::from(self.header_len) + self.payload.len()
     }
 
-    /// Bytes that have gone out.
-    pub(crate) fn sent(&self) -> usize {
-        self.sent
-    }
-
     /// Bytes that have not gone out yet.
     pub(crate) fn remaining(&self) -> usize {
         self.len() - self.sent
     }
 
     /// True if all bytes have gone out.
+    #[cfg(test)]
     pub(crate) fn is_done(&self) -> bool {
         self.remaining() == 0
     }
@@ -77,11 +69,6 @@ impl Frame {
             "the kernel sends no more than it was given"
         );
         self.sent += count;
-    }
-
-    /// Enters the gates of the regions that the unsent part comes from; see [`Payload::lease`].
-    pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {
-        self.payload.lease()
     }
 
     /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.

@@ -43,7 +43,7 @@ enum Owner {
 
 /// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
 /// would.
-pub(crate) struct Held {
+pub struct Held {
     span: Span,
     owner: Owner,
 }

@@ -100,6 +100,7 @@ impl Payload {
         self.len == 0
     }
 
+    /// How many pieces of memory it holds, those without bytes among them.
     pub(crate) fn piece_count(&self) -> usize {
         self.pieces.as_slice().len()
     }
@@ -198,16 +199,6 @@ impl Payload {
             .as_slice()
             .iter()
             .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
-    }
-
-    /// Why [`Payload::lease`] would be refused now, without taking one.
-    pub(crate) fn is_open(&self) -> Result<(), GateClosed> {
-        for piece in self.pieces.as_slice() {
-            if let Memory::Region(region) = piece {
-                region.is_open()?;
-            }
-        }
-        Ok(())
     }
 
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be used

@@ -108,14 +108,6 @@ impl RegionUse {
         }
     }
 
-    /// Why [`RegionUse::lease`] would be refused now.
-    pub(super) fn is_open(&self) -> Result<(), GateClosed> {
-        match self.entry {
-            Some(_) => Ok(()),
-            None => self.memory.gate().is_open(Role::Remote),
-        }
-    }
-
     /// Copies `bytes` to `at` of the range, where they must fit.
     pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), GateClosed> {
         let _lease = self.lease()?;

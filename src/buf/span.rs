@@ -113,15 +113,18 @@ impl SpanList {
     }
 
     /// How many spans are listed.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// How many bytes they cover together.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
+    #[allow(dead_code, reason = "a ring uses its lists again")]
     pub(crate) fn clear(&mut self) {
         self.count = 0;
         self.bytes = 0;
@@ -136,7 +139,8 @@ impl SpanList {
         unsafe { &*(std::ptr::from_ref(filled) as *const [libc::iovec]) }
     }
 
-    /// The listed spans again, for transports that copy instead of calling the kernel.
+    /// The listed spans again.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         self.as_iovecs()
             .iter()

@@ -98,13 +98,6 @@ impl Stage {
             self.end = 0;
         }
     }
-
-    /// Moves the bytes held to the front, so that all the room is behind them.
-    pub(crate) fn compact(&mut self) {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-    }
 }
 
 impl Deref for Stage {

@@ -8,6 +8,8 @@ use std::task::{Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
+use super::exclusive::Quiescing;
+use super::span::Span;
 use super::*;
 use crate::sync::{Drained, GateClosed, Role};
 
@@ -172,7 +174,8 @@ fn buffer_gives_bytes_vec_and_type_back() {
     assert_eq!((&*buffer, buffer.len()), (&[9, 2, 3][..], 3));
     assert_eq!(format!("{buffer:?}"), "Buffer(3 bytes)");
     let buffer = buffer.downcast::<Bytes>().unwrap_err();
-    assert_eq!(buffer.downcast::<Vec<u8>>().unwrap().as_ptr(), at);
+    let back = buffer.downcast::<Vec<u8>>().unwrap();
+    assert_eq!(back.as_ptr(), at);
 
     let mut buffer = Buffer::new(Bytes::from_static(b"fixed").into());
     assert!(
@@ -183,7 +186,8 @@ fn buffer_gives_bytes_vec_and_type_back() {
     assert_eq!(buffer.downcast::<Bytes>().unwrap(), "fixed");
     let boxed: Box<[u8]> = Box::from(&b"boxed"[..]);
     let at = boxed.as_ptr();
-    assert_eq!(Buffer::new(boxed.into()).into_vec().unwrap().as_ptr(), at);
+    let back = Buffer::new(boxed.into()).into_vec().unwrap();
+    assert_eq!(back.as_ptr(), at);
 }
 
 /// Rule 2: "All access goes through `buf/copy.rs`: one module, one written argument, volatile or
@@ -245,7 +249,6 @@ fn leases_are_taken_per_kernel_operation() {
     assert_eq!(drained(Drained::Remote), Poll::Pending);
     memory.gate().revoke();
     assert_eq!(payload.lease().unwrap_err(), GateClosed::Revoked);
-    assert_eq!(payload.is_open(), Err(GateClosed::Revoked));
     assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked));
     assert_eq!(payload.copy_out(0, &mut [0; 2]), Err(GateClosed::Revoked));
     drop(leases);
@@ -452,8 +455,6 @@ fn stages_return_to_their_pool_empty() {
     first.fill(5);
     first.advance(2);
     assert_eq!(&*first, b"llo");
-    first.compact();
-    assert_eq!(first.spare().len(), crate::limits::STAGE_SIZE - 3);
     first.advance(3);
     assert!(first.is_empty());
     drop(first);

@@ -71,7 +71,7 @@ pub trait ConvertMany: Sized {
 /// ends, and comes back with the result: the same buffer, never copied.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
-/// `&'static [u8]`, `&'static str`, [`Buffer`] and [`RegionSlice`](crate::RegionSlice). Sealed.
+/// `&'static [u8]`, `&'static str`, [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::RegionSlice). Sealed.
 pub trait IoBuf: Convert + Send + Sized + 'static {}
 
 /// A buffer an operation may write into. Only the bytes that are there (`len`, not `capacity`) are

@@ -28,7 +28,13 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
-        Driver { engine, clock, ready: Vec::new(), deadlines: BTreeSet::new(), stopping: false }
+        Driver {
+            engine,
+            clock,
+            ready: Vec::new(),
+            deadlines: BTreeSet::new(),
+            stopping: false,
+        }
     }
 
     fn port(&self, key: Key) -> Option<Arc<Port>> {

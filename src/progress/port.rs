@@ -40,6 +40,19 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
+    /// Those that are bound.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
+        let all = [
+            &self.send,
+            &self.receive,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
+    }
+
     pub(super) fn of(&self, operation: OperationKind) -> Option<&Counter> {
         match operation {
             OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
@@ -101,12 +114,13 @@ pub(super) struct PortState {
     pub(super) machine: Connection<Report>,
     pub(super) link: Option<Box<dyn Link>>,
     pub(super) receive_armed: bool,
-    /// What is armed, or sent, holds leases of regions that the peer reads or writes.
-    pub(super) receive_leased: bool,
-    pub(super) send_leased: bool,
     pub(super) watching: bool,
-    /// The watch has told of the peer's end; there is nothing more to watch for.
-    pub(super) peer_ended: bool,
+    /// The peer's end was told while reading was paused.
+    pub(super) peer_finished: bool,
+    /// The armed receive lands in a region that peers reach.
+    pub(super) region_armed: bool,
+    /// The batch that is out reads from such a region.
+    pub(super) region_out: bool,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -181,10 +195,10 @@ impl Port {
             machine: Connection::new(sizes),
             link: None,
             receive_armed: false,
-            receive_leased: false,
-            send_leased: false,
             watching: false,
-            peer_ended: false,
+            peer_finished: false,
+            region_armed: false,
+            region_out: false,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),
@@ -210,7 +224,10 @@ impl Port {
             wake_state,
         });
         let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state.key.set(key).expect("the key is set once, here");
+        port.wake_state
+            .key
+            .set(key)
+            .expect("the key is set once, here");
         // The driver may have ended between the check and the insertion; then nobody drains the
         // table any more.
         if engine.is_gone() {
@@ -229,7 +246,9 @@ impl Port {
     }
 
     pub(super) fn lock(&self, purpose: &'static str) -> PortGuard<'_> {
-        PortGuard { state: Some(self.state.lock(purpose)) }
+        PortGuard {
+            state: Some(self.state.lock(purpose)),
+        }
     }
 
     // Connection management.
@@ -246,7 +265,10 @@ impl Port {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.connect(to, from, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .connect(to, from, self.waker.clone())?;
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
@@ -268,7 +290,10 @@ impl Port {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.adopt(handover.raw, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
@@ -288,6 +313,13 @@ impl Port {
         }
         state.establishing.waker = Some(waker.clone());
         Poll::Pending
+    }
+
+    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
+    /// (`fi_close`).
+    pub(crate) fn abandon(&self) {
+        self.lock("abandon").bindings.shutdown = None;
+        self.begin_close();
     }
 
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
@@ -347,7 +379,7 @@ impl Port {
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
-        } else if state.machine.queued_frames() >= crate::limits::GATHER_FRAMES_MAX {
+        } else if state.machine.is_transmit_gathered() {
             if self.transmit(&mut state) && paused {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }
@@ -355,10 +387,10 @@ impl Port {
             self.waker.wake_by_ref();
         }
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting) {
-            if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
-                cell = Some(Arc::clone(waiting.insert(OpCell::new())));
-            }
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        {
+            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
         self.settle(&mut state);
         Ok(Posted { key, waiting: cell })
@@ -383,9 +415,18 @@ impl Port {
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End { operation, result, len, overflow, data, payload }) = cell.take() {
+                if let Some(End {
+                    operation,
+                    result,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }) = cell.take()
+                {
                     let arrived = operation == OperationKind::Receive
-                        && result.map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
+                        && result
+                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
                     if arrived {
                         state.machine.give_back(payload, len, overflow, data);
                     } else {
@@ -420,7 +461,10 @@ impl Port {
     // Getters.
 
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        self.lock("phase").machine.phase(key).unwrap_or(Phase::Ended)
+        self.lock("phase")
+            .machine
+            .phase(key)
+            .unwrap_or(Phase::Ended)
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
@@ -437,10 +481,6 @@ impl Port {
 
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
-    }
-
-    pub(crate) fn receive_queue(&self) -> CompletionQueue {
-        self.lock("receive queue").bindings.receive_queue.clone()
     }
 }
 
@@ -490,6 +530,8 @@ fn check_idle(state: &PortState) -> Result<()> {
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

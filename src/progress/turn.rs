@@ -32,7 +32,15 @@ struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue { queue, slot, waiting, .. } = token else { return true };
+        let Report::Queue {
+            queue,
+            slot,
+            waiting,
+            ..
+        } = token
+        else {
+            return true;
+        };
         if slot.is_some() {
             return true;
         }
@@ -60,7 +68,13 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
         self.regions.lock("resolve").resolve(key, addr, len, need)
     }
 }
@@ -68,7 +82,13 @@ impl Host<Report> for View<'_> {
 /// Runs `$body` with the state's machine and the host it works in.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
-        let PortState { machine: $machine, bindings, unasked, wakes, .. } = &mut *$state;
+        let PortState {
+            machine: $machine,
+            bindings,
+            unasked,
+            wakes,
+            ..
+        } = &mut *$state;
         let $host = &mut View {
             regions: &$port.engine.regions,
             port: $port,
@@ -93,8 +113,9 @@ impl PortState {
                 .with_operation(post.operation());
             return Err((error, post.into_payload()));
         }
-        with_host!(port, self, |machine, host| machine.post(post, report, wait, host))
-            .map_err(|refused| (refused.error, refused.payload))
+        with_host!(port, self, |machine, host| machine
+            .post(post, report, wait, host))
+        .map_err(|refused| (refused.error, refused.payload))
     }
 }
 
@@ -167,6 +188,7 @@ impl Port {
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
                 drop(leases);
+                state.region_out = false;
                 match result {
                     Ok(sent) => state.machine.handle_sent(frames, sent),
                     Err(error) => {
@@ -177,6 +199,7 @@ impl Port {
             }
             Outcome::Received(received) => {
                 state.receive_armed = false;
+                state.region_armed = false;
                 self.received(state, received);
             }
             Outcome::PeerGone(error) => self.peer_gone(state, error),
@@ -197,11 +220,13 @@ impl Port {
             return;
         }
         match received {
-            // What comes while everything is taken back is nobody's any more.
-            Received::Stage(stage) if state.closing < Closing::Draining => state.stage = Some(stage),
-            Received::Stage(_) => {}
+            // What comes while the connection is being taken down is of no use any more.
+            Received::Stage(_) if state.closing > Closing::Flushing => {}
+            Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
-                let Direct { payload, leases, .. } = direct;
+                let Direct {
+                    payload, leases, ..
+                } = direct;
                 drop(leases);
                 state.machine.handle_direct(payload, len);
             }
@@ -218,7 +243,10 @@ impl Port {
     }
 
     fn take_back(&self, state: &mut PortState, returned: Option<Direct>) {
-        if let Some(Direct { payload, leases, .. }) = returned {
+        if let Some(Direct {
+            payload, leases, ..
+        }) = returned
+        {
             drop(leases);
             state.machine.handle_direct(payload, 0);
         }
@@ -236,20 +264,24 @@ impl Port {
     /// in the socket may still hold what operations wait for.
     fn peer_gone(&self, state: &mut PortState, error: Error) {
         state.watching = false;
-        state.peer_ended = true;
+        state.peer_finished = true;
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;
         }
         let staged = state.stage.as_ref().map_or(0, |stage| stage.len());
         let unread = state.link.as_ref().map_or(0, |link| link.unread()) + staged;
-        with_host!(self, state, |machine, host| machine.handle_last_bytes(unread as u64, host));
+        with_host!(self, state, |machine, host| machine
+            .handle_last_bytes(unread as u64, host));
     }
 
     /// Feeds what lies in the staging buffer.
     fn feed(&self, state: &mut PortState) {
-        let Some(mut stage) = state.stage.take() else { return };
-        let taken = with_host!(self, state, |machine, host| machine.handle_stage(&stage, host));
+        let Some(mut stage) = state.stage.take() else {
+            return;
+        };
+        let taken = with_host!(self, state, |machine, host| machine
+            .handle_stage(&stage, host));
         stage.advance(taken);
         if !stage.is_empty() {
             state.stage = Some(stage);
@@ -262,10 +294,14 @@ impl Port {
         // While a port drains, what came back must not go out again.
         while state.closing < Closing::Draining {
             let Some(link) = &mut state.link else { break };
-            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
-            state.send_leased = !leases.is_empty();
+            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
+                break;
+            };
+            state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
-            let Some(outcome) = link.poll_outcome() else { break };
+            let Some(outcome) = link.poll_outcome() else {
+                break;
+            };
             match &outcome {
                 Outcome::Sent { .. } => sent = true,
                 // A link that has told something expects to be asked again, and the driver does.
@@ -289,15 +325,26 @@ impl Port {
         };
         match plan {
             ReceivePlan::Stage => {
-                state.receive_leased = false;
                 link.receive(Receive::Stage);
             }
-            ReceivePlan::Direct { payload, offset, len, leases } => {
-                state.receive_leased = !leases.is_empty();
-                link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
+                state.region_armed = !leases.is_empty();
+                link.receive(Receive::Direct(Direct {
+                    payload,
+                    offset,
+                    len,
+                    leases,
+                }));
             }
             ReceivePlan::Paused => {
-                if state.machine.is_read_paused() && !state.watching && !state.peer_ended {
+                // The peer's end is told once; watching again would tell the same for ever.
+                let watchable = !state.watching && !state.peer_finished;
+                if state.machine.is_read_paused() && watchable {
                     state.watching = true;
                     link.watch();
                 }
@@ -339,12 +386,13 @@ impl Port {
         if state.closing == Closing::Draining {
             self.finish_draining(state, now);
         }
-        if state.closing == Closing::Lingering && !state.receive_armed {
-            if let Some(link) = &mut state.link {
-                link.receive(Receive::Stage);
-                state.receive_armed = true;
-                self.waker.wake_by_ref();
-            }
+        if state.closing == Closing::Lingering
+            && !state.receive_armed
+            && let Some(link) = &mut state.link
+        {
+            link.receive(Receive::Stage);
+            state.receive_armed = true;
+            self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
             state.link = None;
@@ -388,17 +436,16 @@ impl Port {
     pub(super) fn regions_changed(&self) -> bool {
         let mut guard = self.lock("regions changed");
         let state = &mut *guard;
-        let receive = state.receive_armed && state.receive_leased;
-        let send = state.machine.is_transmit_out() && state.send_leased;
-        if let Some(link) = &mut state.link {
-            if receive {
-                link.cancel_receive();
-            }
-            if send {
-                link.cancel_send();
-            }
+        let Some(link) = &mut state.link else {
+            return false;
+        };
+        if state.region_armed {
+            link.cancel_receive();
         }
-        receive || send
+        if state.region_out {
+            link.cancel_send();
+        }
+        state.region_armed || state.region_out
     }
 
     /// The driver is going away: everything ends here and now.

@@ -46,7 +46,12 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(budget_bytes: usize) -> Self {
-        Matcher { posted: VecDeque::new(), early: VecDeque::new(), held_bytes: 0, budget_bytes }
+        Matcher {
+            posted: VecDeque::new(),
+            early: VecDeque::new(),
+            held_bytes: 0,
+            budget_bytes,
+        }
     }
 
     /// Matches a new receive with the oldest complete early message, or posts it.
@@ -79,7 +84,8 @@ impl Matcher {
     /// not kept either: it waits in the socket.
     pub(crate) fn has_room(&self, len: u64) -> bool {
         let free = self.budget_bytes.saturating_sub(self.held_bytes) as u64;
-        len.checked_add(UNEXPECTED_OVERHEAD as u64).is_some_and(|cost| cost <= free)
+        len.checked_add(UNEXPECTED_OVERHEAD as u64)
+            .is_some_and(|cost| cost <= free)
     }
 
     /// Counts a message that is about to land in the store.
@@ -90,7 +96,9 @@ impl Matcher {
     /// A message that was to land in the store never will in full.
     pub(crate) fn abandon_early(&mut self, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        self.held_bytes = self.held_bytes.saturating_sub(len.saturating_add(UNEXPECTED_OVERHEAD));
+        self.held_bytes = self
+            .held_bytes
+            .saturating_sub(len.saturating_add(UNEXPECTED_OVERHEAD));
     }
 
     /// A landed message. If a receive was posted meanwhile the two are returned together.
@@ -143,7 +151,10 @@ impl Matcher {
 
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        assert!(self.posted.is_empty() || self.early.is_empty(), "what fits is matched");
+        assert!(
+            self.posted.is_empty() || self.early.is_empty(),
+            "what fits is matched"
+        );
         let held: usize = self.early.iter().map(Early::cost).sum();
         assert!(held <= self.held_bytes, "all that is held is counted");
     }

@@ -23,7 +23,7 @@ mod tests;
 
 pub(crate) use conn::{Connection, Lifecycle, Outgoing, ReceivePlan, Sizes, Withdrawn};
 pub(crate) use event::{End, Event};
-pub(crate) use op::{OpKey, Post, Refused};
+pub(crate) use op::{OpKey, Post};
 
 use crate::mr::{Access, Refusal};
 

@@ -288,5 +288,5 @@ fn a_storm_of_acks_is_bounded() {
     }
     while pair.b.move_in(1 << 16) {}
     assert!(pair.b.is_paused());
-    assert_eq!(pair.b.machine.queued_frames(), READ_REQUESTS_MAX + 1);
+    assert_eq!(pair.b.machine.queued_answers(), READ_REQUESTS_MAX + 1);
 }

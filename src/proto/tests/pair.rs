@@ -164,15 +164,7 @@ impl Side {
     pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
         let posted = self.machine.post(post, token, wait, &mut self.world);
         self.take_events();
-        posted.map_err(|refused| {
-            self.world.slots += usize::from(refused.token & RESERVED != 0);
-            assert_eq!(
-                refused.token & !RESERVED,
-                token,
-                "a refused post comes back"
-            );
-            refused.error
-        })
+        posted.map_err(|refused| refused.error)
     }
 
     pub(super) fn send(&mut self, token: u64, bytes: &[u8]) -> OpKey {
@@ -283,7 +275,10 @@ impl Side {
                         error.data()
                     ));
                 }
-                Event::Closed { error } => self.told.push(format!("closed: {:?}", error.kind())),
+                Event::Closed { error, connected } => {
+                    let what = if connected { "closed" } else { "given up" };
+                    self.told.push(format!("{what}: {:?}", error.kind()));
+                }
             }
         }
     }

@@ -355,7 +355,11 @@ impl Link for EpollLink {
             return None;
         }
         let fd = self.fd.take()?.into_inner();
-        Some(RawLink::Socket { fd, peer: self.peer, local: self.local })
+        Some(RawLink::Socket {
+            fd,
+            peer: self.peer,
+            local: self.local,
+        })
     }
 
     fn limit(&mut self, sizes: IoSizes) {
