@@ -3,19 +3,19 @@
 //!
 //! # The model
 //!
-//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`] holds
-//! memory regions and endpoints, and owns the progress task that moves their bytes. An [`Endpoint`] is
-//! one connection: it sends and receives messages, and reads and writes the peer's
+//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
+//! holds memory regions and endpoints, and owns the progress task that moves their bytes. An
+//! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
 //! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`EventQueue`] is a stream of
 //! connection requests, connections, registrations and failures. An operation is a future, or it
 //! reports to a [`CompletionQueue`]; a [`Counter`] counts.
 //!
-//! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with its
-//! result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as long as
-//! anything may touch it. Every accepted operation ends exactly once.
+//! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
+//! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
+//! long as anything may touch it. Every accepted operation ends exactly once.
 //!
-//! The words are libfabric's: the docs name the call or structure each item answers to, as `fi_mr(3)`,
-//! and `docs/features.md` lists what works.
+//! The words are libfabric's: the docs name the call or structure each item answers to, as
+//! `fi_mr(3)`, and `docs/features.md` lists what works.
 //!
 //! # Quick start
 //!
@@ -57,9 +57,9 @@
 //!
 //! # What to read first
 //!
-//! [`Fabric`], [`Domain`], then [`Endpoint`] for messages and remote memory; [`MemoryRegion`] for who
-//! may touch its bytes and when; [`EventQueue`] and [`Event`] for servers; [`Error`] and [`ErrorKind`]
-//! for what can go wrong; [`limits`] for every bound.
+//! [`Fabric`], [`Domain`], then [`Endpoint`] for messages and remote memory; [`MemoryRegion`] for
+//! who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers; [`Error`] and
+//! [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
 //!
 //! # Features
 //!
@@ -74,8 +74,8 @@
 //! A builder's call beats the variable.
 //!
 //! - `FI_TCP_IFACE`: the only network interface to offer.
-//! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own look
-//!   for one.
+//! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own
+//!   look for one.
 
 #![deny(unsafe_code)]
 
@@ -105,12 +105,15 @@ pub mod testing;
 mod transport;
 mod wire;
 
+pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 pub use cntr::{Counter, CounterError, CounterWait};
-pub use cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder};
+pub use cq::{
+    Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
+};
 pub use domain::{Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration};
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder, Queued,
-    QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
+    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder,
+    Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Result};
@@ -120,4 +123,3 @@ pub use info::*;
 pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
 pub use op_error::Failed;
 pub use transport::Backend;
-pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};

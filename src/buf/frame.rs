@@ -20,8 +20,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the caller's
-    /// own and comes back by [`Frame::token`].
+    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the
+    /// caller's own and comes back by [`Frame::token`].
     pub(crate) fn new(header: &[u8], payload: Payload, token: u64) -> Self {
         let mut bytes = [0; HEADER_SIZE_MAX];
         bytes[..header.len()].copy_from_slice(header);

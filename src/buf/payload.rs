@@ -201,8 +201,8 @@ impl Payload {
             .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
     }
 
-    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be used
-    /// while this payload is kept, unmoved or moved, and its leases are held.
+    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
+    /// used while this payload is kept, unmoved or moved, and its leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
         self.assert_within(offset, len);
         let mut skip = offset;

@@ -130,8 +130,8 @@ impl SpanList {
         self.bytes = 0;
     }
 
-    /// The list as `sendmsg` and `recvmsg` take it. The entries' memory is guaranteed by the payloads
-    /// and leases they were made from, not by this list.
+    /// The list as `sendmsg` and `recvmsg` take it. The entries' memory is guaranteed by the
+    /// payloads and leases they were made from, not by this list.
     pub(crate) fn as_iovecs(&self) -> &[libc::iovec] {
         let filled = &self.entries[..self.count];
         // SAFETY: invariant: the first `count` entries have been written by `push`; MaybeUninit<T>

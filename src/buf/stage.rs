@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::limits::STAGE_SIZE;
 use crate::sync::{Lock, LockKind};
 
-/// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed after,
-/// so taking one never fails and never waits. Each connection has at most one at a time, which bounds
-/// those in use.
+/// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed
+/// after, so taking one never fails and never waits. Each connection has at most one at a time,
+/// which bounds those in use.
 pub(crate) struct StagePool {
     idle: Lock<Vec<Box<[u8]>>>,
     idle_max: usize,

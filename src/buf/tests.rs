@@ -1,5 +1,5 @@
-//! Promises of the memory model that this folder keeps. The unsafe code of the tests reads and writes
-//! through spans as the kernel would.
+//! Promises of the memory model that this folder keeps. The unsafe code of the tests reads and
+//! writes through spans as the kernel would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,8 +137,8 @@ fn dropped_payload_frees_each_buffer_once() {
     assert!(freed.load(Ordering::SeqCst));
 }
 
-/// House rule 18, "Buffers go in by value and come back": arrays and vectors of buffers come back in
-/// order, and a payload of other buffers is not mistaken for them.
+/// House rule 18, "Buffers go in by value and come back": arrays and vectors of buffers come back
+/// in order, and a payload of other buffers is not mistaken for them.
 #[test]
 fn several_buffers_come_back_in_order_and_only_as_what_they_were() {
     let three = [vec![1], vec![2, 2], vec![]];
@@ -511,10 +511,14 @@ proptest! {
             (0u8..3, prop::collection::vec(any::<u8>(), 0..40), 0usize..20, 0usize..20),
             0..6,
         ),
-        edits in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>(), any::<bool>()), 0..8),
+        edits in prop::collection::vec(
+            (any::<u16>(), any::<u16>(), any::<u8>(), any::<bool>()),
+            0..8,
+        ),
     ) {
         let mut oracle: Vec<u8> = parts.iter().flat_map(|it| it.1.clone()).collect();
-        let pieces = parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
+        let pieces =
+            parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
         let mut payload = Payload::from_pieces(pieces.collect());
         prop_assert_eq!(payload.len(), oracle.len());
         for (at, len, value, through_spans) in edits {
@@ -549,7 +553,11 @@ proptest! {
     /// A shared copy is a copy, at every offset, length and alignment of the segment.
     #[test]
     fn shared_copies_equal_plain_ones(
-        len in 0usize..80, skip in 0usize..9, at in any::<u8>(), count in any::<u8>(), seed in any::<u8>(),
+        len in 0usize..80,
+        skip in 0usize..9,
+        at in any::<u8>(),
+        count in any::<u8>(),
+        seed in any::<u8>(),
     ) {
         // BytesMut lets the segment begin at any alignment.
         let mut whole = BytesMut::zeroed(len + skip);

@@ -40,7 +40,8 @@ pub use rma::{Read, RemoteRegions, Write};
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
 /// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
-/// and acknowledgements included, until a receive is posted: the protocol has no other flow control.
+/// and acknowledgements included, until a receive is posted: the protocol has no other flow
+/// control.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,

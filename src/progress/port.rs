@@ -79,8 +79,8 @@ pub(crate) struct Bindings {
     pub(crate) context: Option<Context>,
 }
 
-/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells of
-/// its acceptance.
+/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells
+/// of its acceptance.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) key: OpKey,

@@ -14,8 +14,8 @@ use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 use super::report::Report;
 
-/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours wait
-/// well below a millisecond.
+/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
+/// wait well below a millisecond.
 const OUTCOMES_PER_TURN: usize = 32;
 /// How long an orderly close waits for queued frames, then for the peer's end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);

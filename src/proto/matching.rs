@@ -115,8 +115,8 @@ impl Matcher {
         }
     }
 
-    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the next
-    /// posted receive.
+    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the
+    /// next posted receive.
     pub(crate) fn give_back(&mut self, early: Early) -> Option<(OpKey, Early)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, early));

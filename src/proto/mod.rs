@@ -1,8 +1,8 @@
 //! The protocol without I/O: what happens to posted operations and received bytes on one
 //! connection. No sockets, clock, tasks, wakers or locks live here.
 //!
-//! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them in
-//! this order after each input:
+//! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them
+//! in this order after each input:
 //!
 //! 1. getters (`&self`): state and what is wanted next;
 //! 2. application mutators: `post`, `cancel`, `detach`, `close`;

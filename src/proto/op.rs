@@ -1,8 +1,8 @@
 //! Operations: what can be posted, and what the connection remembers of each until it ends.
 //!
 //! ```text
-//! Waiting ──room──▶ Queued ──handed to the transport──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
-//!    └─────cancel─────┴──▶ ended (Canceled)                └──nothing to await──▶ ended
+//! Waiting ──room──▶ Queued ──handed out──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
+//!    └─────cancel─────┴──▶ ended (Canceled)      └──nothing to await──▶ ended
 //! ```
 //! A receive is Queued while posted and Moving while a message lands in it.
 

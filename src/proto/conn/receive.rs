@@ -322,9 +322,9 @@ impl<T> Connection<T> {
 
     /// If the landing payload is whole, ends what it belongs to and looks for the next header.
     fn finish_landing(&mut self) {
-        let whole = matches!(&self.rx, Rx::Payload(landing) if landing.is_done() && landing.payload.is_some());
-        if !whole {
-            return;
+        match &self.rx {
+            Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
+            _ => return,
         }
         let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
             return;

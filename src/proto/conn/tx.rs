@@ -165,8 +165,8 @@ impl Tx {
         Some(queued)
     }
 
-    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that is
-    /// gone in full is told to `finished` with its payload.
+    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
+    /// is gone in full is told to `finished` with its payload.
     pub(super) fn handle_sent(
         &mut self,
         mut frames: VecDeque<Frame>,

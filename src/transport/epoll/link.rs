@@ -44,7 +44,8 @@ pub(super) struct EpollLink {
 }
 
 impl EpollLink {
-    /// A socket on which `connect` has begun. Must be called within the runtime that shall watch it.
+    /// A socket on which `connect` has begun. Must be called within the runtime that shall watch
+    /// it.
     pub(super) fn connecting(
         fd: OwnedFd,
         from: Option<SocketAddr>,
