@@ -312,3 +312,118 @@ fn a_listener_takes_any_handshake_timeout() {
         connecting.await.unwrap();
     });
 }
+
+/// Ruling 8: "a listener with no slot left stops accepting", and goes on when there is one.
+#[test]
+fn a_listener_goes_on_when_its_queue_has_room_again() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let requests = b.fabric.event_queue().size(1).open().unwrap();
+        let listener = b.fabric.passive_endpoint(&requests);
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut ends = Vec::new();
+        for at in 0..6u8 {
+            let near = a.domain.endpoint().open().unwrap();
+            let connecting = near.connect(listener.local_addr()).data([at]).into_future();
+            ends.push((near, connecting));
+        }
+        settle().await;
+        for (at, (_near, connecting)) in ends.into_iter().enumerate() {
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!("no request")
+            };
+            assert_eq!(request.data()[..], [at as u8]);
+            if at % 2 == 0 {
+                let _far = request.accept(&b.domain).await.unwrap();
+                connecting.await.unwrap();
+            } else {
+                request.reject().data("no").send().unwrap();
+                let refused = connecting.await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+                assert_eq!(refused.data()[..], *b"no");
+            }
+        }
+    });
+}
+
+/// Peers that connect and stay silent keep nobody out: the oldest of too many is closed, and the
+/// others when their time is over.
+#[test]
+fn silent_peers_keep_nobody_out() {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let net = Net::on(crate::transport::Backend::Epoll);
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let listener = b.fabric.passive_endpoint(&b.events).half_open_max(2);
+        let listener = listener.handshake_timeout(Duration::from_millis(300));
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            silent.push(TcpStream::connect(listener.local_addr()).await.unwrap());
+        }
+        let started = std::time::Instant::now();
+        assert_eq!(silent.remove(0).read(&mut [0; 8]).await.unwrap_or(0), 0);
+        let near = a.domain.endpoint().open().unwrap();
+        let connecting = near.connect(listener.local_addr()).into_future();
+        let Some(Event::ConnRequest(request)) = b.events.next().await else {
+            panic!("no request")
+        };
+        let _far = request.accept(&b.domain).await.unwrap();
+        connecting.await.unwrap();
+        for mut peer in silent {
+            assert_eq!(peer.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(9),
+            "it was the timeout that was set"
+        );
+    });
+}
+
+/// A connection may be accepted in a domain of another runtime than its listener's, and lives on
+/// when the listener's runtime ends.
+#[test]
+fn a_connection_is_accepted_in_another_runtime() {
+    for backend in [
+        crate::transport::Backend::Loopback,
+        crate::transport::Backend::Epoll,
+    ] {
+        let net = Net::on(backend);
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all().build().unwrap()
+        };
+        let (listening, serving) = (runtime(), runtime());
+        let (a, listener) = listening.block_on(async {
+            let a = net.peer().unwrap();
+            let listener = a.fabric.passive_endpoint(&a.events);
+            (
+                a.clone(),
+                listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap(),
+            )
+        });
+        let (near, far) = serving.block_on(async {
+            let (b, c) = (net.peer().unwrap(), net.peer().unwrap());
+            let near = c.domain.endpoint().open().unwrap();
+            let connecting = near.connect(listener.local_addr()).into_future();
+            let Some(Event::ConnRequest(request)) = a.events.next().await else {
+                panic!("no request")
+            };
+            let far = request.accept(&b.domain).await.unwrap();
+            connecting.await.unwrap();
+            (near, far)
+        });
+        drop(listening);
+        assert!(!listener.is_listening());
+        serving.block_on(async {
+            near.send("still here").await.unwrap();
+            assert_eq!(far.recv(vec![0; 10]).await.unwrap().1, b"still here");
+        });
+    }
+}

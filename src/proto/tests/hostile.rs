@@ -27,7 +27,7 @@ fn victim(rng: &mut Rng) -> Side {
         pair.b.send_acked(10 + token, b"acked");
         pair.b.read(20 + token, 16, &[(9, 0, 16)]);
         if rng.chance(50) {
-            pair.b.send(30 + token | QUEUED, b"queued");
+            pair.b.send((30 + token) | QUEUED, b"queued");
         }
     }
     if rng.chance(70) {

@@ -285,10 +285,10 @@ impl Side {
 
     /// Hands the next frames out, if there are any and none are out.
     pub(super) fn hand_out(&mut self) {
-        if self.sending.is_none() {
-            if let Some(Outgoing { frames, leases }) = self.machine.poll_transmit() {
-                self.sending = Some((frames, leases));
-            }
+        if self.sending.is_none()
+            && let Some(Outgoing { frames, leases }) = self.machine.poll_transmit()
+        {
+            self.sending = Some((frames, leases));
         }
     }
 
@@ -422,6 +422,16 @@ pub(super) struct Pair {
     pub(super) a: Side,
     pub(super) b: Side,
 }
+
+/// What lets a peer read and write.
+pub(super) const REMOTE: Access = Access::REMOTE;
+
+/// Contexts of one operation, and no room for early messages.
+pub(super) const TINY: Sizes = Sizes {
+    tx_size: 1,
+    rx_size: 1,
+    unexpected_bytes: 0,
+};
 
 pub(super) fn sizes() -> Sizes {
     Sizes {
