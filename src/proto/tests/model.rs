@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::pair::{Pair, QUEUED, Rng, Side, bytes_of, segments};
 use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind};
+use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
 use crate::proto::{OpKey, Post, Sizes, Withdrawn};
 
@@ -52,6 +53,9 @@ struct Model {
     writable: Arc<RegionMemory>,
     readable: Vec<u8>,
     ended: usize,
+    /// Operations that await acks, in the order of their posts.
+    acks: VecDeque<u64>,
+    large: usize,
 }
 
 impl Model {
@@ -71,22 +75,28 @@ impl Model {
             writable,
             readable,
             ended: 0,
+            acks: VecDeque::new(),
+            large: [2, 5, 20][rng.below(3)],
         }
     }
 
     fn forget(&mut self, token: u64) {
+        self.acks.retain(|awaits| *awaits != token);
         self.messages.retain(|message| message.token != token);
         self.writes.retain(|written| written.token != token);
         self.receives.retain(|receive| *receive != token);
     }
 }
 
-fn some_len(rng: &mut Rng) -> usize {
+/// A length; of a hundred, `large` are received straight into their memory.
+fn some_len(large: usize, rng: &mut Rng) -> usize {
+    if rng.chance(large) {
+        return DIRECT_RECEIVE_MIN + rng.below(50_000);
+    }
     match rng.below(20) {
         0..3 => 0,
         3..14 => rng.below(64),
-        14..19 => rng.below(3000),
-        _ => 16_000 + rng.below(50_000),
+        _ => rng.below(3000),
     }
 }
 
@@ -96,7 +106,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
     } else {
         token
     };
-    let len = some_len(rng);
+    let len = some_len(model.large, rng);
     let data = rng.chance(30).then(|| rng.next());
     let ack = rng.chance(30);
     let at = rng.below(REGION_LEN - len + 1);
@@ -153,6 +163,12 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
             });
         }
         _ => {}
+    }
+    if matches!(
+        post,
+        Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
+    ) {
+        model.acks.push_back(token);
     }
     match side.try_post(token, post, rng.chance(80)) {
         Ok(key) => {
@@ -240,6 +256,9 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
                 assert_eq!(got.len(), posted.bytes.len(), "the buffer is the one given");
             }
             _ => {
+                if model.acks.contains(&token) {
+                    assert_eq!(model.acks.pop_front(), Some(token), "acks come in order");
+                }
                 assert_eq!(end.len, posted.bytes.len());
                 assert_eq!(got, posted.bytes);
             }

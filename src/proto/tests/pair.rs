@@ -40,7 +40,11 @@ impl Rng {
     }
 
     pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect();
+        bytes.truncate(len);
+        bytes
     }
 }
 
