@@ -41,7 +41,7 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints, the second with contexts of one operation and no room for early messages.
+/// Two connected endpoints: contexts of one operation, and no room for early messages.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();

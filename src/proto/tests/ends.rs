@@ -1,6 +1,6 @@
 //! How operations and connections end, each way once.
 
-use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of, sizes};
+use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;

@@ -291,7 +291,7 @@ fn compare_memory(side: &mut Side, model: &Model, from: &mut Model, memory: &mut
 
 /// Lets everything that is under way end.
 fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &mut Rng) {
-    // Posted receives may hold all slots while remote data waits for one in front of their messages:
+    // Posted receives may hold all slots while remote data, ahead of their messages, waits for one:
     // the application's doing, and here undone by a larger queue for the time being.
     pair.a.world.slots += 1000;
     pair.b.world.slots += 1000;

@@ -1,6 +1,6 @@
 //! One scenario each, told step by step.
 
-use super::pair::{Pair, REMOTE, TINY, segments, sizes};
+use super::pair::{Pair, REMOTE, segments, sizes};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind};
 use crate::limits::{DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
