@@ -96,11 +96,7 @@ impl Payload {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    #[cfg(test)]
+    /// How many pieces of memory it holds, those without bytes among them.
     pub(crate) fn piece_count(&self) -> usize {
         self.pieces.as_slice().len()
     }

@@ -117,7 +117,9 @@ impl Port {
                     cell.complete(end, &mut state.wakes);
                 }
             }
-            Report::Nowhere => {}
+            // What was injected is a copy of our own.
+            Report::Nowhere if end.operation == OperationKind::Inject => {}
+            Report::Nowhere => state.leftovers.push(end.payload),
         }
     }
 
