@@ -26,8 +26,12 @@ pub enum Told {
     Accepted(Result<(), ErrorKind>),
 }
 
-fn joined<B: AsRef<[u8]>>(buffers: &[B]) -> Vec<u8> {
-    buffers.iter().flat_map(|buffer| buffer.as_ref()).copied().collect()
+pub fn joined<B: AsRef<[u8]>>(buffers: &[B]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for buffer in buffers {
+        bytes.extend_from_slice(buffer.as_ref());
+    }
+    bytes
 }
 
 impl Pending {
@@ -52,10 +56,11 @@ impl Pending {
                 Told::Read(result.map(|(_, buffers)| joined(&buffers)).map_err(|failed| failed.kind()))
             }),
             Pending::ReadSlice(op) => Pin::new(op).poll(cx).map(|result| {
-                let bytes = |slices: Vec<RegionSlice>| {
-                    slices.iter().flat_map(|slice| slice.to_vec().expect("an open region")).collect()
-                };
-                Told::Read(result.map(|(_, slices)| bytes(slices)).map_err(|failed| failed.kind()))
+                let bytes = |slice: &RegionSlice| slice.to_vec().expect("an open region");
+                Told::Read(match result {
+                    Ok((_, slices)) => Ok(joined(&slices.iter().map(bytes).collect::<Vec<_>>())),
+                    Err(failed) => Err(failed.kind()),
+                })
             }),
             Pending::OutAccepted(op) => Pin::new(op).poll(cx).map(|result| {
                 Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))

@@ -18,7 +18,7 @@ use tokio_fabric::{
 
 use crate::book::{Book, Ended, Entry, Fate};
 use crate::payload::{LEN_MAX, NAMED_LEN_MIN, counted, cut, digest, name, noise, payload};
-use crate::pending::{Pending, Told};
+use crate::pending::{Pending, Told, joined};
 use crate::seed::Random;
 
 /// The remotely writable part of a region: places for writes that are checked, then one where
@@ -561,8 +561,7 @@ impl Side {
             Err(failed) => Ended::of(failed.error.kind()),
         };
         if completion.operation == OperationKind::Receive {
-            let mut bytes: Vec<u8> =
-                buffers.iter().flat_map(|buffer| buffer.as_ref()).copied().collect();
+            let mut bytes = joined(&buffers);
             bytes.truncate(completion.len);
             self.message(ended, completion.data, &bytes);
         }
