@@ -140,8 +140,7 @@ pub async fn connect_endpoints(active: &Endpoint, passive: &Endpoint, fabric: &F
             other => Err(Error::new(ErrorKind::BadState, format!("{other:?} instead of a request"))),
         }
     };
-    let (connected, accepted) = futures::future::join(connecting.into_future(), accepting).await;
-    connected?;
-    accepted?;
+    // A side that fails leaves nothing for the other to wait for.
+    futures::future::try_join(connecting.into_future(), accepting).await?;
     Ok(())
 }
