@@ -109,8 +109,9 @@ impl Port {
     fn closed(&self, state: &mut PortState, error: &Error) {
         tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
         state.unasked.clear();
-        state.bindings.connected = None;
-        if let Some(slot) = state.bindings.shutdown.take() {
+        // An endpoint that was never connected has nothing to tell of.
+        let never_connected = state.bindings.connected.take().is_some();
+        if let (Some(slot), false) = (state.bindings.shutdown.take(), never_connected) {
             let event =
                 ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
             slot.fill(event, &mut state.wakes);
