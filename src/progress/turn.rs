@@ -224,7 +224,7 @@ impl Port {
     /// Told while reading is paused. A broken connection ends now; after an orderly end the bytes
     /// in the socket may still hold what operations wait for.
     fn peer_gone(&self, state: &mut PortState, error: Error) {
-        state.watching = false;
+        // Still counts as watching: told once, the link would tell again at once, and for ever.
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;
@@ -258,11 +258,16 @@ impl Port {
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.stage.is_some() || state.closing > Closing::Flushing {
+        if state.receive_armed || state.closing > Closing::Flushing {
             return;
         }
         let Some(link) = &mut state.link else { return };
-        match state.machine.poll_receive() {
+        // A pause may begin in the middle of staged bytes; the peer can die then as well.
+        let plan = match state.stage {
+            Some(_) => ReceivePlan::Paused,
+            None => state.machine.poll_receive(),
+        };
+        match plan {
             ReceivePlan::Stage => link.receive(Receive::Stage),
             ReceivePlan::Direct { payload, offset, len, leases } => {
                 link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
