@@ -331,22 +331,26 @@ fn what_came_before_the_end_is_received_after_it() {
 fn waiting_for_room_after_the_peers_end_is_idle() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let net = Net::loopback();
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let region = b.domain.register(vec![0; 8]).access(Access::all()).await.unwrap();
-        let queue = b.domain.completion_queue().size(1).open().unwrap();
-        let ours = a.domain.endpoint().open().unwrap();
-        let theirs = b.domain.endpoint().receive_queue(&queue).open().unwrap();
-        connect_endpoints(&ours, &theirs, &b.fabric).await.unwrap();
-        for data in 0..3 {
-            ours.write(vec![data as u8; 8], region.remote()).imm(data).await.unwrap();
-        }
-        ours.shutdown().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(3600)).await;
-        for data in 0..3 {
-            assert_eq!(queue.next().await.unwrap().data, Some(data));
-        }
-        one_shutdown(&b, &theirs).await;
-    });
+    // The frame that waits leaves bytes behind it unread, or none.
+    for (writes, len) in [(3, 8), (2, 0)] {
+        runtime.block_on(async {
+            let net = Net::loopback();
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let region = b.domain.register(vec![0; 8]).access(Access::all()).await.unwrap();
+            let queue = b.domain.completion_queue().size(1).open().unwrap();
+            let ours = a.domain.endpoint().open().unwrap();
+            let theirs = b.domain.endpoint().receive_queue(&queue).open().unwrap();
+            connect_endpoints(&ours, &theirs, &b.fabric).await.unwrap();
+            let remote = region.remote().slice(..len as u64).unwrap();
+            for data in 0..writes {
+                ours.write(vec![data as u8; len], remote).imm(data).await.unwrap();
+            }
+            ours.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            for data in 0..writes {
+                assert_eq!(queue.next().await.unwrap().data, Some(data));
+            }
+            one_shutdown(&b, &theirs).await;
+        });
+    }
 }
