@@ -350,6 +350,9 @@ impl Port {
         } else {
             self.waker.wake_by_ref();
         }
+        if state.machine.has_waiting() {
+            self.waker.wake_by_ref(); // What was sent now has made room for them, maybe.
+        }
         let mut cell = None;
         if state.machine.phase(key) == Some(Phase::Waiting) {
             if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
@@ -404,6 +407,7 @@ impl Port {
         let mut state = self.lock("withdraw");
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
+            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
         }
         self.publish(&mut state);
     }

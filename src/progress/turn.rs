@@ -121,11 +121,13 @@ impl Port {
             self.publish(state);
             self.close_step(state, now);
             self.publish(state);
+            // What was sent at once has made room for those who wait.
+            let admitted = with_host!(self, state, |machine, host| machine.admit(host));
             if left == 0 {
                 self.waker.wake_by_ref();
                 break;
             }
-            if !moved {
+            if !moved && !admitted {
                 break;
             }
         }

@@ -215,8 +215,9 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Lets waiting operations in, as far as there is room.
-    pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
+    /// Lets waiting operations in, as far as there is room. True if there were any to let in.
+    pub(crate) fn admit(&mut self, host: &mut impl Host<T>) -> bool {
+        let mut admitted = false;
         for receive in [false, true] {
             loop {
                 let queue = self.context(receive);
@@ -230,9 +231,11 @@ impl<T> Connection<T> {
                 }
                 if let Some((key, post)) = self.context(receive).backlog.pop_front() {
                     self.accept(key, post, host);
+                    admitted = true;
                 }
             }
         }
+        admitted
     }
 
     fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
