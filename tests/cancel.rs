@@ -1,9 +1,9 @@
 //! Futures dropped, cancelled and leaked in each state, and runtimes that end under them: every
 //! operation ends, nothing hangs, nothing is left behind.
 
+mod common;
 #[path = "cancel/gone.rs"]
 mod gone;
-mod common;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -52,7 +52,13 @@ const DEEDS: [Deed; 3] = [Deed::Drop, Deed::Cancel, Deed::Leak];
 /// Two endpoints; `b` keeps no early message, so that `a` is held up until `b` receives.
 async fn held_up(net: &Net, transmits: usize) -> (Peer, Endpoint, Peer, Endpoint) {
     let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
-    let a = us.domain.endpoint().transmit_size(transmits).receive_size(1).open().unwrap();
+    let a = us
+        .domain
+        .endpoint()
+        .transmit_size(transmits)
+        .receive_size(1)
+        .open()
+        .unwrap();
     let b = them.domain.endpoint().unexpected_bytes(0).open().unwrap();
     connect_endpoints(&a, &b, &them.fabric).await.unwrap();
     (us, a, them, b)
@@ -94,11 +100,19 @@ fn what_has_not_started_is_withdrawn() {
         for (transmits, phase) in [(1, Phase::Waiting), (8, Phase::Queued)] {
             for deed in DEEDS {
                 let (_us, a, them, b) = held_up(&net, transmits).await;
-                let region = them.domain.register(vec![0; 8]).access(Access::all()).await.unwrap();
+                let region = them
+                    .domain
+                    .register(vec![0; 8])
+                    .access(Access::all())
+                    .await
+                    .unwrap();
                 let blocker = a.send(vec![1; LARGE]).post().unwrap();
                 let freed = Arc::new(AtomicUsize::new(0));
                 let send = a.send(counted(b"withdrawn", &freed)).post().unwrap();
-                let write = a.write(counted(&[9; 8], &freed), region.remote()).post().unwrap();
+                let write = a
+                    .write(counted(&[9; 8], &freed), region.remote())
+                    .post()
+                    .unwrap();
                 let read = a.read(vec![0; 8], region.remote()).post().unwrap();
                 let injected = a.inject(b"early");
                 assert_eq!(injected.is_ok(), phase == Phase::Queued);
@@ -108,21 +122,35 @@ fn what_has_not_started_is_withdrawn() {
                 let runs = withdraw(send, deed).await;
                 withdraw(write, deed).await;
                 withdraw(read, deed).await;
-                assert_eq!(freed.load(Ordering::Acquire), if runs { 0 } else { 2 }, "{deed:?}");
+                assert_eq!(
+                    freed.load(Ordering::Acquire),
+                    if runs { 0 } else { 2 },
+                    "{deed:?}"
+                );
                 let last = a.send("last").delivery_complete().post().unwrap();
                 assert_eq!(b.recv(vec![0; LARGE]).await.unwrap().0.len, LARGE);
                 blocker.await.unwrap();
                 for expected in [&b"withdrawn"[..], b"early", b"last"] {
-                    if (expected == b"withdrawn" && !runs) || (expected == b"early" && phase == Phase::Waiting) {
+                    if (expected == b"withdrawn" && !runs)
+                        || (expected == b"early" && phase == Phase::Waiting)
+                    {
                         continue;
                     }
                     let (received, bytes) = b.recv(vec![0; 20]).await.unwrap();
-                    assert_eq!(&bytes[..received.len], expected, "{deed:?} of a {phase:?} send");
+                    assert_eq!(
+                        &bytes[..received.len],
+                        expected,
+                        "{deed:?} of a {phase:?} send"
+                    );
                 }
                 last.await.unwrap();
                 let mut there = [0; 8];
                 region.read_at(0, &mut there).unwrap();
-                assert_eq!(there, if runs { [9; 8] } else { [0; 8] }, "{deed:?} of a {phase:?} write");
+                assert_eq!(
+                    there,
+                    if runs { [9; 8] } else { [0; 8] },
+                    "{deed:?} of a {phase:?} write"
+                );
             }
         }
     });
@@ -135,14 +163,26 @@ fn what_has_started_runs_to_its_end() {
     on_every_backend(|net| async move {
         for deed in DEEDS {
             let (_us, a, them, b) = held_up(&net, 8).await;
-            let region = them.domain.register(vec![3; 8]).access(Access::all()).await.unwrap();
+            let region = them
+                .domain
+                .register(vec![3; 8])
+                .access(Access::all())
+                .await
+                .unwrap();
             let freed = Arc::new(AtomicUsize::new(0));
             // The peer has no receive for the first message and reads nothing behind it.
-            let acked = a.send(counted(b"first", &freed)).delivery_complete().post().unwrap();
-            let write = a.write(counted(&[9; 8], &freed), region.remote()).delivery_complete();
+            let acked = a
+                .send(counted(b"first", &freed))
+                .delivery_complete()
+                .post()
+                .unwrap();
+            let write = a
+                .write(counted(&[9; 8], &freed), region.remote())
+                .delivery_complete();
             let write = write.post().unwrap();
             let read = a.read(vec![0; 8], region.remote()).post().unwrap();
-            let started = || [acked.phase(), write.phase(), read.phase()] == [Phase::AwaitingPeer; 3];
+            let started =
+                || [acked.phase(), write.phase(), read.phase()] == [Phase::AwaitingPeer; 3];
             until("awaiting the peer", started).await;
             let moving = a.send(counted(&vec![1; LARGE], &freed)).post().unwrap();
             until("moving", || moving.phase() == Phase::Moving).await;
@@ -158,7 +198,11 @@ fn what_has_started_runs_to_its_end() {
                 }
             }
             drop(read);
-            assert_eq!(freed.load(Ordering::Acquire), 0, "freed under the transport");
+            assert_eq!(
+                freed.load(Ordering::Acquire),
+                0,
+                "freed under the transport"
+            );
             let (received, bytes) = b.recv(vec![0; 20]).await.unwrap();
             assert_eq!(&bytes[..received.len], b"first");
             assert_eq!(b.recv(vec![0; LARGE]).await.unwrap().0.len, LARGE);
@@ -203,7 +247,10 @@ fn a_dropped_receive_loses_no_message() {
             let send = send.unwrap_or_else(|| a.send(payload.clone()).post().unwrap());
             let again = b.recv(vec![0; LARGE]).post().unwrap();
             let (received, buffer) = again.await.unwrap();
-            assert!(received.len == len && buffer[..len] == payload[..], "{phase:?}");
+            assert!(
+                received.len == len && buffer[..len] == payload[..],
+                "{phase:?}"
+            );
             send.await.unwrap();
         }
     });
@@ -244,7 +291,11 @@ fn connecting_and_accepting_futures_may_be_dropped() {
         let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
         let requests = them.fabric.event_queue().open().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let listener = them.fabric.passive_endpoint(&requests).listen_at(any).unwrap();
+        let listener = them
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any)
+            .unwrap();
         let request = async || match requests.next().await {
             Some(Event::ConnRequest(request)) => request,
             other => panic!("{other:?}"),
@@ -252,15 +303,25 @@ fn connecting_and_accepting_futures_may_be_dropped() {
         // A connect whose future is dropped or leaked connects.
         for leak in [false, true] {
             let ours = us.domain.endpoint().open().unwrap();
-            let connecting = ours.connect(listener.local_addr()).context(5_u64).into_future();
-            if leak { std::mem::forget(connecting) } else { drop(connecting) }
+            let connecting = ours
+                .connect(listener.local_addr())
+                .context(5_u64)
+                .into_future();
+            if leak {
+                std::mem::forget(connecting)
+            } else {
+                drop(connecting)
+            }
             let theirs = request().await.accept(&them.domain).await.unwrap();
             let connected = us.events.next().await.unwrap();
             assert!(matches!(connected, Event::Connected { context: Some(c), .. } if c.0 == 5));
             ours.send("through").delivery_complete().post().unwrap();
             assert_eq!(theirs.recv(vec![0; 10]).await.unwrap().0.len, 7);
             drop((ours, theirs));
-            assert!(matches!(us.events.next().await, Some(Event::Shutdown { .. })));
+            assert!(matches!(
+                us.events.next().await,
+                Some(Event::Shutdown { .. })
+            ));
         }
         // A request that is dropped, and an accept that was never polled, are rejections.
         for polled in [false, true] {
@@ -284,7 +345,13 @@ fn connecting_and_accepting_futures_may_be_dropped() {
             let _ = futures::poll!(accepting.as_mut());
         }
         match connecting.await {
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::PeerClosed | ErrorKind::ConnectionReset), "{error}"),
+            Err(error) => assert!(
+                matches!(
+                    error.kind(),
+                    ErrorKind::PeerClosed | ErrorKind::ConnectionReset
+                ),
+                "{error}"
+            ),
             Ok(_) => assert!(ours.recv(vec![0; 1]).await.is_err()),
         }
     });
@@ -301,7 +368,12 @@ fn a_dropped_registration_is_undone() {
         domain.bind(&events, DomainBind::REG_MR).unwrap();
         let mut dropped = 0;
         for polled in [false, true] {
-            let mut registration = Box::pin(domain.register(vec![0; 64 << 20]).context(3_u64).into_future());
+            let mut registration = Box::pin(
+                domain
+                    .register(vec![0; 64 << 20])
+                    .context(3_u64)
+                    .into_future(),
+            );
             if polled {
                 let _ = futures::poll!(registration.as_mut());
             }
@@ -319,7 +391,9 @@ fn a_dropped_registration_is_undone() {
         assert!(dropped > 0 && events.is_empty());
         // Leaked, it is done, and its event tells.
         std::mem::forget(domain.register(vec![0; 4096]).context(4_u64).into_future());
-        let Some(Event::MrComplete { context, region }) = events.next().await else { panic!() };
+        let Some(Event::MrComplete { context, region }) = events.next().await else {
+            panic!()
+        };
         assert_eq!(context.0, 4);
         assert_eq!(region.len(), 4096);
     });
@@ -333,7 +407,11 @@ fn timeouts_are_always_legal() {
         let remote = RemoteRegion::new(0, 8, 0);
         for micros in [0, 1, 50, 300] {
             let limit = Duration::from_micros(micros);
-            assert!(tokio::time::timeout(limit, a.recv(vec![0; 8])).await.is_err());
+            assert!(
+                tokio::time::timeout(limit, a.recv(vec![0; 8]))
+                    .await
+                    .is_err()
+            );
             let _ = tokio::time::timeout(limit, a.send(vec![1; 100]).delivery_complete()).await;
         }
         // The sends that had started arrive; the last one does for sure.

@@ -25,8 +25,11 @@ const WRITE: u8 = 4;
 const LIMIT: Duration = Duration::from_secs(100);
 
 fn run(test: impl Future<Output = ()>) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let limited = runtime.block_on(async { tokio::time::timeout(LIMIT, test).await });
     limited.expect("the test hangs");
 }
@@ -42,26 +45,40 @@ fn malformed(scene: &Scene) -> Vec<(String, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut add = |what: String, bytes| frames.push((what, bytes));
     for op in [1, 5, 6, 7, 8, 9, 0x80, 255] {
-        add(format!("op {op}"), with(Raw::new(op), |frame| frame.words = vec![1, 2]));
+        add(
+            format!("op {op}"),
+            with(Raw::new(op), |frame| frame.words = vec![1, 2]),
+        );
         add(format!("bare op {op}"), Raw::new(op).bytes());
     }
     for op in [MESSAGE, READ, RESPONSE, WRITE] {
         for len in [0, 8, 15, 121, 128, 255] {
             let frame = Raw::rma(op, &[(0, 8, shared)]);
-            add(format!("op {op}, hdr_size {len}"), with(frame, |frame| frame.header_len = Some(len)));
+            add(
+                format!("op {op}, hdr_size {len}"),
+                with(frame, |frame| frame.header_len = Some(len)),
+            );
         }
         for len in [0, 15, 39] {
             let frame = Raw::rma(op, &[(0, 8, shared)]);
-            add(format!("op {op}, size {len}"), with(frame, |frame| frame.frame_len = Some(len)));
+            add(
+                format!("op {op}, size {len}"),
+                with(frame, |frame| frame.frame_len = Some(len)),
+            );
         }
     }
     for op in [READ, WRITE] {
         for count in [0, 2, 5, 255] {
             let frame = Raw::rma(op, &[(0, 8, shared)]);
-            add(format!("op {op}, iov count {count}"), with(frame, |frame| frame.count = count));
+            add(
+                format!("op {op}, iov count {count}"),
+                with(frame, |frame| frame.count = count),
+            );
         }
         let rma = |segments: &[(u64, u64, u64)]| {
-            let len = segments.iter().fold(0_u64, |sum, segment| sum.wrapping_add(segment.1));
+            let len = segments
+                .iter()
+                .fold(0_u64, |sum, segment| sum.wrapping_add(segment.1));
             with(Raw::rma(op, segments), |frame| {
                 if op == WRITE {
                     let header_len = 16 + 8 * frame.words.len() as u64;
@@ -71,28 +88,62 @@ fn malformed(scene: &Scene) -> Vec<(String, Vec<u8>)> {
             })
         };
         add(format!("op {op}, unknown key"), rma(&[(0, 8, !shared)]));
-        add(format!("op {op}, one byte outside"), rma(&[(REGION_LEN - 7, 8, shared)]));
-        add(format!("op {op}, far outside"), rma(&[(1 << 40, 8, shared)]));
+        add(
+            format!("op {op}, one byte outside"),
+            rma(&[(REGION_LEN - 7, 8, shared)]),
+        );
+        add(
+            format!("op {op}, far outside"),
+            rma(&[(1 << 40, 8, shared)]),
+        );
         add(format!("op {op}, wraps"), rma(&[(u64::MAX - 3, 8, shared)]));
-        add(format!("op {op}, as long as can be"), rma(&[(0, u64::MAX - 200, shared)]));
-        add(format!("op {op}, second segment outside"), rma(&[(0, 8, shared), (REGION_LEN, 1, shared)]));
+        add(
+            format!("op {op}, as long as can be"),
+            rma(&[(0, u64::MAX - 200, shared)]),
+        );
+        add(
+            format!("op {op}, second segment outside"),
+            rma(&[(0, 8, shared), (REGION_LEN, 1, shared)]),
+        );
         let half = 1 << 63;
-        add(format!("op {op}, lengths wrap"), rma(&[(0, half, shared), (0, half + 8, shared)]));
-        let other = if op == READ { scene.writable.key() } else { scene.readable.key() };
+        add(
+            format!("op {op}, lengths wrap"),
+            rma(&[(0, half, shared), (0, half + 8, shared)]),
+        );
+        let other = if op == READ {
+            scene.writable.key()
+        } else {
+            scene.readable.key()
+        };
         add(format!("op {op}, right missing"), rma(&[(0, 8, other)]));
     }
     let write = Raw::rma(WRITE, &[(0, 8, shared)]);
-    add("a write with less payload".into(), with(write.clone(), |frame| frame.payload = vec![0; 7]));
-    add("a write with more payload".into(), with(write, |frame| frame.payload = vec![0; 9]));
+    add(
+        "a write with less payload".into(),
+        with(write.clone(), |frame| frame.payload = vec![0; 7]),
+    );
+    add(
+        "a write with more payload".into(),
+        with(write, |frame| frame.payload = vec![0; 9]),
+    );
     let read = Raw::rma(READ, &[(0, 8, shared)]);
-    add("a read request with payload".into(), with(read, |frame| frame.payload = vec![0; 8]));
+    add(
+        "a read request with payload".into(),
+        with(read, |frame| frame.payload = vec![0; 8]),
+    );
     let ack = with(Raw::new(MESSAGE), |frame| frame.op_data = 2);
     add("an ack that nobody awaits".into(), ack);
-    add("an ack with payload".into(), with(Raw::new(MESSAGE), |frame| {
-        frame.op_data = 2;
-        frame.payload = vec![0; 8];
-    }));
-    add("a read response that nobody awaits".into(), with(Raw::new(RESPONSE), |frame| frame.payload = vec![0; 8]));
+    add(
+        "an ack with payload".into(),
+        with(Raw::new(MESSAGE), |frame| {
+            frame.op_data = 2;
+            frame.payload = vec![0; 8];
+        }),
+    );
+    add(
+        "a read response that nobody awaits".into(),
+        with(Raw::new(RESPONSE), |frame| frame.payload = vec![0; 8]),
+    );
     add("an empty read response".into(), Raw::new(RESPONSE).bytes());
     frames
 }
@@ -120,7 +171,10 @@ fn malformed_frames_close_their_own_connection_alone() {
         }
         let mut region = vec![0; REGION_LEN as usize];
         scene.readable.read_at(0, &mut region).unwrap();
-        assert!(region.iter().all(|byte| *byte == 7), "a read-only region was written to");
+        assert!(
+            region.iter().all(|byte| *byte == 7),
+            "a read-only region was written to"
+        );
         scene.end().await;
     });
 }
@@ -134,7 +188,9 @@ fn truncated_frames_and_noise_end_with_their_connection() {
         let key = scene.shared.key();
         let message = with(Raw::new(MESSAGE), |frame| frame.payload = vec![1; 90]);
         // Behind the places of the good ones: what came of the payload before the cut is written.
-        let write = with(Raw::rma(WRITE, &[(50_000, 40, key)]), |frame| frame.payload = vec![1; 40]);
+        let write = with(Raw::rma(WRITE, &[(50_000, 40, key)]), |frame| {
+            frame.payload = vec![1; 40]
+        });
         let read = Raw::rma(READ, &[(0, 40, key), (8, 8, key)]).bytes();
         let huge = with(Raw::new(MESSAGE), |frame| frame.frame_len = Some(u64::MAX));
         let mut pieces = vec![huge.clone(), [message.clone(), huge].concat()];
@@ -174,7 +230,10 @@ fn garbage_handshakes_are_closed_without_an_event() {
             ("257 bytes", control(3, 0, 257, one, &[0; 257])),
             ("65535 bytes", control(3, 0, 65535, one, &[0; 300])),
             ("no probe", control(3, 0, 0, [0; 8], b"")),
-            ("another protocol", b"GET / HTTP/1.1\r\nHost: fabric\r\n\r\n".to_vec()),
+            (
+                "another protocol",
+                b"GET / HTTP/1.1\r\nHost: fabric\r\n\r\n".to_vec(),
+            ),
             ("a request and more", [request(EVIL), vec![1]].concat()),
         ];
         while scene.requests.load(Ordering::Acquire) < GOOD {
@@ -184,7 +243,11 @@ fn garbage_handshakes_are_closed_without_an_event() {
             let mut stream = open(scene.address).await;
             stream.write_all(&bytes).await.unwrap();
             closed(stream, what).await;
-            assert_eq!(scene.requests.load(Ordering::Acquire), GOOD, "{what} was told as a request");
+            assert_eq!(
+                scene.requests.load(Ordering::Acquire),
+                GOOD,
+                "{what} was told as a request"
+            );
         }
         scene.end().await;
     });
@@ -237,7 +300,11 @@ fn half_open_connections_are_bounded_in_number_and_time() {
             closed(stream, "half-open past its deadline").await;
         }
         println!("the oldest were closed within {waited:?}");
-        assert_eq!(scene.requests.load(Ordering::Acquire), GOOD, "half a request was told");
+        assert_eq!(
+            scene.requests.load(Ordering::Acquire),
+            GOOD,
+            "half a request was told"
+        );
         scene.end().await;
     });
 }
@@ -265,8 +332,14 @@ async fn flooded(manners: Manners, frame: impl Fn(&Scene) -> Vec<u8>) {
     }
     let grown = resident().saturating_sub(before);
     let written: Vec<_> = floods.iter().map(|(_, written)| *written >> 10).collect();
-    println!("{written:?} KiB were taken, memory has grown by {} KiB", grown >> 10);
-    assert!(floods.iter().all(|(_, written)| *written < MOST), "the server takes on and on");
+    println!(
+        "{written:?} KiB were taken, memory has grown by {} KiB",
+        grown >> 10
+    );
+    assert!(
+        floods.iter().all(|(_, written)| *written < MOST),
+        "the server takes on and on"
+    );
     assert!(grown < 96 << 20, "memory has grown by {grown} bytes");
     for (stream, _) in floods {
         // By a reset: the end of the stream would stand in line behind what is not read.
@@ -281,7 +354,9 @@ async fn flooded(manners: Manners, frame: impl Fn(&Scene) -> Vec<u8>) {
 #[test]
 fn a_flood_of_messages_that_want_acks_is_held_back() {
     run(flooded(Manners::Receives, |_| {
-        with(Raw::new(MESSAGE), |frame| (frame.flags, frame.payload) = (4, vec![1; 8]))
+        with(Raw::new(MESSAGE), |frame| {
+            (frame.flags, frame.payload) = (4, vec![1; 8])
+        })
     }));
 }
 
@@ -290,7 +365,16 @@ fn a_flood_of_messages_that_want_acks_is_held_back() {
 fn a_flood_of_read_requests_is_held_back() {
     run(flooded(Manners::OneReceive, |scene| {
         let key = scene.shared.key();
-        Raw::rma(READ, &[(0, REGION_LEN, key), (0, REGION_LEN, key), (0, 1, key), (1, 0, key)]).bytes()
+        Raw::rma(
+            READ,
+            &[
+                (0, REGION_LEN, key),
+                (0, REGION_LEN, key),
+                (0, 1, key),
+                (1, 0, key),
+            ],
+        )
+        .bytes()
     }));
 }
 

@@ -43,15 +43,30 @@ fn operations() -> usize {
 fn networks(backend: Backend, seed: u64) -> Vec<(Net, Habits)> {
     let micros = Duration::from_micros;
     let plan = |lane: u64| FaultPlan::seeded(seed ^ (lane << 32));
-    let careful = Habits { leaks_receives: false };
-    let careless = Habits { leaks_receives: true };
+    let careful = Habits {
+        leaks_receives: false,
+    };
+    let careless = Habits {
+        leaks_receives: true,
+    };
     let net = |plan| Net::on(backend).faults(plan);
     vec![
         (Net::on(backend), careful),
         (net(plan(1).short_io(0.2)), careful),
-        (net(plan(2).short_io(0.1).delay(micros(0)..=micros(300))), careful),
-        (net(plan(3).short_io(0.1).cut_after_bytes(100_000..=6_000_000)), careful),
-        (net(plan(4).delay(micros(0)..=micros(200)).cut_after_bytes(0..=4_000_000)), careful),
+        (
+            net(plan(2).short_io(0.1).delay(micros(0)..=micros(300))),
+            careful,
+        ),
+        (
+            net(plan(3).short_io(0.1).cut_after_bytes(100_000..=6_000_000)),
+            careful,
+        ),
+        (
+            net(plan(4)
+                .delay(micros(0)..=micros(200))
+                .cut_after_bytes(0..=4_000_000)),
+            careful,
+        ),
         (net(plan(5).short_io(0.05)), careless),
     ]
 }
@@ -94,8 +109,11 @@ fn check(totals: &Totals, took: Duration) {
 #[test]
 fn every_operation_ends_exactly_once_over_loopback() {
     let seed = seed::seed("ledger over loopback");
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let started = Instant::now();
     // Time stands still while anything can be done: this limit is met by a hang alone.
     let limit = Duration::from_secs(24 * 3600);
@@ -109,8 +127,11 @@ fn every_operation_ends_exactly_once_over_loopback() {
 #[test]
 fn every_operation_ends_exactly_once_over_sockets() {
     let seed = seed::seed("ledger over sockets");
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let started = Instant::now();
     let limit = Duration::from_secs(operations() as u64 / 400);
     let totals = runtime
@@ -126,19 +147,26 @@ const CONNECTIONS: u64 = 4;
 #[test]
 fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
     let seed = seed::seed("ledger with kill -9");
-    let (peer, address) =
-        PeerProcess::start("the_peer_that_is_killed", &[("TOKIO_FABRIC_SEED", seed.to_string())]);
+    let (peer, address) = PeerProcess::start(
+        "the_peer_that_is_killed",
+        &[("TOKIO_FABRIC_SEED", seed.to_string())],
+    );
     let address: SocketAddr = address.parse().unwrap();
     let peer = Arc::new(std::sync::Mutex::new(peer));
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let net = Net::on(Backend::Epoll);
         let ours = net.peer().unwrap();
         let running = Arc::new(AtomicUsize::new(0));
         let mut lanes = tokio::task::JoinSet::new();
         for lane in 0..CONNECTIONS {
-            let habits = Habits { leaks_receives: lane == 3 };
+            let habits = Habits {
+                leaks_receives: lane == 3,
+            };
             let mut side = Side::open(&ours, lane << 48, seed, habits).unwrap();
             let (peer, running) = (Arc::clone(&peer), Arc::clone(&running));
             lanes.spawn(async move {
@@ -149,7 +177,10 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
                 if running.fetch_add(1, Ordering::AcqRel) + 1 == CONNECTIONS as usize {
                     peer.lock().unwrap().kill();
                 }
-                assert!(!side.run(usize::MAX).await, "a dead peer takes no operations");
+                assert!(
+                    !side.run(usize::MAX).await,
+                    "a dead peer takes no operations"
+                );
                 // Its end is told without anything else being asked of the endpoint.
                 let end = async {
                     side.close_account().await;
@@ -162,7 +193,9 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
                     }
                     panic!("operations have ended, and no Shutdown came")
                 };
-                let endpoint = tokio::time::timeout(Duration::from_secs(20), end).await.unwrap();
+                let endpoint = tokio::time::timeout(Duration::from_secs(20), end)
+                    .await
+                    .unwrap();
                 assert_eq!(endpoint, side.endpoint.id());
                 assert!(side.events.is_empty());
                 let mut totals = Totals::default();
@@ -185,18 +218,29 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
 fn the_peer_that_is_killed() {
     child::end_with_the_parent();
     let seed = seed::seed("the peer that is killed");
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let ours = Net::on(Backend::Epoll).peer().unwrap();
         let requests = ours.fabric.event_queue().open().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = ours.fabric.passive_endpoint(&requests).listen_at(any).unwrap();
+        let listener = ours
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any)
+            .unwrap();
         child::say(listener.local_addr());
         for lane in 0.. {
-            let Some(Event::ConnRequest(request)) = requests.next().await else { panic!() };
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!()
+            };
             let theirs = RemoteRegion::from_bytes(request.data()).unwrap();
-            let habits = Habits { leaks_receives: false };
+            let habits = Habits {
+                leaks_receives: false,
+            };
             let mut side = Side::open(&ours, (lane << 48) | (1 << 47), seed, habits).unwrap();
             side.meet(theirs, None);
             tokio::spawn(async move {

@@ -26,13 +26,20 @@ fn is_loss(kind: ErrorKind) -> bool {
 /// Long enough for a busy machine.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: nothing comes"))
+    tokio::time::timeout(limit, future)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: nothing comes"))
 }
 
 /// The endpoint, with its queue for everything, of one side.
 fn endpoint(peer: &Peer) -> (Endpoint, CompletionQueue) {
     let queue = peer.domain.completion_queue().open().unwrap();
-    let endpoint = peer.domain.endpoint().completion_queue(&queue).open().unwrap();
+    let endpoint = peer
+        .domain
+        .endpoint()
+        .completion_queue(&queue)
+        .open()
+        .unwrap();
     (endpoint, queue)
 }
 
@@ -53,18 +60,42 @@ async fn one_shutdown(peer: &Peer, endpoint: &Endpoint) {
 
 /// Operations of every kind, in both ways to complete, that a peer which does nothing leaves
 /// outstanding: all end with a typed loss, the completions before Shutdown.
-async fn everything_outstanding(peer: &Peer, endpoint: Endpoint, queue: CompletionQueue, remote: RemoteRegion, die: impl FnOnce()) {
+async fn everything_outstanding(
+    peer: &Peer,
+    endpoint: Endpoint,
+    queue: CompletionQueue,
+    remote: RemoteRegion,
+    die: impl FnOnce(),
+) {
     let large = vec![5; 32 << 20];
     let receive = endpoint.recv(vec![0; 100]).post().unwrap();
-    let receives = endpoint.recv([vec![0; 100], vec![0; 10]]).queue(1_u64).post().unwrap();
+    let receives = endpoint
+        .recv([vec![0; 100], vec![0; 10]])
+        .queue(1_u64)
+        .post()
+        .unwrap();
     // Behind 32 MiB that nobody reads, everything waits.
     let moving = endpoint.send(large).post().unwrap();
-    let acked = endpoint.send("acked").delivery_complete().imm(7).post().unwrap();
+    let acked = endpoint
+        .send("acked")
+        .delivery_complete()
+        .imm(7)
+        .post()
+        .unwrap();
     let sends = endpoint.send("queued").queue(2_u64).post().unwrap();
-    let write = endpoint.write(vec![1; 10], remote.slice(..10).unwrap()).imm(1).post().unwrap();
-    let writes = endpoint.write(vec![1; 10], remote.slice(..10).unwrap()).delivery_complete();
+    let write = endpoint
+        .write(vec![1; 10], remote.slice(..10).unwrap())
+        .imm(1)
+        .post()
+        .unwrap();
+    let writes = endpoint
+        .write(vec![1; 10], remote.slice(..10).unwrap())
+        .delivery_complete();
     let writes = writes.queue(3_u64).post().unwrap();
-    let read = endpoint.read(vec![0; 10], remote.slice(..10).unwrap()).post().unwrap();
+    let read = endpoint
+        .read(vec![0; 10], remote.slice(..10).unwrap())
+        .post()
+        .unwrap();
     let reads = endpoint.read([vec![0; 5], vec![0; 5]], remote.slice(..10).unwrap());
     let reads = reads.queue(4_u64).post().unwrap();
     endpoint.inject(b"injected").unwrap();
@@ -72,7 +103,12 @@ async fn everything_outstanding(peer: &Peer, endpoint: Endpoint, queue: Completi
         .map(|_| endpoint.send(vec![0; 20]).post().unwrap())
         .collect();
     assert_eq!(waiting.last().unwrap().phase(), Phase::Waiting);
-    for accepted in [sends.is_accepted(), writes.is_accepted(), reads.is_accepted(), receives.is_accepted()] {
+    for accepted in [
+        sends.is_accepted(),
+        writes.is_accepted(),
+        reads.is_accepted(),
+        receives.is_accepted(),
+    ] {
         assert!(accepted);
     }
     die();
@@ -83,22 +119,35 @@ async fn everything_outstanding(peer: &Peer, endpoint: Endpoint, queue: Completi
     assert_eq!(failed.error().operation(), Some(OperationKind::Send));
     assert_eq!(failed.error().peer(), endpoint.peer_addr());
     let (_, buffer) = failed.into_parts();
-    assert!(buffer.is_some_and(|buffer| buffer.len() == 32 << 20), "the buffer comes back");
-    assert!(is_loss(soon("an acked send", acked).await.unwrap_err().kind()));
+    assert!(
+        buffer.is_some_and(|buffer| buffer.len() == 32 << 20),
+        "the buffer comes back"
+    );
+    assert!(is_loss(
+        soon("an acked send", acked).await.unwrap_err().kind()
+    ));
     assert!(is_loss(soon("a write", write).await.unwrap_err().kind()));
     assert!(is_loss(soon("a read", read).await.unwrap_err().kind()));
     for op in waiting {
-        assert!(is_loss(soon("a waiting send", op).await.unwrap_err().kind()));
+        assert!(is_loss(
+            soon("a waiting send", op).await.unwrap_err().kind()
+        ));
     }
     one_shutdown(peer, &endpoint).await;
     // Shutdown is last: whatever else had to end has ended.
     let mut completions: Vec<Completion> = Vec::new();
     queue.read_batch(&mut completions, 100);
-    let mut contexts: Vec<_> = completions.iter().map(|completion| completion.context.0).collect();
+    let mut contexts: Vec<_> = completions
+        .iter()
+        .map(|completion| completion.context.0)
+        .collect();
     contexts.sort_unstable();
     assert_eq!(contexts, [1, 2, 3, 4]);
     for completion in &completions {
-        let failed = completion.result.as_ref().expect_err("the peer did nothing");
+        let failed = completion
+            .result
+            .as_ref()
+            .expect_err("the peer did nothing");
         assert!(is_loss(failed.error.kind()), "{failed}");
     }
     let late = endpoint.send("late").await.unwrap_err();
@@ -116,8 +165,16 @@ fn a_killed_peer_ends_everything_on_both_roles() {
             let (ours, queue) = endpoint(&us);
             let requests = us.fabric.event_queue().open().unwrap();
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            let listener = us.fabric.passive_endpoint(&requests).listen_at(any).unwrap();
-            let dial = if connecting { String::new() } else { listener.local_addr().to_string() };
+            let listener = us
+                .fabric
+                .passive_endpoint(&requests)
+                .listen_at(any)
+                .unwrap();
+            let dial = if connecting {
+                String::new()
+            } else {
+                listener.local_addr().to_string()
+            };
             let (mut peer, address) = tokio::task::spawn_blocking(move || {
                 PeerProcess::start("the_peer_that_is_killed", &[("TOKIO_FABRIC_DIAL", dial)])
             })
@@ -126,7 +183,9 @@ fn a_killed_peer_ends_everything_on_both_roles() {
             let remote = if connecting {
                 ours.connect(address.parse().unwrap()).await.unwrap()
             } else {
-                let Some(Event::ConnRequest(request)) = requests.next().await else { panic!() };
+                let Some(Event::ConnRequest(request)) = requests.next().await else {
+                    panic!()
+                };
                 let data = request.data().clone();
                 ours.accept(request).await.unwrap();
                 data
@@ -143,13 +202,24 @@ fn a_killed_peer_ends_everything_on_both_roles() {
 #[ignore = "the other process of another test"]
 fn the_peer_that_is_killed() {
     child::end_with_the_parent();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let us = Net::on(Backend::Epoll).peer().unwrap();
-        let region = us.domain.register(vec![0; 100]).access(Access::all()).await.unwrap();
+        let region = us
+            .domain
+            .register(vec![0; 100])
+            .access(Access::all())
+            .await
+            .unwrap();
         let data = region.remote().to_bytes();
         let endpoint = us.domain.endpoint().open().unwrap();
-        match std::env::var("TOKIO_FABRIC_DIAL").unwrap().parse::<SocketAddr>() {
+        match std::env::var("TOKIO_FABRIC_DIAL")
+            .unwrap()
+            .parse::<SocketAddr>()
+        {
             Ok(address) => {
                 child::say("dials");
                 endpoint.connect(address).data(data).await.unwrap();
@@ -157,9 +227,15 @@ fn the_peer_that_is_killed() {
             Err(_) => {
                 let requests = us.fabric.event_queue().open().unwrap();
                 let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                let listener = us.fabric.passive_endpoint(&requests).listen_at(any).unwrap();
+                let listener = us
+                    .fabric
+                    .passive_endpoint(&requests)
+                    .listen_at(any)
+                    .unwrap();
                 child::say(listener.local_addr());
-                let Some(Event::ConnRequest(request)) = requests.next().await else { panic!() };
+                let Some(Event::ConnRequest(request)) = requests.next().await else {
+                    panic!()
+                };
                 endpoint.accept(request).data(data).await.unwrap();
             }
         }
@@ -176,8 +252,15 @@ fn a_cut_connection_ends_everything_on_both_sides() {
             let plan = FaultPlan::seeded(cut).cut_after_bytes(cut..=cut);
             let net = Net::on(net.backend()).faults(plan);
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-            let (ours, theirs) = (a.domain.endpoint().open().unwrap(), b.domain.endpoint().open().unwrap());
-            let connected = soon("the handshake", connect_endpoints(&ours, &theirs, &b.fabric)).await;
+            let (ours, theirs) = (
+                a.domain.endpoint().open().unwrap(),
+                b.domain.endpoint().open().unwrap(),
+            );
+            let connected = soon(
+                "the handshake",
+                connect_endpoints(&ours, &theirs, &b.fabric),
+            )
+            .await;
             let count = if connected.is_ok() { 20 } else { 0 };
             let ops = (0..count).map(|_| {
                 let receive = theirs.recv(vec![0; 9000]).post();
@@ -235,9 +318,17 @@ async fn raw_peer(us: &Peer, endpoint: &Endpoint) -> TcpStream {
         stream.write_all(&request).await.unwrap();
         stream
     };
-    let (connected, stream) = tokio::join!(endpoint.connect(listener.local_addr().unwrap()).into_future(), answer);
+    let (connected, stream) = tokio::join!(
+        endpoint
+            .connect(listener.local_addr().unwrap())
+            .into_future(),
+        answer
+    );
     connected.unwrap();
-    assert!(matches!(us.events.try_next(), Some(Event::Connected { .. })));
+    assert!(matches!(
+        us.events.try_next(),
+        Some(Event::Connected { .. })
+    ));
     stream
 }
 
@@ -285,15 +376,28 @@ fn a_reset_is_seen_while_reading_is_paused() {
         // The pause begins at the first byte received, and in the middle of what was received.
         for early in [0, 20] {
             let us = net.peer().unwrap();
-            let ours = us.domain.endpoint().unexpected_bytes(early * 128).open().unwrap();
+            let ours = us
+                .domain
+                .endpoint()
+                .unexpected_bytes(early * 128)
+                .open()
+                .unwrap();
             let mut stream = raw_peer(&us, &ours).await;
             // Those that are kept, then one that is not, then more.
-            stream.write_all(&message(4, 16).repeat(early + 30)).await.unwrap();
+            stream
+                .write_all(&message(4, 16).repeat(early + 30))
+                .await
+                .unwrap();
             let mut acks = vec![0; 16 * early];
             soon("acks", stream.read_exact(&mut acks)).await.unwrap();
-            let read = ours.read(vec![0; 8], RemoteRegion::new(0, 8, 1)).post().unwrap();
+            let read = ours
+                .read(vec![0; 8], RemoteRegion::new(0, 8, 1))
+                .post()
+                .unwrap();
             let mut request = [0; 40];
-            soon("the request", stream.read_exact(&mut request)).await.unwrap();
+            soon("the request", stream.read_exact(&mut request))
+                .await
+                .unwrap();
             stream.set_zero_linger().unwrap();
             drop(stream);
             let kind = soon("the read", read).await.unwrap_err().kind();
@@ -317,7 +421,9 @@ fn what_came_before_the_end_is_received_after_it() {
         drop(stream);
         one_shutdown(&us, &ours).await;
         for _ in 0..3 {
-            let (received, buffer) = soon("a message", ours.recv(vec![0; 8]).into_future()).await.unwrap();
+            let (received, buffer) = soon("a message", ours.recv(vec![0; 8]).into_future())
+                .await
+                .unwrap();
             assert_eq!(&buffer[..received.len], b"last");
         }
         let kind = ours.recv(vec![0; 8]).await.unwrap_err().kind();
@@ -329,21 +435,32 @@ fn what_came_before_the_end_is_received_after_it() {
 /// paused, goes on only when nothing runs.
 #[test]
 fn waiting_for_room_after_the_peers_end_is_idle() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     // The frame that waits leaves bytes behind it unread, or none.
     for (writes, len) in [(3, 8), (2, 0)] {
         runtime.block_on(async {
             let net = Net::loopback();
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-            let region = b.domain.register(vec![0; 8]).access(Access::all()).await.unwrap();
+            let region = b
+                .domain
+                .register(vec![0; 8])
+                .access(Access::all())
+                .await
+                .unwrap();
             let queue = b.domain.completion_queue().size(1).open().unwrap();
             let ours = a.domain.endpoint().open().unwrap();
             let theirs = b.domain.endpoint().receive_queue(&queue).open().unwrap();
             connect_endpoints(&ours, &theirs, &b.fabric).await.unwrap();
             let remote = region.remote().slice(..len as u64).unwrap();
             for data in 0..writes {
-                ours.write(vec![data as u8; len], remote).imm(data).await.unwrap();
+                ours.write(vec![data as u8; len], remote)
+                    .imm(data)
+                    .await
+                    .unwrap();
             }
             ours.shutdown().await.unwrap();
             tokio::time::sleep(Duration::from_secs(3600)).await;

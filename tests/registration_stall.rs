@@ -13,7 +13,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// Runs a measurement on a fresh `current_thread` runtime, beside the tick. Gives what it gave and
 /// by how much the worst tick was late.
 fn beside_a_tick<T>(measured: impl Future<Output = T>) -> (T, Duration) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let local = tokio::task::LocalSet::new();
     let worst = Rc::new(Cell::new(Duration::ZERO));
     let seen = Rc::clone(&worst);
@@ -53,7 +56,8 @@ fn resident(start: *const u8, len: usize) -> (usize, usize) {
     let mut map = vec![0_u8; pages];
     // SAFETY: mincore only looks up whether the pages of this range are in memory and writes one
     // byte per page; the map has a byte for each, and whatever the range is, the kernel checks it.
-    let answer = unsafe { libc::mincore(first as *mut libc::c_void, pages * page, map.as_mut_ptr()) };
+    let answer =
+        unsafe { libc::mincore(first as *mut libc::c_void, pages * page, map.as_mut_ptr()) };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
     (map.iter().filter(|byte| **byte & 1 == 1).count(), pages)
 }
@@ -63,7 +67,10 @@ fn absent() -> (Vec<u8>, *const u8) {
     let bytes = vec![0; LEN];
     let start = bytes.as_ptr();
     let (there, pages) = resident(start, LEN);
-    assert!(there < pages / 50, "{there} of {pages} pages are there before");
+    assert!(
+        there < pages / 50,
+        "{there} of {pages} pages are there before"
+    );
     (bytes, start)
 }
 
@@ -91,7 +98,12 @@ fn awaited() -> Run {
     let ((took, domain, region), worst) = beside_a_tick(async {
         let domain = domain(true);
         let started = Instant::now();
-        let region = domain.register(bytes).access(Access::REMOTE_READ).context(7_u64).await.unwrap();
+        let region = domain
+            .register(bytes)
+            .access(Access::REMOTE_READ)
+            .context(7_u64)
+            .await
+            .unwrap();
         (started.elapsed(), domain, region)
     });
     all_there(start, &region);
@@ -105,7 +117,11 @@ fn now() -> Run {
     let ((took, region), worst) = beside_a_tick(async {
         let domain = domain(false);
         let started = Instant::now();
-        let region = domain.register(bytes).access(Access::REMOTE_READ).now().unwrap();
+        let region = domain
+            .register(bytes)
+            .access(Access::REMOTE_READ)
+            .now()
+            .unwrap();
         (started.elapsed(), region)
     });
     all_there(start, &region);
@@ -121,8 +137,18 @@ fn an_awaited_registration_does_not_stall_its_runtime() {
     let (idle, awaited, now) = (best(idle), best(awaited), best(now));
     let ratio = |run: Run| run.worst.as_secs_f64() / idle.worst.as_secs_f64();
     println!("worst slip of a 1 ms tick: idle {:?}", idle.worst);
-    println!("awaited: {:?}, {:.1} times idle; took {:?}", awaited.worst, ratio(awaited), awaited.took);
-    println!("now:     {:?}, {:.1} times idle; took {:?}", now.worst, ratio(now), now.took);
+    println!(
+        "awaited: {:?}, {:.1} times idle; took {:?}",
+        awaited.worst,
+        ratio(awaited),
+        awaited.took
+    );
+    println!(
+        "now:     {:?}, {:.1} times idle; took {:?}",
+        now.worst,
+        ratio(now),
+        now.took
+    );
     assert!(now.worst >= now.took / 2, "the control stalls its runtime");
     assert!(awaited.worst * 8 < now.worst, "as bad as within the call");
     let near = idle.worst.max(Duration::from_millis(4)) * 6;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::id::{Context, EndpointId, OperationId};
+use crate::id::{EndpointId, OperationId};
 use crate::progress::Port;
 use crate::proto::{OpKey, Withdrawn};
 use crate::sync::{Dependence, Keep};
@@ -35,12 +35,13 @@ pub use rma::{Read, RemoteRegions, Write};
 /// may be posted before that. Posting is synchronous and never blocks; every accepted operation
 /// ends exactly once: done, peer gone, cancelled, or refused with a reason.
 ///
-/// Clones are handles to the same endpoint. Dropping the last one closes the connection in order:
-/// what was posted for transmission goes out first, within a few seconds.
+/// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
+/// posted for transmission goes out first, within a few seconds, and no event tells of it.
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
 /// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
-/// and acknowledgements included, until a receive is posted: the protocol has no other flow control.
+/// and acknowledgements included, until a receive is posted: the protocol has no other flow
+/// control.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -57,7 +58,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.port.begin_close();
+        self.port.abandon();
     }
 }
 
@@ -129,6 +130,3 @@ impl fmt::Debug for Endpoint {
             .finish_non_exhaustive()
     }
 }
-
-/// Whose operation it is: shared by all builders.
-pub(crate) type UserContext = Context;

@@ -79,8 +79,8 @@ pub(crate) struct Bindings {
     pub(crate) context: Option<Context>,
 }
 
-/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells of
-/// its acceptance.
+/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells
+/// of its acceptance.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) key: OpKey,
@@ -115,6 +115,12 @@ pub(super) struct PortState {
     pub(super) link: Option<Box<dyn Link>>,
     pub(super) receive_armed: bool,
     pub(super) watching: bool,
+    /// The peer's end was told while reading was paused.
+    pub(super) peer_finished: bool,
+    /// The armed receive lands in a region that peers reach.
+    pub(super) region_armed: bool,
+    /// The batch that is out reads from such a region.
+    pub(super) region_out: bool,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -187,6 +193,9 @@ impl Port {
             link: None,
             receive_armed: false,
             watching: false,
+            peer_finished: false,
+            region_armed: false,
+            region_out: false,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),
@@ -211,7 +220,10 @@ impl Port {
             wake_state,
         });
         let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state.key.set(key).expect("the key is set once, here");
+        port.wake_state
+            .key
+            .set(key)
+            .expect("the key is set once, here");
         // The driver may have ended between the check and the insertion; then nobody drains the
         // table any more.
         if engine.is_gone() {
@@ -230,7 +242,9 @@ impl Port {
     }
 
     pub(super) fn lock(&self, purpose: &'static str) -> PortGuard<'_> {
-        PortGuard { state: Some(self.state.lock(purpose)) }
+        PortGuard {
+            state: Some(self.state.lock(purpose)),
+        }
     }
 
     // Connection management.
@@ -247,7 +261,10 @@ impl Port {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.connect(to, from, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .connect(to, from, self.waker.clone())?;
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
@@ -269,7 +286,10 @@ impl Port {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.adopt(handover.raw, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
@@ -289,6 +309,13 @@ impl Port {
         }
         state.establishing.waker = Some(waker.clone());
         Poll::Pending
+    }
+
+    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
+    /// (`fi_close`).
+    pub(crate) fn abandon(&self) {
+        self.lock("abandon").bindings.shutdown = None;
+        self.begin_close();
     }
 
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
@@ -345,7 +372,7 @@ impl Port {
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
-        } else if state.machine.queued_frames() >= crate::limits::GATHER_FRAMES_MAX {
+        } else if state.machine.is_transmit_gathered() {
             self.transmit(&mut state);
         } else {
             self.waker.wake_by_ref();
@@ -354,10 +381,10 @@ impl Port {
             self.waker.wake_by_ref(); // What was sent now has made room for them, maybe.
         }
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting) {
-            if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
-                cell = Some(Arc::clone(waiting.insert(OpCell::new())));
-            }
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        {
+            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
         self.publish(&mut state);
         Ok(Posted { key, waiting: cell })
@@ -385,8 +412,14 @@ impl Port {
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End { operation: OperationKind::Receive, result, len, overflow, data, payload }) =
-                    cell.take()
+                if let Some(End {
+                    operation: OperationKind::Receive,
+                    result,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }) = cell.take()
                 {
                     let arrived = match &result {
                         Ok(()) => true,
@@ -415,7 +448,10 @@ impl Port {
     // Getters.
 
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        self.lock("phase").machine.phase(key).unwrap_or(Phase::Ended)
+        self.lock("phase")
+            .machine
+            .phase(key)
+            .unwrap_or(Phase::Ended)
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
@@ -432,10 +468,6 @@ impl Port {
 
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
-    }
-
-    pub(crate) fn receive_queue(&self) -> CompletionQueue {
-        self.lock("receive queue").bindings.receive_queue.clone()
     }
 }
 
@@ -483,6 +515,8 @@ fn check_idle(state: &PortState) -> Result<()> {
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -35,16 +35,12 @@ impl Port {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed { error } => self.closed(state, &error),
+                Event::Closed { error, connected } => self.closed(state, &error, connected),
             }
         }
     }
 
-    fn establish(
-        &self,
-        state: &mut PortState,
-        result: Result<bytes::Bytes, Error>,
-    ) {
+    fn establish(&self, state: &mut PortState, result: Result<bytes::Bytes, Error>) {
         state.establishing.result = Some(result);
         if let Some(waker) = state.establishing.waker.take() {
             state.wakes.push(waker);
@@ -76,20 +72,45 @@ impl Port {
             }
         }
         let end = match (state.peer, end) {
-            (Some(peer), End { result: Err(error), operation, len, overflow, data, payload }) => {
+            (
+                Some(peer),
+                End {
+                    result: Err(error),
+                    operation,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                },
+            ) => {
                 let result = Err(error.with_peer(peer));
-                End { result, operation, len, overflow, data, payload }
+                End {
+                    result,
+                    operation,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }
             }
             (_, end) => end,
         };
         match report {
             Report::Future(cell) => cell.complete(end, &mut state.wakes),
-            Report::Queue { context, slot: Some(slot), .. } => {
+            Report::Queue {
+                context,
+                slot: Some(slot),
+                ..
+            } => {
                 let completion = completion_of(self.id(), context, end);
                 slot.fill(completion, &mut state.wakes);
             }
             // Never accepted: whoever waited for that is told, and the queue is not.
-            Report::Queue { slot: None, waiting, .. } => {
+            Report::Queue {
+                slot: None,
+                waiting,
+                ..
+            } => {
                 if let Some(cell) = waiting {
                     cell.complete(end, &mut state.wakes);
                 }
@@ -102,18 +123,23 @@ impl Port {
         if let Some(counter) = state.bindings.counters.of(OperationKind::RemoteWrite) {
             counter.add_into(1, &mut state.wakes);
         }
-        let slot = state.unasked.pop_front().expect("a slot was reserved before the payload came");
+        let slot = state
+            .unasked
+            .pop_front()
+            .expect("a slot was reserved before the payload came");
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
-    fn closed(&self, state: &mut PortState, error: &Error) {
+    fn closed(&self, state: &mut PortState, error: &Error, connected: bool) {
         tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
         state.unasked.clear();
-        // An endpoint that was never connected has nothing to tell of.
-        let never_connected = state.bindings.connected.take().is_some();
-        if let (Some(slot), false) = (state.bindings.shutdown.take(), never_connected) {
-            let event =
-                ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
+        state.bindings.connected = None;
+        let slot = state.bindings.shutdown.take();
+        if let Some(slot) = slot.filter(|_| connected) {
+            let event = ControlEvent::Shutdown {
+                endpoint: self.id(),
+                context: state.bindings.context,
+            };
             slot.fill(event, &mut state.wakes);
         }
         if state.establishing.result.is_none() {
@@ -125,7 +151,9 @@ impl Port {
 
     fn mark_ended(&self, state: &mut PortState) {
         state.ended = true;
-        let PortState { end_wakers, wakes, .. } = state;
+        let PortState {
+            end_wakers, wakes, ..
+        } = state;
         for waker in end_wakers.drain(..) {
             wakes.push(waker);
         }

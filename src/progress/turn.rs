@@ -14,8 +14,8 @@ use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 use super::report::Report;
 
-/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours wait
-/// well below a millisecond.
+/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
+/// wait well below a millisecond.
 const OUTCOMES_PER_TURN: usize = 32;
 /// How long an orderly close waits for queued frames, then for the peer's end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +32,15 @@ struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue { queue, slot, waiting, .. } = token else { return true };
+        let Report::Queue {
+            queue,
+            slot,
+            waiting,
+            ..
+        } = token
+        else {
+            return true;
+        };
         if slot.is_some() {
             return true;
         }
@@ -57,7 +65,13 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
         self.regions.lock("resolve").resolve(key, addr, len, need)
     }
 }
@@ -65,7 +79,13 @@ impl Host<Report> for View<'_> {
 /// Runs `$body` with the state's machine and the host it works in.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
-        let PortState { machine: $machine, bindings, unasked, wakes, .. } = &mut *$state;
+        let PortState {
+            machine: $machine,
+            bindings,
+            unasked,
+            wakes,
+            ..
+        } = &mut *$state;
         let $host = &mut View {
             regions: &$port.engine.regions,
             port: $port,
@@ -92,8 +112,9 @@ impl PortState {
                 .with_operation(post.operation());
             return Err((error, post.into_payload()));
         }
-        with_host!(port, self, |machine, host| machine.post(post, report, wait, host))
-            .map_err(|refused| (refused.error, refused.payload))
+        with_host!(port, self, |machine, host| machine
+            .post(post, report, wait, host))
+        .map_err(|refused| (refused.error, refused.payload))
     }
 }
 
@@ -162,6 +183,7 @@ impl Port {
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
                 drop(leases);
+                state.region_out = false;
                 match result {
                     Ok(sent) => state.machine.handle_sent(frames, sent),
                     Err(error) => {
@@ -172,6 +194,7 @@ impl Port {
             }
             Outcome::Received(received) => {
                 state.receive_armed = false;
+                state.region_armed = false;
                 self.received(state, received);
             }
             Outcome::PeerGone(error) => self.peer_gone(state, error),
@@ -190,9 +213,13 @@ impl Port {
             return;
         }
         match received {
+            // What comes while the connection is being taken down is of no use any more.
+            Received::Stage(_) if state.closing > Closing::Flushing => {}
             Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
-                let Direct { payload, leases, .. } = direct;
+                let Direct {
+                    payload, leases, ..
+                } = direct;
                 drop(leases);
                 state.machine.handle_direct(payload, len);
             }
@@ -209,7 +236,10 @@ impl Port {
     }
 
     fn take_back(&self, state: &mut PortState, returned: Option<Direct>) {
-        if let Some(Direct { payload, leases, .. }) = returned {
+        if let Some(Direct {
+            payload, leases, ..
+        }) = returned
+        {
             drop(leases);
             state.machine.handle_direct(payload, 0);
         }
@@ -226,20 +256,25 @@ impl Port {
     /// Told while reading is paused. A broken connection ends now; after an orderly end the bytes
     /// in the socket may still hold what operations wait for.
     fn peer_gone(&self, state: &mut PortState, error: Error) {
-        // Still counts as watching: told once, the link would tell again at once, and for ever.
+        state.watching = false;
+        state.peer_finished = true;
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;
         }
         let staged = state.stage.as_ref().map_or(0, |stage| stage.len());
         let unread = state.link.as_ref().map_or(0, |link| link.unread()) + staged;
-        with_host!(self, state, |machine, host| machine.handle_last_bytes(unread as u64, host));
+        with_host!(self, state, |machine, host| machine
+            .handle_last_bytes(unread as u64, host));
     }
 
     /// Feeds what lies in the staging buffer.
     fn feed(&self, state: &mut PortState) {
-        let Some(mut stage) = state.stage.take() else { return };
-        let taken = with_host!(self, state, |machine, host| machine.handle_stage(&stage, host));
+        let Some(mut stage) = state.stage.take() else {
+            return;
+        };
+        let taken = with_host!(self, state, |machine, host| machine
+            .handle_stage(&stage, host));
         stage.advance(taken);
         if !stage.is_empty() {
             state.stage = Some(stage);
@@ -249,7 +284,10 @@ impl Port {
     /// Hands frames to the link as long as it takes them at once.
     pub(super) fn transmit(&self, state: &mut PortState) {
         while let Some(link) = &mut state.link {
-            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
+            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
+                break;
+            };
+            state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
             match link.poll_outcome() {
                 Some(outcome) => self.handle(state, outcome),
@@ -271,11 +309,24 @@ impl Port {
         };
         match plan {
             ReceivePlan::Stage => link.receive(Receive::Stage),
-            ReceivePlan::Direct { payload, offset, len, leases } => {
-                link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
+                state.region_armed = !leases.is_empty();
+                link.receive(Receive::Direct(Direct {
+                    payload,
+                    offset,
+                    len,
+                    leases,
+                }));
             }
             ReceivePlan::Paused => {
-                if state.machine.is_read_paused() && !state.watching {
+                // The peer's end is told once; watching again would tell the same for ever.
+                let watchable = !state.watching && !state.peer_finished;
+                if state.machine.is_read_paused() && watchable {
                     state.watching = true;
                     link.watch();
                 }
@@ -317,12 +368,13 @@ impl Port {
         if state.closing == Closing::Draining {
             self.finish_draining(state, now);
         }
-        if state.closing == Closing::Lingering && !state.receive_armed {
-            if let Some(link) = &mut state.link {
-                link.receive(Receive::Stage);
-                state.receive_armed = true;
-                self.waker.wake_by_ref();
-            }
+        if state.closing == Closing::Lingering
+            && !state.receive_armed
+            && let Some(link) = &mut state.link
+        {
+            link.receive(Receive::Stage);
+            state.receive_armed = true;
+            self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
             state.link = None;
@@ -364,9 +416,13 @@ impl Port {
     /// Kernel operations on regions that were closed are taken back; the machine looks at each
     /// region again before it hands it out anew.
     pub(super) fn regions_changed(&self) {
-        let mut state = self.lock("regions changed");
-        if let Some(link) = &mut state.link {
+        let mut guard = self.lock("regions changed");
+        let state = &mut *guard;
+        let Some(link) = &mut state.link else { return };
+        if state.region_armed {
             link.cancel_receive();
+        }
+        if state.region_out {
             link.cancel_send();
         }
     }

@@ -17,7 +17,11 @@ use crate::common::backends;
 fn runtime(threads: usize) -> Runtime {
     match threads {
         0 => Builder::new_current_thread().enable_all().build().unwrap(),
-        n => Builder::new_multi_thread().worker_threads(n).enable_all().build().unwrap(),
+        n => Builder::new_multi_thread()
+            .worker_threads(n)
+            .enable_all()
+            .build()
+            .unwrap(),
     }
 }
 
@@ -49,10 +53,16 @@ async fn in_flight(a: &Endpoint, remote: RemoteRegion) -> Vec<(&'static str, End
     }
     let moving = a.send(vec![1; 24 << 20]).post().unwrap();
     tokio::task::yield_now().await;
-    let write = a.write(vec![1; 8], remote).delivery_complete().post().unwrap();
+    let write = a
+        .write(vec![1; 8], remote)
+        .delivery_complete()
+        .post()
+        .unwrap();
     let waiting: Vec<_> = (0..10).map(|_| a.send("waits").post().unwrap()).collect();
     assert_eq!(waiting[9].phase(), Phase::Waiting);
-    let receives: Vec<_> = (0..10).map(|_| a.recv(vec![0; 8]).post().unwrap()).collect();
+    let receives: Vec<_> = (0..10)
+        .map(|_| a.recv(vec![0; 8]).post().unwrap())
+        .collect();
     std::mem::forget(a.recv(vec![0; 8]).post().unwrap());
     let mut all = vec![
         failing("an acked send", acked),
@@ -89,44 +99,74 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
     let other = runtime(2);
     let them = other.block_on(async { net.peer().unwrap() });
     let region = other.block_on(async {
-        them.domain.register(vec![0; 8]).access(Access::all()).await.unwrap()
+        them.domain
+            .register(vec![0; 8])
+            .access(Access::all())
+            .await
+            .unwrap()
     });
-    let (us, ours, theirs, ops, queue, connecting, accepting, registering, dead_listener) = ending.block_on(async {
-        let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
-        let fabric = net.fabric_with(hints).unwrap();
-        let events = fabric.event_queue().open().unwrap();
-        let domain = fabric.domain().open().unwrap();
-        domain.bind(&events, DomainBind::REG_MR).unwrap();
-        let queue = domain.completion_queue().open().unwrap();
-        let ours = domain
-            .endpoint()
-            .transmit_size(6)
-            .receive_size(4)
-            .completion_queue(&queue)
-            .open()
-            .unwrap();
-        let theirs = them.domain.endpoint().unexpected_bytes(0).open().unwrap();
-        tokio_fabric::testing::connect_endpoints(&ours, &theirs, &them.fabric).await.unwrap();
-        ours.recv(vec![0; 8]).queue(9_u64).post().unwrap().await.unwrap();
-        let ops = in_flight(&ours, region.remote()).await;
-        // A connect that nobody answers, an accept that has not begun, a long registration.
-        let requests = fabric.event_queue().open().unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = fabric.passive_endpoint(&requests).listen_at(any).unwrap();
-        let connecting = domain.endpoint().open().unwrap();
-        let connecting = connecting.connect(listener.local_addr()).into_future();
-        let Some(Event::ConnRequest(request)) = requests.next().await else { panic!() };
-        let accepting = request.accept(&domain).into_future();
-        let registering = domain.register(vec![0; 256 << 20]).into_future();
-        (domain, ours, theirs, ops, queue, connecting, accepting, registering, listener)
-    });
+    let (us, ours, theirs, ops, queue, connecting, accepting, registering, dead_listener) = ending
+        .block_on(async {
+            let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+            let fabric = net.fabric_with(hints).unwrap();
+            let events = fabric.event_queue().open().unwrap();
+            let domain = fabric.domain().open().unwrap();
+            domain.bind(&events, DomainBind::REG_MR).unwrap();
+            let queue = domain.completion_queue().open().unwrap();
+            let ours = domain
+                .endpoint()
+                .transmit_size(6)
+                .receive_size(4)
+                .completion_queue(&queue)
+                .open()
+                .unwrap();
+            let theirs = them.domain.endpoint().unexpected_bytes(0).open().unwrap();
+            tokio_fabric::testing::connect_endpoints(&ours, &theirs, &them.fabric)
+                .await
+                .unwrap();
+            ours.recv(vec![0; 8])
+                .queue(9_u64)
+                .post()
+                .unwrap()
+                .await
+                .unwrap();
+            let ops = in_flight(&ours, region.remote()).await;
+            // A connect that nobody answers, an accept that has not begun, a long registration.
+            let requests = fabric.event_queue().open().unwrap();
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let listener = fabric.passive_endpoint(&requests).listen_at(any).unwrap();
+            let connecting = domain.endpoint().open().unwrap();
+            let connecting = connecting.connect(listener.local_addr()).into_future();
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!()
+            };
+            let accepting = request.accept(&domain).into_future();
+            let registering = domain.register(vec![0; 256 << 20]).into_future();
+            (
+                domain,
+                ours,
+                theirs,
+                ops,
+                queue,
+                connecting,
+                accepting,
+                registering,
+                listener,
+            )
+        });
     drop(ending);
     for (what, op) in ops {
         assert_eq!(elsewhere(what, op), ErrorKind::DriverGone, "{what}");
     }
     let completion = elsewhere("the queue", queue.next()).unwrap();
-    assert_eq!(completion.result.unwrap_err().error.kind(), ErrorKind::DriverGone);
-    assert_eq!(elsewhere("connect", connecting).unwrap_err().kind(), ErrorKind::DriverGone);
+    assert_eq!(
+        completion.result.unwrap_err().error.kind(),
+        ErrorKind::DriverGone
+    );
+    assert_eq!(
+        elsewhere("connect", connecting).unwrap_err().kind(),
+        ErrorKind::DriverGone
+    );
     assert!(elsewhere("accept", accepting).is_err());
     // The work may have been done before the end, or may not.
     if let Err(failed) = elsewhere("registration", registering) {
@@ -134,11 +174,26 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
     }
     assert!(!dead_listener.is_listening());
     // Later ones.
-    let later = |what, result: Result<(), ErrorKind>| assert_eq!(result, Err(ErrorKind::DriverGone), "{what}");
-    later("send", elsewhere("send", ours.send("late").into_future()).map(drop).map_err(|f| f.kind()));
-    later("receive", elsewhere("recv", ours.recv(vec![0; 8]).into_future()).map(drop).map_err(|f| f.kind()));
+    let later = |what, result: Result<(), ErrorKind>| {
+        assert_eq!(result, Err(ErrorKind::DriverGone), "{what}")
+    };
+    later(
+        "send",
+        elsewhere("send", ours.send("late").into_future())
+            .map(drop)
+            .map_err(|f| f.kind()),
+    );
+    later(
+        "receive",
+        elsewhere("recv", ours.recv(vec![0; 8]).into_future())
+            .map(drop)
+            .map_err(|f| f.kind()),
+    );
     later("inject", ours.inject(b"late").map_err(|error| error.kind()));
-    later("endpoint", us.endpoint().open().map(drop).map_err(|error| error.kind()));
+    later(
+        "endpoint",
+        us.endpoint().open().map(drop).map_err(|error| error.kind()),
+    );
     elsewhere("shutdown", ours.shutdown()).unwrap();
     // The peer, on its own runtime, sees a peer that died.
     let kind = other.block_on(async {
@@ -152,9 +207,14 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
                 }
             }
         };
-        tokio::time::timeout(limit, lost).await.expect("the peer notices")
+        tokio::time::timeout(limit, lost)
+            .await
+            .expect("the peer notices")
     });
-    assert!(matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset), "{kind:?}");
+    assert!(
+        matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset),
+        "{kind:?}"
+    );
 }
 
 /// Open descriptors of this process.
@@ -167,10 +227,19 @@ fn descriptors() -> usize {
 #[test]
 fn no_descriptor_is_left_behind() {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "gone::descriptors_come_back", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "gone::descriptors_come_back",
+            "--ignored",
+            "--nocapture",
+        ])
         .output()
         .unwrap();
-    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+    assert!(
+        status.status.success(),
+        "{}",
+        String::from_utf8_lossy(&status.stdout)
+    );
 }
 
 #[test]
@@ -181,7 +250,12 @@ fn descriptors_come_back() {
         let left = runtime.block_on(async {
             let net = Net::on(Backend::Epoll);
             let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
-            let region = them.domain.register(vec![0; 8]).access(Access::all()).await.unwrap();
+            let region = them
+                .domain
+                .register(vec![0; 8])
+                .access(Access::all())
+                .await
+                .unwrap();
             let mut left = Vec::new();
             for _ in 0..4 {
                 let (a, b) = connect(&us, &them).await.unwrap();

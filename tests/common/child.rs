@@ -20,7 +20,13 @@ impl PeerProcess {
     /// its first line. Gives the process and the line.
     pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
         let mut child = Command::new(std::env::current_exe().expect("the test's own path"))
-            .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                test,
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .envs(variables.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -31,12 +37,19 @@ impl PeerProcess {
         let said = lines
             .find_map(|line| {
                 let line = line.expect("the child's output");
-                line.find(PREFIX).map(|at| line[at + PREFIX.len()..].to_owned())
+                line.find(PREFIX)
+                    .map(|at| line[at + PREFIX.len()..].to_owned())
             })
             .expect("the child says where it listens before it ends");
         // Whatever else it prints must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        (PeerProcess { child, _lifeline: lifeline }, said)
+        (
+            PeerProcess {
+                child,
+                _lifeline: lifeline,
+            },
+            said,
+        )
     }
 
     /// `kill -9`.

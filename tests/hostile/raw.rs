@@ -59,16 +59,26 @@ impl Raw {
     pub fn rma(op: u8, segments: &[(u64, u64, u64)]) -> Raw {
         let mut frame = Raw::new(op);
         frame.count = segments.len() as u8;
-        frame.words = segments.iter().flat_map(|&(addr, len, key)| [addr, len, key]).collect();
+        frame.words = segments
+            .iter()
+            .flat_map(|&(addr, len, key)| [addr, len, key])
+            .collect();
         frame
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         let header_len = 16 + 8 * self.words.len();
-        let frame_len = self.frame_len.unwrap_or((header_len + self.payload.len()) as u64);
+        let frame_len = self
+            .frame_len
+            .unwrap_or((header_len + self.payload.len()) as u64);
         let mut bytes = vec![3, self.op];
         bytes.extend(self.flags.to_ne_bytes());
-        bytes.extend([self.op_data, self.count, self.header_len.unwrap_or(header_len as u8), 0]);
+        bytes.extend([
+            self.op_data,
+            self.count,
+            self.header_len.unwrap_or(header_len as u8),
+            0,
+        ]);
         bytes.extend(frame_len.to_ne_bytes());
         bytes.extend(self.words.iter().flat_map(|word| word.to_ne_bytes()));
         bytes.extend(&self.payload);
@@ -78,7 +88,9 @@ impl Raw {
 
 /// Connects and says nothing.
 pub async fn open(to: SocketAddr) -> TcpStream {
-    TcpStream::connect(to).await.expect("the listener takes connections")
+    TcpStream::connect(to)
+        .await
+        .expect("the listener takes connections")
 }
 
 /// Connects, shakes hands as one should, and is accepted.
@@ -95,9 +107,7 @@ pub async fn accepted(to: SocketAddr) -> TcpStream {
 /// Waits until the other side has closed the connection, in order or by a reset.
 pub async fn closed(mut stream: TcpStream, what: &str) {
     let mut bytes = vec![0; 64 << 10];
-    let drained = async {
-        while !matches!(stream.read(&mut bytes).await, Ok(0) | Err(_)) {}
-    };
+    let drained = async { while !matches!(stream.read(&mut bytes).await, Ok(0) | Err(_)) {} };
     let closed = tokio::time::timeout(PATIENCE, drained).await;
     assert!(closed.is_ok(), "{what}: the connection was not closed");
 }

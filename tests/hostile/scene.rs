@@ -60,7 +60,12 @@ impl Scene {
         let builder = server.fabric.passive_endpoint(&requests);
         let listener = listener(builder).listen_at(any).unwrap();
         let region = |access| {
-            server.domain.register(vec![7; REGION_LEN as usize]).access(access).now().unwrap()
+            server
+                .domain
+                .register(vec![7; REGION_LEN as usize])
+                .access(access)
+                .now()
+                .unwrap()
         };
         let mut scene = Scene {
             address: listener.local_addr(),
@@ -100,7 +105,10 @@ impl Scene {
         self.clients.spawn(async move {
             let us = Net::on(Backend::Epoll).peer().unwrap();
             let endpoint = us.domain.endpoint().open().unwrap();
-            let remote = endpoint.connect(address).await.expect("a good client is let in");
+            let remote = endpoint
+                .connect(address)
+                .await
+                .expect("a good client is let in");
             let remote = RemoteRegion::from_bytes(&remote).unwrap();
             for round in 0.. {
                 work(&endpoint, remote, number, round).await;
@@ -155,14 +163,19 @@ impl Scene {
         }
         self.tasks.abort_all();
         while let Some(task) = self.tasks.join_next().await {
-            assert!(task.is_err_and(|error| error.is_cancelled()), "the server ended early");
+            assert!(
+                task.is_err_and(|error| error.is_cancelled()),
+                "the server ended early"
+            );
         }
     }
 }
 
 /// One round of a good client: a message there and back, a write, a read of what was written.
 async fn work(endpoint: &Endpoint, remote: RemoteRegion, number: usize, round: usize) {
-    let sent: Vec<u8> = (0..600).map(|at| (at + round + 31 * number) as u8).collect();
+    let sent: Vec<u8> = (0..600)
+        .map(|at| (at + round + 31 * number) as u8)
+        .collect();
     let echo = endpoint.recv(vec![0; 1000]).post().unwrap();
     let message = endpoint.send(sent.clone()).delivery_complete();
     let at = (number % 40) as u64 * 1024;
@@ -171,10 +184,19 @@ async fn work(endpoint: &Endpoint, remote: RemoteRegion, number: usize, round: u
     let (message, write) = (message.post().unwrap(), write.post().unwrap());
     assert_eq!(message.await.expect("a good message").0, 600);
     assert_eq!(write.await.expect("a good write").0, 600);
-    let (len, back) = endpoint.read(vec![0; 600], place).await.expect("a good read");
-    assert!(len == 600 && back == sent, "client {number} reads what it has not written");
+    let (len, back) = endpoint
+        .read(vec![0; 600], place)
+        .await
+        .expect("a good read");
+    assert!(
+        len == 600 && back == sent,
+        "client {number} reads what it has not written"
+    );
     let (received, back) = echo.await.expect("a good echo");
-    assert!(back[..received.len] == sent, "client {number} has a bad echo");
+    assert!(
+        back[..received.len] == sent,
+        "client {number} has a bad echo"
+    );
 }
 
 struct Serving {
@@ -191,7 +213,9 @@ impl Serving {
     async fn serve(self, requests: EventQueue) {
         let mut served = JoinSet::new();
         while let Some(event) = requests.next().await {
-            let Event::ConnRequest(request) = event else { panic!("{event:?}") };
+            let Event::ConnRequest(request) = event else {
+                panic!("{event:?}")
+            };
             self.requests.fetch_add(1, Ordering::AcqRel);
             if request.data() == EVIL {
                 served.spawn(suffer(self.open(&self.evil_events), request, self.manners));
@@ -206,13 +230,22 @@ impl Serving {
     }
 
     fn open(&self, events: &EventQueue) -> Endpoint {
-        self.server.domain.endpoint().event_queue(events).open().expect("an endpoint")
+        self.server
+            .domain
+            .endpoint()
+            .event_queue(events)
+            .open()
+            .expect("an endpoint")
     }
 }
 
 /// Serves a good client until it goes.
 async fn echo(endpoint: Endpoint, request: ConnRequest, remote: RemoteRegion) {
-    endpoint.accept(request).data(remote.to_bytes()).await.expect("a good client waits");
+    endpoint
+        .accept(request)
+        .data(remote.to_bytes())
+        .await
+        .expect("a good client waits");
     while let Ok((received, mut buffer)) = endpoint.recv(vec![0; 1000]).await {
         buffer.truncate(received.len);
         if endpoint.send(buffer).await.is_err() {

@@ -80,13 +80,19 @@ pub struct Book {
 
 impl Book {
     pub fn post(&mut self, id: u64, entry: Entry) {
-        assert!(self.entries.insert(id, entry).is_none(), "numbers are used once");
+        assert!(
+            self.entries.insert(id, entry).is_none(),
+            "numbers are used once"
+        );
     }
 
     /// Notes an end.
     #[track_caller]
     pub fn end(&mut self, id: u64, ended: Ended) {
-        let entry = self.entries.get_mut(&id).unwrap_or_else(|| panic!("{id:#x} was never posted"));
+        let entry = self
+            .entries
+            .get_mut(&id)
+            .unwrap_or_else(|| panic!("{id:#x} was never posted"));
         entry.ends.push(ended);
         assert_eq!(entry.ends.len(), 1, "{id:#x} ended twice: {entry:?}");
     }
@@ -104,7 +110,10 @@ impl Book {
     }
 
     pub fn posted(&self, kinds: &[OperationKind]) -> u64 {
-        self.entries.values().filter(|entry| kinds.contains(&entry.kind)).count() as u64
+        self.entries
+            .values()
+            .filter(|entry| kinds.contains(&entry.kind))
+            .count() as u64
     }
 
     /// The connection is over: everything has ended once, and all memory has come back.
@@ -116,10 +125,16 @@ impl Book {
                 (Fate::Dropped | Fate::Leaked, true) => 0..=1,
                 (Fate::Dropped | Fate::Leaked, false) => 0..=0,
             };
-            assert!(expected.contains(&entry.ends.len()), "{id:#x} has other ends: {entry:?}");
+            assert!(
+                expected.contains(&entry.ends.len()),
+                "{id:#x} has other ends: {entry:?}"
+            );
             if entry.fate != Fate::Leaked {
                 let freed = entry.freed.load(Ordering::Relaxed);
-                assert_eq!(freed, entry.buffers, "{id:#x} holds on to memory: {entry:?}");
+                assert_eq!(
+                    freed, entry.buffers,
+                    "{id:#x} holds on to memory: {entry:?}"
+                );
             }
         }
     }
@@ -139,7 +154,10 @@ impl Book {
             match entry.ends.first() {
                 Some(Ended::Done) if whole || entry.acked => {
                     if !came {
-                        assert!(may_be_lost && peer.leaked_receives > 0, "{id:#x} is lost: {entry:?}");
+                        assert!(
+                            may_be_lost && peer.leaked_receives > 0,
+                            "{id:#x} is lost: {entry:?}"
+                        );
                         missing += 1;
                     }
                 }
@@ -147,9 +165,15 @@ impl Book {
                 _ => {}
             }
         }
-        assert!(missing <= peer.leaked_receives, "{missing} messages are lost");
+        assert!(
+            missing <= peer.leaked_receives,
+            "{missing} messages are lost"
+        );
         for id in peer.received.iter().chain(&peer.remote_data) {
-            assert!(self.entries.contains_key(id), "{id:#x} came, but was never sent");
+            assert!(
+                self.entries.contains_key(id),
+                "{id:#x} came, but was never sent"
+            );
         }
     }
 }

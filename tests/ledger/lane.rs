@@ -64,7 +64,10 @@ pub async fn run(net: Net, lane: u64, seed: u64, operations: usize, habits: Habi
         let mut a = Side::open(&peers[0], number(0), seed, habits).expect("an endpoint");
         let mut b = Side::open(&peers[1], number(1), seed, habits).expect("an endpoint");
         totals.connections += 1;
-        if connect_endpoints(&a.endpoint, &b.endpoint, &peers[1].fabric).await.is_err() {
+        if connect_endpoints(&a.endpoint, &b.endpoint, &peers[1].fabric)
+            .await
+            .is_err()
+        {
             totals.lost += 1; // Cut before it was one.
             continue;
         }
@@ -73,8 +76,10 @@ pub async fn run(net: Net, lane: u64, seed: u64, operations: usize, habits: Habi
         let quota = left.min(3000).div_ceil(2);
         let (stage_a, seen_by_b) = watch::channel(Stage::Running);
         let (stage_b, seen_by_a) = watch::channel(Stage::Running);
-        let (whole_a, whole_b) =
-            tokio::join!(live(&mut a, quota, stage_a, seen_by_a), live(&mut b, quota, stage_b, seen_by_b));
+        let (whole_a, whole_b) = tokio::join!(
+            live(&mut a, quota, stage_a, seen_by_a),
+            live(&mut b, quota, stage_b, seen_by_b)
+        );
         let whole = whole_a && whole_b;
         totals.lost += usize::from(!whole);
         tokio::join!(end(&mut a), end(&mut b));

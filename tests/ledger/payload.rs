@@ -16,7 +16,9 @@ pub const NAMED_LEN_MIN: usize = 16;
 /// Noise to cut payloads from: the same in every process.
 static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut random = Random(0x6C65_6467_6572);
-    (0..(LEN_MAX + 4096) / 8).flat_map(|_| random.next().to_le_bytes()).collect()
+    (0..(LEN_MAX + 4096) / 8)
+        .flat_map(|_| random.next().to_le_bytes())
+        .collect()
 });
 
 /// `len` bytes of noise from `offset` on; what the readable part of a region holds.
@@ -68,7 +70,10 @@ pub fn counted(bytes: &[u8], count: usize, freed: &Arc<AtomicUsize>) -> Vec<Byte
     cut(bytes.len(), count)
         .map(|(from, to)| {
             let bytes = bytes[from..to].to_vec();
-            Bytes::from_owner(Counted { bytes, freed: Arc::clone(freed) })
+            Bytes::from_owner(Counted {
+                bytes,
+                freed: Arc::clone(freed),
+            })
         })
         .collect()
 }

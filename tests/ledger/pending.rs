@@ -49,11 +49,19 @@ impl Pending {
                 Err(failed) => {
                     let (error, buffers) = failed.into_parts();
                     // A message that was too long has filled all of them.
-                    Told::Receive(Err(error.kind()), None, joined(&buffers.unwrap_or_default()))
+                    Told::Receive(
+                        Err(error.kind()),
+                        None,
+                        joined(&buffers.unwrap_or_default()),
+                    )
                 }
             }),
             Pending::Read(op) => Pin::new(op).poll(cx).map(|result| {
-                Told::Read(result.map(|(_, buffers)| joined(&buffers)).map_err(|failed| failed.kind()))
+                Told::Read(
+                    result
+                        .map(|(_, buffers)| joined(&buffers))
+                        .map_err(|failed| failed.kind()),
+                )
             }),
             Pending::ReadSlice(op) => Pin::new(op).poll(cx).map(|result| {
                 let bytes = |slice: &RegionSlice| slice.to_vec().expect("an open region");
@@ -62,18 +70,24 @@ impl Pending {
                     Err(failed) => Err(failed.kind()),
                 })
             }),
-            Pending::OutAccepted(op) => Pin::new(op).poll(cx).map(|result| {
-                Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))
-            }),
-            Pending::InAccepted(op) => Pin::new(op).poll(cx).map(|result| {
-                Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))
-            }),
+            Pending::OutAccepted(op) => Pin::new(op)
+                .poll(cx)
+                .map(|result| Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))),
+            Pending::InAccepted(op) => Pin::new(op)
+                .poll(cx)
+                .map(|result| Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))),
         }
     }
 
     /// How far the operation has come.
     pub fn phase(&self) -> Phase {
-        let accepted = |accepted| if accepted { Phase::Queued } else { Phase::Waiting };
+        let accepted = |accepted| {
+            if accepted {
+                Phase::Queued
+            } else {
+                Phase::Waiting
+            }
+        };
         match self {
             Pending::Out(op) => op.phase(),
             Pending::Receive(op) => op.phase(),

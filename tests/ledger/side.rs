@@ -98,7 +98,11 @@ pub struct Side {
 pub fn region(domain: &Domain) -> MemoryRegion {
     let mut bytes = vec![0; REGION_LEN];
     bytes[NOISE_AT..NOISE_AT + NOISE_LEN].copy_from_slice(noise(0, NOISE_LEN));
-    domain.register(bytes).access(Access::all()).now().expect("a region")
+    domain
+        .register(bytes)
+        .access(Access::all())
+        .now()
+        .expect("a region")
 }
 
 impl Side {
@@ -201,15 +205,28 @@ impl Side {
                 self.completed(completion.expect("the queue is open"));
                 ended = true;
             }
-            if ended || !wait { Poll::Ready(()) } else { Poll::Pending }
+            if ended || !wait {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
 
     /// Whatever is awaited or queued and is not a receive.
     pub fn transmits_left(&self) -> usize {
-        let futures = self.awaited.iter().filter(|awaited| self.is_transmit(awaited.id)).count();
-        futures + self.queued.keys().filter(|id| self.is_transmit(**id)).count()
+        let futures = self
+            .awaited
+            .iter()
+            .filter(|awaited| self.is_transmit(awaited.id))
+            .count();
+        futures
+            + self
+                .queued
+                .keys()
+                .filter(|id| self.is_transmit(**id))
+                .count()
     }
 
     pub fn left(&self) -> usize {
@@ -248,7 +265,9 @@ impl Side {
     /// Takes a message that came before its receive. False if there is none and will be none.
     async fn take_early(&mut self) -> bool {
         let buffers = vec![BytesMut::zeroed(LEN_MAX)];
-        let Ok(op) = self.endpoint.recv(buffers).post() else { return false };
+        let Ok(op) = self.endpoint.recv(buffers).post() else {
+            return false;
+        };
         self.extra_receives += 1;
         match op.await {
             Ok((got, buffers)) => self.message(Ended::Done, got.data, &buffers[0][..got.len]),
@@ -306,12 +325,24 @@ impl Side {
         }
     }
 
-    fn hold(&mut self, id: u64, entry: Entry, posted: Result<Pending, ErrorKind>, place: Option<Place>, noise_at: usize) -> bool {
+    fn hold(
+        &mut self,
+        id: u64,
+        entry: Entry,
+        posted: Result<Pending, ErrorKind>,
+        place: Option<Place>,
+        noise_at: usize,
+    ) -> bool {
         match posted {
             Ok(pending) => {
                 self.live_receives += usize::from(entry.kind == OperationKind::Receive);
                 self.book.post(id, entry);
-                self.awaited.push(Awaited { id, pending, place, noise_at });
+                self.awaited.push(Awaited {
+                    id,
+                    pending,
+                    place,
+                    noise_at,
+                });
                 true
             }
             Err(kind) => {
@@ -331,8 +362,9 @@ impl Side {
             _ => 1500,
         };
         let count = self.random.within(1, 5);
-        let buffers: Vec<_> =
-            cut(len, count).map(|(from, to)| BytesMut::zeroed(to - from)).collect();
+        let buffers: Vec<_> = cut(len, count)
+            .map(|(from, to)| BytesMut::zeroed(to - from))
+            .collect();
         let queued = self.random.chance(30);
         let entry = self.entry(OperationKind::Receive, len, queued);
         let draft = self.endpoint.recv(buffers);
@@ -349,8 +381,9 @@ impl Side {
         let queued = self.random.chance(30);
         let mut entry = self.entry(OperationKind::Send, len, queued);
         entry.buffers = self.random.within(1, 5);
-        let mut draft =
-            self.endpoint.send(counted(&payload(id, len), entry.buffers, &entry.freed));
+        let mut draft = self
+            .endpoint
+            .send(counted(&payload(id, len), entry.buffers, &entry.freed));
         (entry.acked, entry.data) = (ack, self.random.chance(30));
         if ack {
             draft = draft.delivery_complete();
@@ -384,7 +417,10 @@ impl Side {
         let (kind, result) = match (self.random.below(4), self.remote) {
             (0, Some(remote)) => {
                 let place = remote.slice(SHARED_AT as u64..).expect("within the region");
-                (OperationKind::Write, self.endpoint.inject_write(&bytes, place))
+                (
+                    OperationKind::Write,
+                    self.endpoint.inject_write(&bytes, place),
+                )
             }
             (1, _) => (OperationKind::Inject, self.endpoint.inject_data(&bytes, id)),
             _ => (OperationKind::Inject, self.endpoint.inject(&bytes)),
@@ -405,12 +441,16 @@ impl Side {
     }
 
     fn post_write(&mut self) -> bool {
-        let Some(remote) = self.remote else { return true };
+        let Some(remote) = self.remote else {
+            return true;
+        };
         let id = self.number();
         let (place, at, len) = match self.remote_slots.pop() {
-            Some(slot) if self.random.chance(85) => {
-                (Some(Place::Remote(slot)), slot * SLOT_SIZE, self.random.within(0, SLOT_SIZE + 1))
-            }
+            Some(slot) if self.random.chance(85) => (
+                Some(Place::Remote(slot)),
+                slot * SLOT_SIZE,
+                self.random.within(0, SLOT_SIZE + 1),
+            ),
             slot => {
                 self.remote_slots.extend(slot);
                 (None, SHARED_AT, self.random.within(0, LEN_MAX))
@@ -438,10 +478,16 @@ impl Side {
     }
 
     fn post_read(&mut self) -> bool {
-        let Some(remote) = self.remote else { return true };
+        let Some(remote) = self.remote else {
+            return true;
+        };
         let id = self.number();
         let count = self.random.within(1, 5);
-        let local = if self.random.chance(40) { self.local_slots.pop() } else { None };
+        let local = if self.random.chance(40) {
+            self.local_slots.pop()
+        } else {
+            None
+        };
         let len = match (local, self.random.below(8)) {
             (None, 0) => self.random.within(0, LEN_MAX),
             _ => self.random.within(0, SLOT_SIZE + 1),
@@ -454,14 +500,22 @@ impl Side {
             Some(slot) => {
                 let at = LOCAL_AT + slot * SLOT_SIZE;
                 let slices = cut(len, count)
-                    .map(|(from, to)| self.region.slice(at + from..at + to).expect("in the region"))
+                    .map(|(from, to)| {
+                        self.region
+                            .slice(at + from..at + to)
+                            .expect("in the region")
+                    })
                     .collect::<Vec<_>>();
                 let draft = self.endpoint.read(slices, &segments[..]);
-                draft.post().map(Pending::ReadSlice).map_err(|failed| failed.kind())
+                draft
+                    .post()
+                    .map(Pending::ReadSlice)
+                    .map_err(|failed| failed.kind())
             }
             None => {
-                let buffers: Vec<_> =
-                    cut(len, count).map(|(from, to)| BytesMut::zeroed(to - from)).collect();
+                let buffers: Vec<_> = cut(len, count)
+                    .map(|(from, to)| BytesMut::zeroed(to - from))
+                    .collect();
                 let draft = self.endpoint.read(buffers, &segments[..]);
                 match queued {
                     false => draft.post().map(Pending::Read),
@@ -485,20 +539,27 @@ impl Side {
         }
         let at = self.random.below(self.awaited.len());
         let awaited = &self.awaited[at];
-        let (id, phase, queued) = (awaited.id, awaited.pending.phase(), awaited.pending.is_queued());
+        let (id, phase, queued) = (
+            awaited.id,
+            awaited.pending.phase(),
+            awaited.pending.is_queued(),
+        );
         let is_receive = awaited.pending.is_receive();
         match self.random.below(100) {
             0..40 => {
                 let stopped = self.endpoint.cancel(awaited.pending.id());
-                self.book.touch(if queued { "cancel queued" } else { "cancel" }, phase);
+                self.book
+                    .touch(if queued { "cancel queued" } else { "cancel" }, phase);
                 assert!(!(stopped && phase == Phase::Ended), "{id:#x} had ended");
             }
             40..80 => {
-                self.book.touch(if queued { "drop queued" } else { "drop" }, phase);
+                self.book
+                    .touch(if queued { "drop queued" } else { "drop" }, phase);
                 self.let_go(at, Fate::Dropped);
             }
             80..90 if !is_receive || self.habits.leaks_receives => {
-                self.book.touch(if queued { "leak queued" } else { "leak" }, phase);
+                self.book
+                    .touch(if queued { "leak queued" } else { "leak" }, phase);
                 self.book.leaked_receives += usize::from(is_receive);
                 self.let_go(at, Fate::Leaked);
             }
@@ -519,20 +580,31 @@ impl Side {
     }
 
     fn told(&mut self, awaited: Awaited, told: Told) {
-        let Awaited { id, place, noise_at, pending } = awaited;
+        let Awaited {
+            id,
+            place,
+            noise_at,
+            pending,
+        } = awaited;
         let ended = match told {
             Told::Accepted(Ok(())) => {
                 // Its completion may be in the queue already.
                 self.queued.insert(id, (pending.id(), place));
                 return;
             }
-            Told::Accepted(Err(kind)) | Told::Out(Err(kind)) | Told::Read(Err(kind)) => Ended::of(kind),
+            Told::Accepted(Err(kind)) | Told::Out(Err(kind)) | Told::Read(Err(kind)) => {
+                Ended::of(kind)
+            }
             Told::Out(Ok(len)) => {
                 assert_eq!(len, self.book.entries[&id].len);
                 Ended::Done
             }
             Told::Read(Ok(bytes)) => {
-                assert_eq!(digest(&bytes), digest(noise(noise_at, self.book.entries[&id].len)), "{id:#x}");
+                assert_eq!(
+                    digest(&bytes),
+                    digest(noise(noise_at, self.book.entries[&id].len)),
+                    "{id:#x}"
+                );
                 self.book.compared += 1;
                 Ended::Done
             }
@@ -551,7 +623,9 @@ impl Side {
     fn completed(&mut self, mut completion: Completion) {
         let buffers = completion.take_buffers();
         if completion.operation == OperationKind::RemoteWrite {
-            let id = completion.data.expect("it is the data that makes it complete");
+            let id = completion
+                .data
+                .expect("it is the data that makes it complete");
             assert!(self.book.remote_data.insert(id), "{id:#x} came twice");
             return;
         }
@@ -571,7 +645,11 @@ impl Side {
             None => match self.awaited.iter().position(|awaited| awaited.id == id) {
                 Some(at) => self.awaited.swap_remove(at).place,
                 None => {
-                    assert_ne!(self.book.entries[&id].fate, Fate::Kept, "{id:#x} was not awaited");
+                    assert_ne!(
+                        self.book.entries[&id].fate,
+                        Fate::Kept,
+                        "{id:#x} was not awaited"
+                    );
                     self.book.end(id, ended);
                     return;
                 }
@@ -588,8 +666,14 @@ impl Side {
             Some(Place::Remote(slot)) => {
                 if let (Ended::Done, true, Some(region)) = (ended, entry.acked, &self.peer_region) {
                     let mut there = vec![0; entry.len];
-                    region.read_at(slot * SLOT_SIZE, &mut there).expect("in the region");
-                    assert_eq!(digest(&there), digest(&payload(id, entry.len)), "write {id:#x}");
+                    region
+                        .read_at(slot * SLOT_SIZE, &mut there)
+                        .expect("in the region");
+                    assert_eq!(
+                        digest(&there),
+                        digest(&payload(id, entry.len)),
+                        "write {id:#x}"
+                    );
                     self.book.compared += 1;
                 }
                 // One that may still be on its way keeps its place.
@@ -617,8 +701,15 @@ impl Side {
             Ended::Done => assert_eq!(len, bytes.len(), "{id:#x}"),
             _ => assert!(len > bytes.len(), "{id:#x}"),
         }
-        assert_eq!(digest(bytes), digest(&sent[..bytes.len()]), "message {id:#x}");
-        assert!(data.is_none_or(|data| data == id), "{id:#x} has the data of another");
+        assert_eq!(
+            digest(bytes),
+            digest(&sent[..bytes.len()]),
+            "message {id:#x}"
+        );
+        assert!(
+            data.is_none_or(|data| data == id),
+            "{id:#x} has the data of another"
+        );
         assert!(self.book.received.insert(id), "{id:#x} came twice");
         self.book.compared += 1;
     }
@@ -632,18 +723,36 @@ impl Side {
         self.progress(false).await;
         while self.take_early().await {}
         let counted = |at: usize| self.counters[at].read() + self.counters[at].read_error();
-        assert_eq!(counted(0), self.book.posted(&TRANSMITS), "sends and injects");
+        assert_eq!(
+            counted(0),
+            self.book.posted(&TRANSMITS),
+            "sends and injects"
+        );
         let receives = self.book.posted(&[OperationKind::Receive]) + self.extra_receives;
         assert_eq!(counted(1), receives, "receives");
-        assert_eq!(counted(2), self.book.posted(&[OperationKind::Write]), "writes");
-        assert_eq!(counted(3), self.book.posted(&[OperationKind::Read]), "reads");
+        assert_eq!(
+            counted(2),
+            self.book.posted(&[OperationKind::Write]),
+            "writes"
+        );
+        assert_eq!(
+            counted(3),
+            self.book.posted(&[OperationKind::Read]),
+            "reads"
+        );
         self.book.balance();
     }
 
     /// The one Connected event, first, and the one Shutdown, last.
     pub fn check_events(&self) {
-        assert!(matches!(self.events.try_next(), Some(Event::Connected { .. })));
-        assert!(matches!(self.events.try_next(), Some(Event::Shutdown { .. })));
+        assert!(matches!(
+            self.events.try_next(),
+            Some(Event::Connected { .. })
+        ));
+        assert!(matches!(
+            self.events.try_next(),
+            Some(Event::Shutdown { .. })
+        ));
         assert!(self.events.try_next().is_none(), "events after Shutdown");
     }
 }
@@ -652,7 +761,9 @@ impl Side {
 fn segments(remote: RemoteRegion, at: usize, len: usize, count: usize) -> Vec<RemoteRegion> {
     cut(len, count)
         .map(|(from, to)| {
-            remote.slice((at + from) as u64..(at + to) as u64).expect("in the region")
+            remote
+                .slice((at + from) as u64..(at + to) as u64)
+                .expect("in the region")
         })
         .collect()
 }
