@@ -317,8 +317,9 @@ fn connecting_and_accepting_futures_may_be_dropped() {
             let theirs = request().await.accept(&them.domain).await.unwrap();
             let connected = us.events.next().await.unwrap();
             assert!(matches!(connected, Event::Connected { context: Some(c), .. } if c.0 == 5));
-            ours.send("through").delivery_complete().post().unwrap();
+            let through = ours.send("through").delivery_complete().post().unwrap();
             assert_eq!(theirs.recv(vec![0; 10]).await.unwrap().0.len, 7);
+            through.await.unwrap();
             theirs.shutdown().await.unwrap();
             assert!(matches!(
                 us.events.next().await,
