@@ -217,6 +217,7 @@ impl ListenTask {
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "the listener is broken and closes");
                     self.listener = None;
+                    self.shared.gone.store(true, Ordering::Release);
                     if let Some(slot) = self.config.events.try_reserve() {
                         let event = EventError::new(error)
                             .with_context(self.config.context)
@@ -245,7 +246,7 @@ impl ListenTask {
             }
         };
         link.receive(Receive::Stage);
-        let deadline = Some(self.clock.now() + self.config.handshake_timeout);
+        let deadline = self.clock.now().checked_add(self.config.handshake_timeout);
         let stage = PeerStage::HalfOpen(Box::new(CmDecoder::new()));
         self.peers.insert(
             id,
@@ -463,6 +464,10 @@ impl Future for ListenTask {
                 this.paused_until = None;
                 cx.waker().wake_by_ref();
             }
+        }
+        let stopping = this.shared.stopping.load(Ordering::Acquire);
+        if stopping && this.peers.is_empty() && this.listener.is_none() {
+            return Poll::Ready(()); // The last rejection took too long.
         }
         Poll::Pending
     }
