@@ -386,9 +386,6 @@ impl Port {
         } else {
             self.waker.wake_by_ref();
         }
-        if state.machine.wants_admission() {
-            self.waker.wake_by_ref(); // What was sent now has made room for them, maybe.
-        }
         let mut cell = None;
         if state.machine.phase(key) == Some(Phase::Waiting)
             && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
