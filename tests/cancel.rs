@@ -156,8 +156,9 @@ fn what_has_not_started_is_withdrawn() {
     });
 }
 
-/// Ruling 4: "started → runs to its end": a send that moves, and one, a write and a read that await
-/// the peer's answer, arrive whatever becomes of their futures; "the buffer lives as long as needed".
+/// Ruling 4: "started → runs to its end": a send that moves, and one, a write and a read that
+/// await the peer's answer, arrive whatever becomes of their futures; "the buffer lives as long as
+/// needed".
 #[test]
 fn what_has_started_runs_to_its_end() {
     on_every_backend(|net| async move {
@@ -361,7 +362,8 @@ fn connecting_and_accepting_futures_may_be_dropped() {
     });
 }
 
-/// "Future dropped → registration undone, and one Canceled event if a context was given" (ruling 7).
+/// Ruling 7: "Future dropped → registration undone, and one Canceled event if a context was
+/// given".
 #[test]
 fn a_dropped_registration_is_undone() {
     on_every_backend(|net| async move {

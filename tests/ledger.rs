@@ -142,8 +142,8 @@ fn every_operation_ends_exactly_once_over_sockets() {
 
 const CONNECTIONS: u64 = 4;
 
-/// `kill -9` of a peer in the middle of everything: "After `kill -9` of the peer everything bound to
-/// it ends at once", each operation once, then one Shutdown per endpoint.
+/// `kill -9` of a peer in the middle of everything: "After `kill -9` of the peer everything bound
+/// to it ends at once", each operation once, then one Shutdown per endpoint.
 #[test]
 fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
     let seed = seed::seed("ledger with kill -9");
