@@ -109,8 +109,10 @@ impl Port {
     fn closed(&self, state: &mut PortState, error: &Error) {
         tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
         state.unasked.clear();
-        state.bindings.connected = None;
-        if let Some(slot) = state.bindings.shutdown.take() {
+        // A connection that never was has no Shutdown: its place goes back with that of Connected.
+        let never_connected = state.bindings.connected.take().is_some();
+        let shutdown = state.bindings.shutdown.take();
+        if let Some(slot) = shutdown.filter(|_| !never_connected) {
             let event =
                 ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
             slot.fill(event, &mut state.wakes);
