@@ -79,7 +79,8 @@ impl<B: RegionBufs> Register<B> {
     /// Registers within this call.
     ///
     /// # Errors
-    /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
+    /// Those of awaiting; [`ErrorKind::TooLarge`] for more buffers than the domain's `mr_iov_limit`;
+    /// and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
     pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
         let Register { domain, buffers, request } = self;
@@ -90,6 +91,7 @@ impl<B: RegionBufs> Register<B> {
             );
             return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
         }
+        let buffers = check_count(&domain, buffers)?;
         let held = take_buffers(buffers)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
@@ -109,6 +111,7 @@ impl<B: RegionBufs> Register<B> {
         let Some(events) = domain.registers_with() else {
             return Err(refused(ErrorKind::BadState, "the domain is not bound with REG_MR", buffers));
         };
+        let buffers = check_count(&domain, buffers)?;
         let Some(slot) = events.try_reserve() else {
             return Err(refused(ErrorKind::Again, "the event queue is full", buffers));
         };
@@ -126,9 +129,10 @@ impl<B: RegionBufs> IntoFuture for Register<B> {
     /// Submits the registration; polling only waits.
     fn into_future(self) -> Registration<B> {
         let Register { domain, buffers, request } = self;
-        let state = match domain.registers_with() {
-            None => State::Now(Some((domain, buffers, request))),
-            Some(events) => Registration::begin(domain, events, buffers, request),
+        let state = match (check_count(&domain, buffers), domain.registers_with()) {
+            (Err(failed), _) => State::Refused(Some(failed)),
+            (Ok(buffers), None) => State::Now(Some((domain, buffers, request))),
+            (Ok(buffers), Some(events)) => Registration::begin(domain, events, buffers, request),
         };
         Registration { state }
     }
@@ -147,6 +151,8 @@ pub struct Registration<B: RegionBufs> {
 enum State<B> {
     /// Synchronous: ends at its first poll.
     Now(Option<(Domain, B, Request)>),
+    /// Not submitted: no event is written.
+    Refused(Option<Failed<B>>),
     /// Waits for a slot in the event queue.
     AwaitSlot {
         reserve: Pin<Box<dyn Future<Output = Option<EventSlot>> + Send>>,
@@ -205,6 +211,11 @@ impl<B: RegionBufs> Future for Registration<B> {
                     let result = take_buffers(buffers)
                         .and_then(|held| register_now(&domain, held, &request).map_err(give_buffers));
                     return Poll::Ready(result);
+                }
+                State::Refused(failed) => {
+                    let failed = failed.take().expect("a refused registration is polled once");
+                    this.state = State::Done;
+                    return Poll::Ready(Err(failed));
                 }
                 State::AwaitSlot { reserve, parts } => {
                     let Poll::Ready(slot) = reserve.as_mut().poll(cx) else { return Poll::Pending };
@@ -357,6 +368,19 @@ impl Domain {
     fn faults_in(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }
+}
+
+/// Judges the number of buffers against the domain's `mr_iov_limit`.
+fn check_count<B: RegionBufs>(domain: &Domain, buffers: B) -> Result<B, Failed<B>> {
+    let (count, limit) = (buffers.count(), domain.info().domain.mr_iov_limit);
+    if count <= limit {
+        return Ok(buffers);
+    }
+    let error = Error::new(
+        ErrorKind::TooLarge,
+        format!("{count} buffers, a region of this domain takes at most {limit} (mr_iov_limit)"),
+    );
+    Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)))
 }
 
 fn take_buffers<B: RegionBufs>(buffers: B) -> Result<Vec<Held>, Failed<B>> {
