@@ -142,9 +142,9 @@ impl EndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the domain
-    /// or a queue is closed, [`ErrorKind::Again`] if the event queue has no two slots free, which
-    /// the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
-    /// domain's runtime has ended.
+    /// or a queue or counter is closed, [`ErrorKind::Again`] if the event queue has no two slots
+    /// free, which the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if
+    /// the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         for (size, name) in [(self.sizes.tx_size, "transmit_size"), (self.sizes.rx_size, "receive_size")] {
             if !(1..=CONTEXT_SIZE_MAX).contains(&size) {
@@ -167,6 +167,9 @@ impl EndpointBuilder {
             dependences.push(receive_queue.depend(name.clone())?);
             if let Some(queue) = &self.transmit_queue {
                 dependences.push(queue.depend(name.clone())?);
+            }
+            for counter in self.counters.all() {
+                dependences.push(counter.depend(name.clone())?);
             }
             let (connected, shutdown) = match &events {
                 None => (None, None),

@@ -40,6 +40,12 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
+    /// The counters there are; one that counts several kinds comes several times.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
+        let CounterSet { send, receive, read, write, remote_read, remote_write } = self;
+        [send, receive, read, write, remote_read, remote_write].into_iter().flatten()
+    }
+
     pub(super) fn of(&self, operation: OperationKind) -> Option<&Counter> {
         match operation {
             OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
