@@ -43,3 +43,8 @@ pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, Remote
 pub use op_error::Failed;
 pub use transport::Backend;
 pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+
+/// Programs that must not build, compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../tests/compile_fail.md")]
+struct CompileFail;

@@ -260,8 +260,8 @@ fn a_full_context_says_again_and_gives_the_buffers_back() {
     });
 }
 
-/// @domain.rm.cq.eagain @domain.rm.cq.avoid @domain.rm.table.tx-cq.reliable-with-rm
-/// @domain.rm.table.rx-cq.reliable-with-rm
+/// @domain.rm.cq.eagain @domain.rm.cq.avoid @domain.rm.selective.not-reserved
+/// @domain.rm.table.tx-cq.reliable-with-rm @domain.rm.table.rx-cq.reliable-with-rm
 #[test]
 fn a_full_completion_queue_says_again_before_anything_is_lost() {
     on_every_backend(|net| async move {
@@ -296,8 +296,8 @@ fn a_full_completion_queue_says_again_before_anything_is_lost() {
     });
 }
 
-/// @domain.rm.selective.fi-completion @domain.rm.selective.no-entry @domain.rm.selective.unset
-/// @domain.rm.selective.not-reserved
+/// @domain.rm.selective.flag @domain.rm.selective.fi-completion @domain.rm.selective.no-entry
+/// @domain.rm.selective.unset
 #[test]
 fn an_operation_reports_in_exactly_one_place() {
     on_every_backend(|net| async move {

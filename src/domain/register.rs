@@ -34,18 +34,39 @@ pub(super) const JOBS_AT_ONCE: usize = 2;
 /// A registration being described. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-#[derive(Debug)]
 pub struct Register<B: RegionBufs> {
     domain: Domain,
     buffers: B,
     request: Request,
 }
 
-#[derive(Clone, Debug)]
 struct Request {
     access: Access,
     key: Option<u64>,
     context: Option<Context>,
+}
+
+/// The key is what protects the region, and the bytes are the user's: neither is shown.
+fn show(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    domain: &Domain,
+    len: usize,
+    request: &Request,
+) -> fmt::Result {
+    f.debug_struct(name)
+        .field("domain", domain)
+        .field("len", &len)
+        .field("access", &request.access)
+        .field("has_key", &request.key.is_some())
+        .field("context", &request.context)
+        .finish()
+}
+
+impl<B: RegionBufs> fmt::Debug for Register<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "Register", &self.domain, self.buffers.total_len(), &self.request)
+    }
 }
 
 impl<B: RegionBufs> Register<B> {
@@ -400,11 +421,16 @@ fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
 
 /// A read-only registration; see [`Domain::register_read_only`].
 #[must_use = "a registration does nothing until it is awaited, or ended by `now`"]
-#[derive(Debug)]
 pub struct RegisterReadOnly<B: ReadOnlyBuf> {
     domain: Domain,
     bytes: B,
     request: Request,
+}
+
+impl<B: ReadOnlyBuf> fmt::Debug for RegisterReadOnly<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "RegisterReadOnly", &self.domain, self.bytes.total_len(), &self.request)
+    }
 }
 
 impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
