@@ -1,5 +1,6 @@
 //! Addresses as text, and the range that listeners choose their ports from.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 
@@ -31,15 +32,27 @@ impl PortRange {
     /// is [`ErrorKind::InvalidArgument`], since a listener outside of the range that someone meant
     /// would be unreachable without a word.
     pub fn from_environment() -> Result<Option<Self>> {
-        let low = port_variable("FI_TCP_PORT_LOW_RANGE")?;
-        let high = port_variable("FI_TCP_PORT_HIGH_RANGE")?;
-        match (low, high) {
-            (None | Some(0), None | Some(0)) => Ok(None),
-            (low, high) => {
-                let low = low.filter(|port| *port > 0).unwrap_or(1);
-                let high = high.filter(|port| *port > 0).unwrap_or(u16::MAX);
-                Self::new(low..=high).map(Some)
-            }
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>> {
+        let port = |name| match variable(name) {
+            None => Ok(None),
+            Some(text) => match text.to_str().and_then(|text| text.trim().parse().ok()) {
+                // Zero is what libfabric too takes for "not set".
+                Some(port) => Ok(Some(port).filter(|port| *port > 0)),
+                None => Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("{name} is {text:?}, which is not a port number"),
+                )),
+            },
+        };
+        match (
+            port("FI_TCP_PORT_LOW_RANGE")?,
+            port("FI_TCP_PORT_HIGH_RANGE")?,
+        ) {
+            (None, None) => Ok(None),
+            (low, high) => Self::new(low.unwrap_or(1)..=high.unwrap_or(u16::MAX)).map(Some),
         }
     }
 
@@ -74,24 +87,9 @@ impl PortRange {
     }
 }
 
-fn port_variable(name: &'static str) -> Result<Option<u16>> {
-    let Some(text) = std::env::var_os(name) else {
-        return Ok(None);
-    };
-    text.to_str()
-        .and_then(|text| text.trim().parse().ok())
-        .map(Some)
-        .ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{name} is {text:?}, which is not a port number"),
-            )
-        })
-}
-
 /// A numeric address from the `node` and `service` of `fi_getinfo(3)`. Without a node it is the
-/// unspecified address, without a service port 0. A node alone may hold both ("10.0.0.7:7471",
-/// "[::1]:7471"). Names are not looked up here, since that blocks.
+/// unspecified address, without a service port 0. A node alone may hold both (`10.0.0.7:7471`,
+/// `[::1]:7471`). Names are not looked up here, since that blocks.
 pub(crate) fn parse_address(node: Option<&str>, service: Option<&str>) -> Result<SocketAddr> {
     let refuse = |what: &str, text: &str| {
         Err(Error::new(
@@ -186,6 +184,29 @@ mod tests {
         });
         assert_eq!(other.unwrap_err().kind(), ErrorKind::AddressNotAvailable);
         assert_eq!(calls, 1);
+    }
+
+    #[test]
+    fn the_environment_sets_either_end() {
+        let range = |low: Option<&str>, high: Option<&str>| {
+            PortRange::from_variables(|name| match name {
+                "FI_TCP_PORT_LOW_RANGE" => low.map(OsString::from),
+                "FI_TCP_PORT_HIGH_RANGE" => high.map(OsString::from),
+                other => panic!("{other} is none of ours"),
+            })
+        };
+        let ends = |low, high| {
+            let range = range(low, high).unwrap();
+            range.map(|range| (range.low(), range.high()))
+        };
+        assert_eq!(ends(None, None), None);
+        assert_eq!(ends(Some("0"), Some("0")), None);
+        assert_eq!(ends(Some("5000"), Some(" 5010 ")), Some((5000, 5010)));
+        assert_eq!(ends(Some("5000"), None), Some((5000, u16::MAX)));
+        assert_eq!(ends(None, Some("5010")), Some((1, 5010)));
+        assert!(range(Some("5010"), Some("5000")).is_err());
+        let error = range(Some("many"), None).unwrap_err();
+        assert!(error.to_string().contains("FI_TCP_PORT_LOW_RANGE"));
     }
 
     #[test]

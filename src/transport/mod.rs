@@ -29,6 +29,8 @@
 //! 3. The waker may be woken from within any call on this link, or on the other end of a loopback
 //!    connection. The caller holds a connection's lock then, so waking must not take such a lock.
 //! 4. Spurious wakes happen; lost ones do not.
+//! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns what owns
+//!    the link, only dropping the link ends that circle.
 //!
 //! Links are driven by `&mut` under their connection's lock, from any thread, inside or outside of
 //! a runtime. They do not take part in Tokio's cooperative budget: whoever drives them bounds the
@@ -342,7 +344,7 @@ pub(crate) enum Outcome {
     /// What [`Link::watch`] waits for: [`ErrorKind::PeerClosed`] when the peer ended its stream,
     /// another kind when the connection broke.
     PeerGone(Error),
-    /// The connection could not be made. Nothing more comes of this link.
+    /// The connection could not be made. What is submitted to the link ends next, by errors.
     Failed(Error),
 }
 

@@ -59,6 +59,11 @@ impl Submitted {
     #[must_use]
     pub(super) fn send(&mut self, batch: SendBatch) -> bool {
         assert!(self.batch.is_none(), "one batch is submitted at a time");
+        debug_assert!(
+            !batch.leases.is_empty()
+                || (batch.frames.iter()).all(|frame| frame.payload().needs_no_lease()),
+            "the regions of a batch are leased"
+        );
         self.batch = Some(batch);
         !self.refuse()
     }
@@ -190,10 +195,6 @@ impl Submitted {
         self.broken = Some(error.with_peer(self.peer));
         self.refuse();
         self.announce();
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.is_some()
     }
 
     fn refuse(&mut self) -> bool {

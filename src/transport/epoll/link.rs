@@ -7,29 +7,26 @@
 //!
 //! An open link whose socket has died stays open: each system call tells its own end of it, and
 //! what arrived before the death can still be read.
-//!
-//! Why raw iovecs. The destination of a direct receive and the payload of a send may be bytes of a
-//! region, which peers, other operations and the kernel write at any time; a Rust slice over them
-//! would be undefined behaviour (memory-model rule 2). The two system calls below are given the
-//! addresses, and only the kernel follows them.
 
-use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, Shutdown, getpeername, recv, shutdown, sockopt};
+use rustix::net::{Shutdown, shutdown, sockopt};
 use tokio::io::unix::AsyncFd;
 
-use super::listener::local_addr;
+use super::calls::{
+    Got, connect_result, interrupted, local_addr, receive_direct, receive_stage, send_some,
+    would_block,
+};
 use super::{Side, poll_ready, register, unspecified};
-use crate::buf::{SpanList, Stage, StagePool};
+use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
 
 pub(super) struct EpollLink {
     /// `None` exactly when the link is broken.
@@ -181,8 +178,8 @@ impl EpollLink {
         };
         let size_max = self.submitted.sizes.receive;
         let result = loop {
-            // After a watch, the readiness that Tokio knows of says nothing: just try once.
-            let mut guard = if mem::take(&mut self.unread) {
+            // After a watch, the readiness that Tokio knows of says nothing: try without it.
+            let mut guard = if self.unread {
                 None
             } else {
                 match poll_ready(fd, Side::Read, &self.submitted.waker) {
@@ -202,7 +199,8 @@ impl EpollLink {
             match guard.as_mut() {
                 Some(guard) if drained => guard.clear_ready(),
                 Some(guard) => guard.retain_ready(),
-                None => {}
+                // Until the socket is found empty there will be no edge for what it holds.
+                None => self.unread = !drained,
             }
             match attempt {
                 Ok(got) => break Ok(got),
@@ -217,10 +215,10 @@ impl EpollLink {
     }
 
     fn received(&mut self, got: Got) -> Outcome {
-        if got.len == 0 {
-            if let Some(error) = self.died_of.take() {
-                return self.submitted.receive_failed(error);
-            }
+        if got.len == 0
+            && let Some(error) = self.died_of.take()
+        {
+            return self.submitted.receive_failed(error);
         }
         let returned = self.submitted.disarm();
         Outcome::Received(match (returned, got.stage) {
@@ -274,10 +272,11 @@ impl Link for EpollLink {
     }
 
     fn send(&mut self, batch: SendBatch) {
-        if self.submitted.send(batch) && !self.connecting {
-            if let Some(sent) = self.poll_send() {
-                self.submitted.keep(sent);
-            }
+        if self.submitted.send(batch)
+            && !self.connecting
+            && let Some(sent) = self.poll_send()
+        {
+            self.submitted.keep(sent);
         }
     }
 
@@ -363,119 +362,4 @@ impl Link for EpollLink {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;
     }
-}
-
-/// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
-/// still under way.
-fn connect_result(fd: &OwnedFd, peer: SocketAddr) -> io::Result<Option<SocketAddr>> {
-    if let Err(error) = sockopt::socket_error(fd)? {
-        return Err(error.into());
-    }
-    match getpeername(fd) {
-        Ok(Some(_)) => {}
-        Ok(None) | Err(rustix::io::Errno::NOTCONN) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    }
-    let local = local_addr(fd)?;
-    // With nobody listening on a port of this machine, the system may choose that very port for
-    // our side; TCP's simultaneous open then connects the socket to itself.
-    if local == peer {
-        return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
-    }
-    Ok(Some(local))
-}
-
-/// What one receive brought.
-struct Got {
-    /// Zero: the peer's stream ended.
-    len: usize,
-    stage: Option<Stage>,
-    /// The socket holds nothing more.
-    drained: bool,
-}
-
-fn receive_stage(fd: &OwnedFd, stages: &Arc<StagePool>, size_max: usize) -> io::Result<Got> {
-    let mut stage = stages.take();
-    let room = stage.spare();
-    let room_len = room.len().min(size_max);
-    let (len, _) = recv(fd, &mut room[..room_len], RecvFlags::DONTWAIT)?;
-    stage.fill(len);
-    Ok(Got {
-        len,
-        stage: Some(stage),
-        // A stream socket that gives less than asked has no more (epoll(7)); the end of the stream
-        // is told by a mark that clearing leaves alone. Urgent data would break this rule, and with
-        // it only the connection of the peer that sent it.
-        drained: 0 < len && len < room_len,
-    })
-}
-
-fn receive_direct(fd: &OwnedFd, direct: &Direct, size_max: usize) -> io::Result<Got> {
-    let mut spans = SpanList::new();
-    let len = direct.len.min(size_max);
-    direct.payload.spans(direct.offset, len, &mut spans);
-    let len = receive_spans(fd, direct, &spans)?;
-    // A short receive into memory of others proves nothing: it may have met a page that cannot be
-    // written, with the bytes still in the socket. The next call finds out.
-    Ok(Got {
-        len,
-        stage: None,
-        drained: false,
-    })
-}
-
-/// Receives into `spans`, which are spans of `direct`.
-fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<usize> {
-    debug_assert!(!spans.is_empty(), "a direct receive has room");
-    let _keeps_alive = direct;
-    let mut message = message_of(spans);
-    // SAFETY:
-    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
-    //   and the kernel keeps no pointer after it.
-    // - The iovecs were made from `direct.payload`, which is borrowed here and owned by this link
-    //   until its outcome, so the memory stays allocated (memory-model rule 1). It is writable: a
-    //   payload is submitted to a receive only if made of writable memory.
-    // - No Rust reference covers those bytes. A buffer is taken apart into raw parts while held
-    //   (rule 1); region bytes are never Rust places, and `direct.leases` keeps exclusive guards
-    //   out (rules 2 to 4). The writer is the kernel.
-    let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-    usize::try_from(received).map_err(|_| io::Error::last_os_error())
-}
-
-/// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
-fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max: usize) -> io::Result<usize> {
-    let mut spans = SpanList::new();
-    batch.spans(size_max, &mut spans);
-    let message = message_of(&spans);
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY:
-    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
-    //   after which the kernel holds copies and no pointer (there is no zero-copy flag).
-    // - The iovecs were made from the headers and payloads of `batch`, which is borrowed here and
-    //   owned by this link until its outcome, so the memory stays allocated (memory-model rule 1).
-    // - The kernel only reads it, and no Rust code forms a reference to region bytes; if a peer
-    //   writes them meanwhile, bytes mix, which is no memory error (rule 2). `batch.leases` keeps
-    //   exclusive guards out (rules 3 and 4).
-    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// A message header that names these spans, without address and control data.
-fn message_of(spans: &SpanList) -> libc::msghdr {
-    let iovecs = spans.as_iovecs();
-    // SAFETY: `msghdr` is a plain C struct of numbers and pointers, for which all zeros is a value:
-    // no address, no control data, no vectors, no flags.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    // The kernel's type has no const form; it never writes to the vector itself.
-    message.msg_iov = iovecs.as_ptr().cast_mut();
-    message.msg_iovlen = iovecs.len() as _;
-    message
-}
-
-fn would_block(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-}
-
-fn interrupted(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::Interrupted
 }

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
-use rustix::net::{SocketFlags, acceptfrom_with, getsockname, sockopt};
+use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use tokio::io::unix::AsyncFd;
 
+use super::calls::local_addr;
 use super::{Listener, RawLink, driver_gone, listen_error, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 
@@ -83,11 +84,6 @@ fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
     // Fails only on a connection that is dead already, which its first receive will tell.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket { fd, peer, local })
-}
-
-/// The address a socket is bound to.
-pub(super) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
-    Ok(SocketAddr::try_from(getsockname(fd)?)?)
 }
 
 fn accept_error(error: &io::Error) -> Error {

@@ -8,9 +8,10 @@
 //! # Unsafe code
 //!
 //! Two things need it here. System calls on raw iovecs, because no Rust slice may be formed over
-//! the bytes of a region (memory-model rule 2): see [`link`]. And the registration of descriptors
+//! the bytes of a region (memory-model rule 2): see [`calls`]. And the registration of descriptors
 //! ([`register`]), whose proof is that each is owned by what registers it.
 
+mod calls;
 mod clock;
 mod link;
 mod listener;
@@ -183,7 +184,14 @@ fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
     // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
     // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.
-    unsafe { AsyncFd::register(fd) }.map_err(|error| Error::from_io(&error.into(), doing))
+    unsafe { AsyncFd::register(fd) }.map_err(|error| {
+        let error = io::Error::from(error);
+        match error.raw_os_error() {
+            Some(_) => Error::from_io(&error, doing),
+            // Not the system's, so it is Tokio's, which has this one only.
+            None => driver_gone(),
+        }
+    })
 }
 
 /// A direction of readiness.

@@ -1,6 +1,5 @@
 //! One in-process connection, as a link.
 
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -190,10 +189,10 @@ impl Link for LoopbackLink {
     }
 
     fn send(&mut self, batch: SendBatch) {
-        if self.submitted.send(batch) {
-            if let Some(sent) = self.poll_send() {
-                self.submitted.keep(sent);
-            }
+        if self.submitted.send(batch)
+            && let Some(sent) = self.poll_send()
+        {
+            self.submitted.keep(sent);
         }
     }
 

@@ -148,10 +148,10 @@ impl Pipe {
         if !chunk.unread().is_empty() {
             state.chunks.push_front(chunk);
         }
-        if count > 0 {
-            if let Some(writer) = state.writer.take() {
-                wakes.push(writer);
-            }
+        if count > 0
+            && let Some(writer) = state.writer.take()
+        {
+            wakes.push(writer);
         }
         drop(state);
     }

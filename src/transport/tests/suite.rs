@@ -42,6 +42,7 @@ on_every_backend! {
     a_reset_is_seen_by_both_sides,
     sending_to_one_who_left_fails_and_returns_the_batch,
     connecting_to_nobody_is_refused,
+    a_socket_is_not_connected_to_itself,
     a_submission_during_a_failing_connect_comes_back,
     watching_tells_that_the_peer_left,
     watching_does_not_eat_bytes,
@@ -202,8 +203,7 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: World) {
     // Nobody reads, so the way fills up at some point.
     let mut blocked = loop {
         near.link.send(left);
-        let Ok(outcome) =
-            tokio::time::timeout(Duration::from_millis(100), near.outcome()).await
+        let Ok(outcome) = tokio::time::timeout(Duration::from_millis(100), near.outcome()).await
         else {
             near.link.cancel_send();
             let (back, result) = near.sent().await;
@@ -312,6 +312,17 @@ async fn connecting_to_nobody_is_refused(world: World) {
         other => panic!("expected to be refused, found {other:?}"),
     }
     assert!(near.link.poll_outcome().is_none());
+}
+
+async fn a_socket_is_not_connected_to_itself(world: World) {
+    let listener = world.transport.listen(localhost()).unwrap();
+    let to = listener.local_addr();
+    drop(listener);
+    let mut near = Peer::new(|waker| world.transport.connect(to, Some(to), waker));
+    match near.outcome().await {
+        Outcome::Failed(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+        other => panic!("expected to be refused, found {other:?}"),
+    }
 }
 
 async fn a_submission_during_a_failing_connect_comes_back(world: World) {

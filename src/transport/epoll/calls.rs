@@ -1,0 +1,142 @@
+//! The system calls on a connected socket.
+//!
+//! Why raw iovecs. The destination of a direct receive and the payload of a send may be bytes of a
+//! region, which peers, other operations and the kernel write at any time; a Rust slice over them
+//! would be undefined behaviour (memory-model rule 2). The two system calls below are given the
+//! addresses, and only the kernel follows them.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{RecvFlags, getpeername, getsockname, recv, sockopt};
+
+use crate::buf::{SpanList, Stage, StagePool};
+use crate::transport::{Direct, SendBatch};
+
+/// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
+/// still under way.
+pub(super) fn connect_result(fd: &OwnedFd, peer: SocketAddr) -> io::Result<Option<SocketAddr>> {
+    if let Err(error) = sockopt::socket_error(fd)? {
+        return Err(error.into());
+    }
+    match getpeername(fd) {
+        Ok(Some(_)) => {}
+        Ok(None) | Err(rustix::io::Errno::NOTCONN) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let local = local_addr(fd)?;
+    // With nobody listening on a port of this machine, the system may choose that very port for
+    // our side; TCP's simultaneous open then connects the socket to itself.
+    if local == peer {
+        return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
+    }
+    Ok(Some(local))
+}
+
+/// What one receive brought.
+pub(super) struct Got {
+    /// Zero: the peer's stream ended.
+    pub(super) len: usize,
+    /// There exactly if no destination was given.
+    pub(super) stage: Option<Stage>,
+    /// The socket holds nothing more.
+    pub(super) drained: bool,
+}
+
+pub(super) fn receive_stage(
+    fd: &OwnedFd,
+    stages: &Arc<StagePool>,
+    size_max: usize,
+) -> io::Result<Got> {
+    let mut stage = stages.take();
+    let room = stage.spare();
+    let room_len = room.len().min(size_max);
+    let (len, _) = recv(fd, &mut room[..room_len], RecvFlags::DONTWAIT)?;
+    stage.fill(len);
+    Ok(Got {
+        len,
+        stage: Some(stage),
+        // A stream socket that gives less than asked has no more (epoll(7)); the end of the stream
+        // is told by a mark that clearing leaves alone. Urgent data would break this rule, and with
+        // it only the connection of the peer that sent it.
+        drained: 0 < len && len < room_len,
+    })
+}
+
+pub(super) fn receive_direct(fd: &OwnedFd, direct: &Direct, size_max: usize) -> io::Result<Got> {
+    let mut spans = SpanList::new();
+    let len = direct.len.min(size_max);
+    direct.payload.spans(direct.offset, len, &mut spans);
+    let len = receive_spans(fd, direct, &spans)?;
+    // A short receive into memory of others proves nothing: it may have met a page that cannot be
+    // written, with the bytes still in the socket. The next call finds out.
+    Ok(Got {
+        len,
+        stage: None,
+        drained: false,
+    })
+}
+
+/// Receives into `spans`, which are spans of `direct`.
+fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<usize> {
+    debug_assert!(!spans.is_empty(), "a direct receive has room");
+    let _keeps_alive = direct;
+    let mut message = message_of(spans);
+    // SAFETY:
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
+    //   and the kernel keeps no pointer after it.
+    // - The iovecs were made from `direct.payload`, which is borrowed here and owned by this link
+    //   until its outcome, so the memory stays allocated (memory-model rule 1). It is writable: a
+    //   payload is submitted to a receive only if made of writable memory.
+    // - No Rust reference covers those bytes. A buffer is taken apart into raw parts while held
+    //   (rule 1); region bytes are never Rust places, and `direct.leases` keeps exclusive guards
+    //   out (rules 2 to 4). The writer is the kernel.
+    let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
+pub(super) fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max: usize) -> io::Result<usize> {
+    let mut spans = SpanList::new();
+    batch.spans(size_max, &mut spans);
+    let message = message_of(&spans);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY:
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
+    //   after which the kernel holds copies and no pointer (there is no zero-copy flag).
+    // - The iovecs were made from the headers and payloads of `batch`, which is borrowed here and
+    //   owned by this link until its outcome, so the memory stays allocated (memory-model rule 1).
+    // - The kernel only reads it, and no Rust code forms a reference to region bytes; if a peer
+    //   writes them meanwhile, bytes mix, which is no memory error (rule 2). `batch.leases` keeps
+    //   exclusive guards out (rules 3 and 4).
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// A message header that names these spans, without address and control data.
+fn message_of(spans: &SpanList) -> libc::msghdr {
+    let iovecs = spans.as_iovecs();
+    // SAFETY: `msghdr` is a plain C struct of numbers and pointers, for which all zeros is a value:
+    // no address, no control data, no vectors, no flags.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // The kernel's type has no const form; it never writes to the vector itself.
+    message.msg_iov = iovecs.as_ptr().cast_mut();
+    message.msg_iovlen = iovecs.len() as _;
+    message
+}
+
+pub(super) fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+pub(super) fn interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}
+
+/// The address a socket is bound to.
+pub(super) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(SocketAddr::try_from(getsockname(fd)?)?)
+}
