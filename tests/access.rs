@@ -20,12 +20,19 @@ use tokio_fabric::{
 /// A peer's answer to a write that ends only when it is in memory.
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
     let bytes = vec![0xaa; remote.len as usize];
-    x.write(bytes, remote).delivery_complete().await.map(|_| ()).map_err(Error::from)
+    x.write(bytes, remote)
+        .delivery_complete()
+        .await
+        .map(|_| ())
+        .map_err(Error::from)
 }
 
 async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
     let into = vec![0; remote.len as usize];
-    x.read(into, remote).await.map(|(_, bytes)| bytes).map_err(Error::from)
+    x.read(into, remote)
+        .await
+        .map(|(_, bytes)| bytes)
+        .map_err(Error::from)
 }
 
 /// What a peer that has nothing but the key believes.
@@ -34,19 +41,45 @@ fn guessed(region: &MemoryRegion) -> RemoteRegion {
     RemoteRegion::new(remote.addr, remote.len, remote.key)
 }
 
-/// @mr.associates @mr.reg.access @mr.attr.access.operations @mr.access.remote-read
-/// @mr.access.remote-read.source @mr.access.remote-read.unmodified @mr.access.remote-write
-/// @mr.access.remote-write.target @mr.access.remote-write.modified
-/// @mr.access.relaxed.permitted
+/// fi_mr(3): "Registered memory regions associate memory buffers with permissions granted for
+/// access by fabric resources."
+/// fi_mr(3): "The buffer is enabled for access by the fabric hardware based on the provided access
+/// permissions."
+/// fi_mr(3): "Indicates the type of operations that the local or a peer endpoint may perform on
+/// registered memory region."
+/// fi_mr(3): `FI_REMOTE_READ`, access right.
+/// fi_mr(3): "The memory buffer may be used as the source buffer of an RMA read operation on the
+/// target side."
+/// fi_mr(3): "The contents of the memory buffer are not modified by such operations."
+/// fi_mr(3): `FI_REMOTE_WRITE`, access right.
+/// fi_mr(3): "The memory buffer may be used as the target buffer of an RMA write or atomic
+/// operation."
+/// fi_mr(3): "The contents of the memory buffer may be modified as a result of such operations."
+/// fi_mr(3): "Relaxed enforcement of such access is permitted, though not guaranteed, provided
+/// security is maintained."
 #[test]
 fn peers_have_the_rights_that_were_granted_and_no_others() {
     on_every_backend(|net| async move {
         let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
-        for access in [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE, Access::LOCAL] {
-            let region = target.domain.register(vec![1u8; 64]).access(access).now().unwrap();
+        for access in [
+            Access::REMOTE_READ,
+            Access::REMOTE_WRITE,
+            Access::REMOTE,
+            Access::LOCAL,
+        ] {
+            let region = target
+                .domain
+                .register(vec![1u8; 64])
+                .access(access)
+                .now()
+                .unwrap();
             let (x, _y) = connect(&initiator, &target).await.unwrap();
             let written = write(&x, guessed(&region)).await;
-            assert_eq!(written.is_ok(), access.contains(Access::REMOTE_WRITE), "{access:?}");
+            assert_eq!(
+                written.is_ok(),
+                access.contains(Access::REMOTE_WRITE),
+                "{access:?}"
+            );
             let holds = if written.is_ok() { 0xaa } else { 1 };
             assert_eq!(bytes_of(&region), vec![holds; 64], "{access:?}");
             let (x, _y) = connect(&initiator, &target).await.unwrap();
@@ -60,35 +93,68 @@ fn peers_have_the_rights_that_were_granted_and_no_others() {
                     assert!(error.is_connection_lost(), "{error}");
                 }
             }
-            assert_eq!(bytes_of(&region), vec![holds; 64], "reading changes nothing");
+            assert_eq!(
+                bytes_of(&region),
+                vec![holds; 64],
+                "reading changes nothing"
+            );
         }
     });
 }
 
-/// @mr.access.send @mr.access.send.outgoing @mr.access.recv @mr.access.recv.inbound
-/// @mr.access.read @mr.access.read.result @mr.access.read.written @mr.access.write
-/// @mr.access.write.source @mr.access.write.read-from @mr.attr.access.or
-/// @mr.mode.local.own @mr.desc.obtains @mr.fn.desc
+/// fi_mr(3): `FI_SEND`, access right.
+/// fi_mr(3): "The memory buffer may be used in outgoing message data transfers."
+/// fi_mr(3): `FI_RECV`, access right.
+/// fi_mr(3): "The memory buffer may be used to receive inbound message transfers."
+/// fi_mr(3): `FI_READ`, access right.
+/// fi_mr(3): "used as the result buffer for RMA read and atomic operations on the initiator side."
+/// fi_mr(3): "the memory buffer is being written into by the network."
+/// fi_mr(3): `FI_WRITE`, access right.
+/// fi_mr(3): "used as the source buffer for RMA write and atomic operations on the initiator side."
+/// fi_mr(3): "the endpoint is reading from the memory buffer and copying the data onto the
+/// network."
+/// fi_mr(3): "Supported access permissions are the bitwise OR of the following flags:"
+/// fi_mr(3): "applications that wish to manage their own local memory registrations may do so by
+/// using the memory registration calls."
+/// fi_mr(3): "Obtains the local memory descriptor associated with a MR."
+/// fi_mr(3): "Return a local descriptor associated with a registered memory region"
 #[test]
 fn local_operations_need_their_right() {
     on_every_backend(|net| async move {
         let (initiator, target, x, y) = toward(&net, Hints::new()).await;
         let far = open_region(&target, vec![5u8; 4]).await;
-        for granted in [Access::SEND, Access::RECV, Access::READ, Access::WRITE, Access::LOCAL] {
-            let region = initiator.domain.register(vec![2u8; 4]).access(granted).now().unwrap();
+        for granted in [
+            Access::SEND,
+            Access::RECV,
+            Access::READ,
+            Access::WRITE,
+            Access::LOCAL,
+        ] {
+            let region = initiator
+                .domain
+                .register(vec![2u8; 4])
+                .access(granted)
+                .now()
+                .unwrap();
             let slice = || region.slice(..).unwrap();
             let denied = |right: Access, kind: Option<ErrorKind>| {
                 let expected = (!granted.contains(right)).then_some(ErrorKind::AccessDenied);
                 assert_eq!(kind, expected, "{right:?} of {granted:?}");
             };
             let sent = x.send(slice()).await;
-            denied(Access::SEND, sent.as_ref().err().map(|failed| failed.kind()));
+            denied(
+                Access::SEND,
+                sent.as_ref().err().map(|failed| failed.kind()),
+            );
             if sent.is_ok() {
                 let (received, bytes) = y.recv(vec![0u8; 4]).await.unwrap();
                 assert_eq!((received.len, bytes), (4, vec![2u8; 4]));
             }
             let written = x.write(slice(), far.remote()).delivery_complete().await;
-            denied(Access::WRITE, written.as_ref().err().map(|failed| failed.kind()));
+            denied(
+                Access::WRITE,
+                written.as_ref().err().map(|failed| failed.kind()),
+            );
             if written.is_ok() {
                 assert_eq!(bytes_of(&far), vec![2u8; 4]);
                 far.write_at(0, &[5; 4]).unwrap();
@@ -99,7 +165,10 @@ fn local_operations_need_their_right() {
                 assert_eq!(bytes_of(&region), vec![5u8; 4]);
             }
             let posted = x.recv(slice()).post();
-            denied(Access::RECV, posted.as_ref().err().map(|failed| failed.kind()));
+            denied(
+                Access::RECV,
+                posted.as_ref().err().map(|failed| failed.kind()),
+            );
             if let Ok(receive) = posted {
                 y.send(vec![7u8; 4]).await.unwrap();
                 let (received, slice) = receive.await.unwrap();
@@ -108,14 +177,33 @@ fn local_operations_need_their_right() {
                 assert!(failed.into_parts().1.is_some(), "the slice comes back");
             }
         }
-        assert!(x.is_connected(), "a local refusal leaves the connection alone");
+        assert!(
+            x.is_connected(),
+            "a local refusal leaves the connection alone"
+        );
     });
 }
 
-/// @mr.mode.scalable.default @mr.mode.scalable.implied @mr.mode.scalable.base-zero
-/// @mr.mode.scalable.offset @mr.mode.scalable.app-key @mr.mode.scalable.key-8-bytes
-/// @mr.mode.scalable.no-local @mr.reg.address @mr.mode.local.zero @mr.mode.local.desc-ignored
-/// @domain.mr_mode.scalable.offset-keys @domain.mr_mode.scalable @domain.mr_key_size.is
+/// fi_mr(3): "By default, memory registration is considered scalable."
+/// fi_mr(3): "For versions 1.5 and later, scalable is implied by the lack of any mr_mode bits being
+/// set."
+/// fi_mr(3): "The resulting memory regions are accessible by peers starting at a base address of
+/// 0."
+/// fi_mr(3): "the target address that is specified is a byte offset into the registered region."
+/// fi_mr(3): "The application also selects the access key associated with the MR."
+/// fi_mr(3): "The key size is restricted to a maximum of 8 bytes."
+/// fi_mr(3): "With scalable registration, locally accessed data buffers are not registered."
+/// fi_mr(3): "indicate the location within a registered memory region by specifying an address."
+/// fi_mr(3): "not required to register data buffers before using them for local operations (e.g.
+/// send and receive data buffers)"
+/// fi_mr(3): "the mem_desc parameter into data transfer operations is ignored."
+/// fi_mr(3): "Return the remote key needed to access a registered memory region"
+/// fi_mr(3): "Returns the remote protection key associated with a MR."
+/// fi_mr(3): "The returned key may be used in data transfer operations at a peer."
+/// fi_domain(3): "Scalable registration uses offset based addressing, with application selectable
+/// memory keys."
+/// fi_domain(3): `FI_MR_SCALABLE`, mode value.
+/// fi_domain(3): "Size of the memory region remote access key, in bytes."
 #[test]
 fn by_default_peers_use_offsets_and_the_applications_keys() {
     on_every_backend(|net| async move {
@@ -123,7 +211,10 @@ fn by_default_peers_use_offsets_and_the_applications_keys() {
         let domain = &target.domain.info().domain;
         assert_eq!((domain.mr_mode, domain.mr_key_size), (MrMode::empty(), 8));
         let key = 0x0102_0304_0506_0708;
-        let register = target.domain.register((0..100).collect::<Vec<u8>>()).key(key);
+        let register = target
+            .domain
+            .register((0..100).collect::<Vec<u8>>())
+            .key(key);
         let region = register.now().unwrap();
         assert_eq!(region.remote().addr, 0);
         // Buffers here are not registered, and the peer's address is a byte offset.
@@ -137,9 +228,20 @@ fn by_default_peers_use_offsets_and_the_applications_keys() {
     });
 }
 
-/// @mr.reg.key.must-provide @mr.attr.requested_key.must-provide @mr.reg.key.limited-protection
-/// @mr.reg.desc-and-key @mr.must-register-target @mr.notes.register-target
-/// @domain.rm.error.disabled-state @domain.rm.error.discard @domain.rm.error.connected
+/// fi_mr(3): "Remote accesses to a memory region must provide the key associated with the
+/// registration."
+/// fi_mr(3): "The MR key must be provided by a remote process when performing RMA or atomic
+/// operations to a memory region."
+/// fi_mr(3): "Remote memory keys provide limited protection against unwanted access by a remote
+/// node."
+/// fi_mr(3): "associated with a local memory descriptor and, optionally, a remote memory key."
+/// fi_mr(3): "must be registered with a resource domain before it can be used as the target of a
+/// remote RMA or atomic data transfer."
+/// fi_mr(3): "requires that the application register the targeted memory buffer(s)."
+/// fi_domain(3): "When a resource management error occurs on an endpoint, the endpoint is
+/// transitioned into a disabled state."
+/// fi_domain(3): "Any operations which have not already completed will fail and be discarded."
+/// fi_domain(3): "For connected endpoints, the connection is torn down and must be re-established."
 #[test]
 fn no_key_or_a_range_outside_ends_the_connection_and_touches_nothing() {
     on_every_backend(|net| async move {
@@ -164,7 +266,10 @@ fn no_key_or_a_range_outside_ends_the_connection_and_touches_nothing() {
             assert!(!x.is_connected());
             let late = x.send("late").await.unwrap_err();
             assert!(late.error().is_connection_lost(), "{late}");
-            assert_eq!(x.connect(peers::any()).await.unwrap_err().kind(), ErrorKind::BadState);
+            assert_eq!(
+                x.connect(peers::any()).await.unwrap_err().kind(),
+                ErrorKind::BadState
+            );
             drop(y);
             let (x, _y) = connect(&initiator, &target).await.unwrap();
             assert!(read(&x, remote).await.unwrap_err().is_connection_lost());
@@ -176,9 +281,16 @@ fn no_key_or_a_range_outside_ends_the_connection_and_touches_nothing() {
     });
 }
 
-/// @domain.mr_mode.virt-addr @domain.mr_mode.virt-addr.peers @mr.mode.virt-addr.by-address
-/// @mr.mode.virt-addr.peers @mr.mode.virt-addr.offset @mr.mode.virt-addr.exchange
-/// @mr.reg.address.base-or-zero
+/// fi_domain(3): `FI_MR_VIRT_ADDR`, mode bit.
+/// fi_domain(3): "referenced by peers using the virtual address of the registered memory region,
+/// rather than a 0-based offset."
+/// fi_mr(3): "the provider references memory regions by virtual address, rather than a 0-based
+/// offset."
+/// fi_mr(3): "specify the destination memory buffer using the target's virtual address"
+/// fi_mr(3): "with any offset into the region specified as virtual address + offset."
+/// fi_mr(3): "peers must exchange addressing data prior to initiating any RMA or atomic operation."
+/// fi_mr(3): "adding the offset to either the base virtual address of the buffer or to 0, depending
+/// on the mr_mode."
 #[test]
 fn with_virt_addr_peers_use_the_targets_addresses() {
     on_every_backend(|net| async move {
@@ -189,25 +301,47 @@ fn with_virt_addr_peers_use_the_targets_addresses() {
         let region = open_region(&target, buffer).await;
         let told = RemoteRegion::from_bytes(&region.remote().to_bytes()).unwrap();
         assert_eq!((told.addr, told.len), (address, 32));
-        assert_eq!(read(&x, told.slice(4..8).unwrap()).await.unwrap(), [4, 5, 6, 7]);
+        assert_eq!(
+            read(&x, told.slice(4..8).unwrap()).await.unwrap(),
+            [4, 5, 6, 7]
+        );
         let by_hand = RemoteRegion::new(address + 30, 2, region.key());
         write(&x, by_hand).await.unwrap();
         assert_eq!(bytes_of(&region)[29..], [29, 0xaa, 0xaa]);
-        assert!(read(&x, RemoteRegion::new(0, 4, region.key())).await.is_err());
+        assert!(
+            read(&x, RemoteRegion::new(0, 4, region.key()))
+                .await
+                .is_err()
+        );
         let (x, _y) = connect(&initiator, &target).await.unwrap();
-        assert!(read(&x, RemoteRegion::new(address - 1, 4, region.key())).await.is_err());
+        assert!(
+            read(&x, RemoteRegion::new(address - 1, 4, region.key()))
+                .await
+                .is_err()
+        );
     });
 }
 
-/// @mr.mode.basic.equivalent @domain.mr_mode.basic @domain.mr_mode.basic.equivalent
-/// @mr.mode.basic.indicated @mr.mode.basic.requests @domain.mr_mode.basic.only
+/// fi_mr(3): "setting the following mr_mode bits to one: FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, and
+/// FI_MR_PROV_KEY."
+/// fi_domain(3): `FI_MR_BASIC`, mode value.
+/// fi_domain(3): "equivalent to the FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, and FI_MR_PROV_KEY flags
+/// being set in later library versions."
+/// fi_mr(3): "Basic memory registration is indicated by the FI_MR_BASIC mr_mode bit."
+/// fi_mr(3): "setting FI_MR_BASIC to one requests basic registration."
+/// fi_domain(3): "Only basic memory registration operations are requested or supported."
 #[test]
 fn basic_is_virtual_addresses_and_the_librarys_keys() {
     on_every_backend(|net| async move {
         let hints = Hints::new().required_mr_mode(MrMode::BASIC);
         let (_initiator, target, x, _y) = toward(&net, hints).await;
         assert_eq!(target.domain.info().domain.mr_mode, MrMode::BASIC);
-        let rejected = target.domain.register(vec![0u8; 8]).key(1).now().unwrap_err();
+        let rejected = target
+            .domain
+            .register(vec![0u8; 8])
+            .key(1)
+            .now()
+            .unwrap_err();
         assert_eq!(rejected.kind(), ErrorKind::KeyRejected);
         let buffer = vec![0u8; 8];
         let address = buffer.as_ptr() as u64;
@@ -220,8 +354,16 @@ fn basic_is_virtual_addresses_and_the_librarys_keys() {
 
 /// Ruling 17: "buffers without registration are refused (EINVAL naming the mode); region slices
 /// pass; inject copies and passes."
-/// @domain.mr_mode.local @domain.mr_mode.local.buffers @mr.mode.local.must-register
-/// @mr.local-may-require @mr.mode.local.mem-desc @domain.mr_mode.local.optimized
+/// fi_domain(3): `FI_MR_LOCAL`, mode bit.
+/// fi_domain(3): "Data buffers used in send and receive operations and as the source buffer for RMA
+/// and atomic operations must be registered"
+/// fi_mr(3): "applications must register all data buffers that will be accessed by the local
+/// hardware"
+/// fi_mr(3): "a fabric provider may require that data buffers be registered before being used in
+/// local transfers."
+/// fi_mr(3): "provide a valid mem_desc parameter into applicable data transfer operations."
+/// fi_domain(3): "optimized around having applications register memory for locally accessed data
+/// buffers."
 #[test]
 fn with_local_all_buffers_must_be_registered() {
     on_every_backend(|net| async move {
@@ -229,7 +371,10 @@ fn with_local_all_buffers_must_be_registered() {
         let (initiator, strict, y, x) = toward(&net, hints).await;
         let far = open_region(&initiator, vec![0u8; 8]).await;
         let refused = |failed: tokio_fabric::Failed<Vec<u8>>| {
-            assert_eq!((failed.kind(), failed.error().fi_errno()), (ErrorKind::InvalidArgument, 22));
+            assert_eq!(
+                (failed.kind(), failed.error().fi_errno()),
+                (ErrorKind::InvalidArgument, 22)
+            );
             assert!(failed.to_string().contains("FI_MR_LOCAL"), "{failed}");
             assert_eq!(failed.into_parts().1, Some(vec![3u8; 8]));
         };
@@ -241,7 +386,10 @@ fn with_local_all_buffers_must_be_registered() {
         let slice = || region.slice(..).unwrap();
         x.send(slice()).await.unwrap();
         assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().1, vec![4u8; 8]);
-        x.write(slice(), far.remote()).delivery_complete().await.unwrap();
+        x.write(slice(), far.remote())
+            .delivery_complete()
+            .await
+            .unwrap();
         x.read(slice(), far.remote()).await.unwrap();
         x.inject(&[9]).unwrap();
         assert_eq!(y.recv(vec![0u8; 1]).await.unwrap().1, [9]);
@@ -258,23 +406,54 @@ fn read_only_regions_are_read_and_never_written() {
         let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
         let (x, _y) = connect(&initiator, &target).await.unwrap();
         let shared: Arc<[u8]> = Arc::from(&b"shared bytes"[..]);
-        let region = target.domain.register_read_only(Arc::clone(&shared)).await.unwrap();
+        let region = target
+            .domain
+            .register_read_only(Arc::clone(&shared))
+            .await
+            .unwrap();
         assert_eq!(read(&x, region.remote()).await.unwrap(), &region[..]);
         let claimed = RemoteRegion::new(0, 6, region.key());
         assert!(write(&x, claimed).await.unwrap_err().is_connection_lost());
-        assert_eq!((&region[..], &shared[..]), (&b"shared bytes"[..], &b"shared bytes"[..]));
+        assert_eq!(
+            (&region[..], &shared[..]),
+            (&b"shared bytes"[..], &b"shared bytes"[..])
+        );
         let much = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let refused = target.domain.register_read_only("text").access(much).now().unwrap_err();
+        let refused = target
+            .domain
+            .register_read_only("text")
+            .access(much)
+            .now()
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         assert_eq!(refused.into_parts().1, Some("text"));
         let bytes = Bytes::from_static(b"local");
-        let local = initiator.domain.register_read_only(bytes.clone()).await.unwrap();
-        assert!(x.recv(local.slice(..).unwrap()).post().is_err(), "nothing is received into it");
-        assert_eq!(local.deregister().await.unwrap().downcast::<Bytes>().unwrap(), bytes);
+        let local = initiator
+            .domain
+            .register_read_only(bytes.clone())
+            .await
+            .unwrap();
+        assert!(
+            x.recv(local.slice(..).unwrap()).post().is_err(),
+            "nothing is received into it"
+        );
+        assert_eq!(
+            local
+                .deregister()
+                .await
+                .unwrap()
+                .downcast::<Bytes>()
+                .unwrap(),
+            bytes
+        );
     });
 }
 
-/// @mr.fn.close @mr.close.releases @mr.close.remote-error @mr.close.queued
+/// fi_mr(3): "Deregister registered memory buffers."
+/// fi_mr(3): "is used to release all resources associated with a registering a memory region."
+/// fi_mr(3): "accesses to a closed MR from a remote peer will result in an error at the peer."
+/// fi_mr(3): "Active or queued operations that reference a memory region being closed may fail or
+/// result in accesses to invalid memory."
 #[test]
 fn a_closed_region_is_released_and_peers_get_an_error() {
     on_every_backend(|net| async move {
@@ -290,8 +469,14 @@ fn a_closed_region_is_released_and_peers_get_an_error() {
             } else {
                 let buffer = region.deregister().await.unwrap();
                 assert_eq!(buffer.into_vec().unwrap(), vec![0xaa; 64]);
-                assert_eq!(region.deregister().await.unwrap_err().kind(), ErrorKind::BadState);
-                assert_eq!(region.read_at(0, &mut [0]).unwrap_err().kind(), ErrorKind::BadState);
+                assert_eq!(
+                    region.deregister().await.unwrap_err().kind(),
+                    ErrorKind::BadState
+                );
+                assert_eq!(
+                    region.read_at(0, &mut [0]).unwrap_err().kind(),
+                    ErrorKind::BadState
+                );
             }
             assert_eq!(target.domain.region_count(), 0);
             assert_eq!(y.recv(into).post().unwrap_err().kind(), ErrorKind::BadState);
@@ -321,18 +506,42 @@ fn quiesced_and_revoked_regions_refuse_peers() {
         let mut guard = region.quiesce().await.unwrap();
         guard[3] = 77;
         let (x, y) = connect(&initiator, &target).await.unwrap();
-        assert!(read(&x, region.remote()).await.unwrap_err().is_connection_lost());
-        assert_eq!(region.write_at(0, &[0]).unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(region.deregister().await.unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(y.recv(region.slice(..).unwrap()).post().unwrap_err().kind(), ErrorKind::Busy);
+        assert!(
+            read(&x, region.remote())
+                .await
+                .unwrap_err()
+                .is_connection_lost()
+        );
+        assert_eq!(
+            region.write_at(0, &[0]).unwrap_err().kind(),
+            ErrorKind::Busy
+        );
+        assert_eq!(
+            region.deregister().await.unwrap_err().kind(),
+            ErrorKind::Busy
+        );
+        assert_eq!(
+            y.recv(region.slice(..).unwrap()).post().unwrap_err().kind(),
+            ErrorKind::Busy
+        );
         drop(guard);
         let (x, _y) = connect(&initiator, &target).await.unwrap();
         assert_eq!(read(&x, region.remote()).await.unwrap()[3], 77);
         region.revoke().await;
-        assert!(read(&x, region.remote()).await.unwrap_err().is_connection_lost());
+        assert!(
+            read(&x, region.remote())
+                .await
+                .unwrap_err()
+                .is_connection_lost()
+        );
         // Local use goes on, and the key stays taken.
         region.write_at(0, &[8]).unwrap();
-        let taken = target.domain.register(vec![0u8; 1]).key(region.key()).now().unwrap_err();
+        let taken = target
+            .domain
+            .register(vec![0u8; 1])
+            .key(region.key())
+            .now()
+            .unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::KeyInUse);
         assert_eq!(region.deregister().await.unwrap().into_vec().unwrap()[0], 8);
     });
@@ -372,7 +581,10 @@ fn a_peer_stalled_in_mid_payload_cannot_hold_a_region() {
                     "quiesce" => region.quiesce().await.unwrap().to_vec(),
                     _ => region.deregister().await.unwrap().into_vec().unwrap(),
                 };
-                assert!(begun.elapsed() < Duration::from_secs(2), "{how} took too long");
+                assert!(
+                    begun.elapsed() < Duration::from_secs(2),
+                    "{how} took too long"
+                );
                 let landed = bytes.iter().filter(|byte| **byte == 1).count();
                 assert!(landed < LEN, "{how}: the peer was to be in the middle");
                 // The connection is the price: its frames cannot be finished any more.

@@ -112,7 +112,13 @@ fn futures_may_be_spawned() {
         spawn(region.deregister());
         spawn(region.deregister_all());
         spawn(counter.wait_for(1));
-        spawn(async move { (queue.next().await, events.next().await, queue.next_batch(1).await) });
+        spawn(async move {
+            (
+                queue.next().await,
+                events.next().await,
+                queue.next_batch(1).await,
+            )
+        });
     }
     let _ = region;
 }
@@ -127,7 +133,12 @@ fn no_debug_form_shows_a_key() {
         let (x, y) = connect(&a, &b).await.unwrap();
         let (listener, requests) = listener(&b);
         let region = b.domain.register(vec![0u8; 8]).key(KEY).now().unwrap();
-        let fixed = b.domain.register_read_only("fixed").key(KEY + 1).now().unwrap();
+        let fixed = b
+            .domain
+            .register_read_only("fixed")
+            .key(KEY + 1)
+            .now()
+            .unwrap();
         let remote = region.remote();
         let write = x.write(vec![0u8; 8], remote);
         let mut shown = format!("{remote:?} {region:?} {region:#?} {fixed:?} {:?}", b.domain);
@@ -138,19 +149,32 @@ fn no_debug_form_shows_a_key() {
         shown += &format!("{:?}", b.domain.register_read_only("fixed").key(KEY));
         let taken = b.domain.register(vec![0u8; 8]).key(KEY).now().unwrap_err();
         shown += &format!("{taken:?} {taken} {:?}", taken.error());
-        let connect = a.domain.endpoint().open().unwrap().connect(listener.local_addr()).data(SECRET);
+        let connect = a
+            .domain
+            .endpoint()
+            .open()
+            .unwrap()
+            .connect(listener.local_addr())
+            .data(SECRET);
         shown += &format!("{connect:?}");
         let connecting = connect.into_future();
         let asked = requests.next().await;
         shown += &format!("{asked:?}");
-        let Some(Event::ConnRequest(asked)) = asked else { panic!("{asked:?}") };
+        let Some(Event::ConnRequest(asked)) = asked else {
+            panic!("{asked:?}")
+        };
         let reject = asked.reject().data(SECRET);
         shown += &format!("{reject:?}");
         reject.send().unwrap();
         let refused = connecting.await.unwrap_err();
         shown += &format!("{refused:?} {refused}");
         let connected = {
-            let connect = a.domain.endpoint().open().unwrap().connect(listener.local_addr());
+            let connect = a
+                .domain
+                .endpoint()
+                .open()
+                .unwrap()
+                .connect(listener.local_addr());
             let connecting = connect.into_future();
             let asked = peers::request(&requests).await;
             let accept = asked.accept(&b.domain).data(SECRET);
@@ -168,7 +192,11 @@ fn no_debug_form_shows_a_key() {
         guard.copy_from_slice(b"hunter2!");
         shown += &format!("{guard:?} {:?}", region.slice(..).unwrap());
         for secret in [KEY, KEY + 1] {
-            for form in [secret.to_string(), format!("{secret:x}"), format!("{secret:X}")] {
+            for form in [
+                secret.to_string(),
+                format!("{secret:x}"),
+                format!("{secret:X}"),
+            ] {
                 assert!(!shown.contains(&form), "{form} in {shown}");
             }
         }
@@ -178,7 +206,7 @@ fn no_debug_form_shows_a_key() {
     });
 }
 
-/// @domain.return.errno
+/// fi_domain(3): "Fabric errno values are defined in rdma/fi_errno.h."
 #[test]
 fn errors_have_libfabrics_numbers() {
     use ErrorKind::*;

@@ -26,19 +26,35 @@ fn private_data_arrives_whole_both_ways() {
             let x = a.domain.endpoint().open().unwrap();
             let connecting = x.connect(listener.local_addr()).data(&ask).into_future();
             let asked = request(&requests).await;
-            assert_eq!((asked.data(), asked.listener()), (&ask.clone().into(), listener.id()));
+            assert_eq!(
+                (asked.data(), asked.listener()),
+                (&ask.clone().into(), listener.id())
+            );
             assert_eq!(asked.local_addr().port(), listener.local_addr().port());
             let accepting = asked.accept(&b.domain).data(&answer).into_future();
-            let (got, y) = futures::future::try_join(connecting, accepting).await.unwrap();
+            let (got, y) = futures::future::try_join(connecting, accepting)
+                .await
+                .unwrap();
             assert_eq!(got, answer);
             assert!(x.is_connected() && y.is_connected());
-            assert_eq!(x.peer_addr().map(|addr| addr.port()), y.local_addr().map(|addr| addr.port()));
+            assert_eq!(
+                x.peer_addr().map(|addr| addr.port()),
+                y.local_addr().map(|addr| addr.port())
+            );
             // And with a rejection.
             let x = a.domain.endpoint().open().unwrap();
             let connecting = x.connect(listener.local_addr()).data(&ask).into_future();
-            request(&requests).await.reject().data(&answer).send().unwrap();
+            request(&requests)
+                .await
+                .reject()
+                .data(&answer)
+                .send()
+                .unwrap();
             let refused = connecting.await.unwrap_err();
-            assert_eq!((refused.kind(), refused.fi_errno()), (ErrorKind::ConnectionRefused, 111));
+            assert_eq!(
+                (refused.kind(), refused.fi_errno()),
+                (ErrorKind::ConnectionRefused, 111)
+            );
             assert_eq!(refused.data(), &answer);
             assert_eq!(refused.operation(), Some(OperationKind::Connect));
         }
@@ -53,18 +69,38 @@ fn too_much_private_data_is_refused() {
         let (listener, requests) = listener(&b);
         let much = [7u8; 257];
         let x = a.domain.endpoint().open().unwrap();
-        let refused = x.connect(listener.local_addr()).data(much).await.unwrap_err();
+        let refused = x
+            .connect(listener.local_addr())
+            .data(much)
+            .await
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge);
         // The endpoint is as it was.
         let connecting = x.connect(listener.local_addr()).into_future();
-        let refused = request(&requests).await.accept(&b.domain).data(much).await.unwrap_err();
+        let refused = request(&requests)
+            .await
+            .accept(&b.domain)
+            .data(much)
+            .await
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge);
-        assert_eq!(connecting.await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connecting.await.unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
         let x = a.domain.endpoint().open().unwrap();
         let connecting = x.connect(listener.local_addr()).into_future();
-        let refused = request(&requests).await.reject().data(much).send().unwrap_err();
+        let refused = request(&requests)
+            .await
+            .reject()
+            .data(much)
+            .send()
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge);
-        assert_eq!(connecting.await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connecting.await.unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
     });
 }
 
@@ -100,11 +136,17 @@ fn failures_to_connect_are_typed() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
         let (listener, requests) = listener(&b);
         let x = a.domain.endpoint().open().unwrap();
-        let connect = x.connect(listener.local_addr()).timeout(Duration::from_millis(40));
+        let connect = x
+            .connect(listener.local_addr())
+            .timeout(Duration::from_millis(40));
         let connecting = connect.context(8u64).into_future();
         let asked = request(&requests).await;
         let late = connecting.await.unwrap_err();
-        assert_eq!((late.kind(), late.is_timed_out()), (ErrorKind::TimedOut, true), "{late}");
+        assert_eq!(
+            (late.kind(), late.is_timed_out()),
+            (ErrorKind::TimedOut, true),
+            "{late}"
+        );
         assert_eq!(late.peer(), Some(listener.local_addr()));
         // The listener's side learns it, too.
         let mut limit = 1000;
@@ -116,7 +158,10 @@ fn failures_to_connect_are_typed() {
         let gone = asked.accept(&b.domain).await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::PeerClosed, "{gone}");
         assert_eq!(gone.operation(), Some(OperationKind::Accept));
-        let two = a.fabric.passive_endpoint(&requests).listen_at(listener.local_addr());
+        let two = a
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(listener.local_addr());
         assert_eq!(two.unwrap_err().kind(), ErrorKind::AddressInUse);
     });
 }
@@ -131,7 +176,10 @@ fn receives_may_be_posted_before_the_connection() {
         let receive = y.recv(vec![0u8; 8]).post().unwrap();
         let back = x.recv(vec![0u8; 8]).post().unwrap();
         let early = x.send("early").await.unwrap_err();
-        assert_eq!((early.kind(), early.error().fi_errno()), (ErrorKind::NotConnected, 107));
+        assert_eq!(
+            (early.kind(), early.error().fi_errno()),
+            (ErrorKind::NotConnected, 107)
+        );
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         x.send("first").await.unwrap();
         assert_eq!(receive.await.unwrap().0.len, 5);
@@ -166,7 +214,10 @@ fn an_endpoint_connects_once() {
         let (x, y) = tokio_fabric::testing::connect(&a, &b).await.unwrap();
         let (listener, requests) = listener(&b);
         let again = x.connect(listener.local_addr()).await.unwrap_err();
-        assert_eq!((again.kind(), again.fi_errno()), (ErrorKind::AlreadyConnected, 106));
+        assert_eq!(
+            (again.kind(), again.fi_errno()),
+            (ErrorKind::AlreadyConnected, 106)
+        );
         let z = a.domain.endpoint().open().unwrap();
         let connecting = z.connect(listener.local_addr()).into_future();
         let busy = y.accept(request(&requests).await).await.unwrap_err();
@@ -179,7 +230,9 @@ fn an_endpoint_connects_once() {
         let fresh = a.domain.endpoint().open().unwrap();
         let connecting = fresh.connect(listener.local_addr()).into_future();
         let accepting = request(&requests).await.accept(&b.domain).into_future();
-        futures::future::try_join(connecting, accepting).await.unwrap();
+        futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
     });
 }
 
@@ -189,17 +242,29 @@ fn many_connect_at_the_same_time() {
     on_every_backend(|net| async move {
         const MANY: u64 = 200;
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let queue = a.fabric.event_queue().size(2 * MANY as usize).open().unwrap();
+        let queue = a
+            .fabric
+            .event_queue()
+            .size(2 * MANY as usize)
+            .open()
+            .unwrap();
         let (listener, requests) = listener(&b);
         let to = listener.local_addr();
         let server = tokio::spawn(async move {
             let mut held = Vec::new();
-            let events = b.fabric.event_queue().size(2 * MANY as usize).open().unwrap();
+            let events = b
+                .fabric
+                .event_queue()
+                .size(2 * MANY as usize)
+                .open()
+                .unwrap();
             for _ in 0..MANY {
                 let asked = request(&requests).await;
                 let answer = asked.data().clone();
                 let y = b.domain.endpoint().event_queue(&events).open().unwrap();
-                held.push(tokio::spawn(async move { y.accept(asked).data(answer).await.unwrap() }));
+                held.push(tokio::spawn(async move {
+                    y.accept(asked).data(answer).await.unwrap()
+                }));
             }
             futures::future::join_all(held).await
         });
@@ -214,7 +279,10 @@ fn many_connect_at_the_same_time() {
         }
         let mut told: Vec<u64> = (0..MANY)
             .map(|_| match queue.try_next() {
-                Some(Event::Connected { context: Some(Context(number)), .. }) => number,
+                Some(Event::Connected {
+                    context: Some(Context(number)),
+                    ..
+                }) => number,
                 other => panic!("{other:?} instead of Connected"),
             })
             .collect();
@@ -232,9 +300,18 @@ fn a_dropped_connect_goes_on() {
         let (listener, requests) = listener(&b);
         let x = a.domain.endpoint().open().unwrap();
         drop(x.connect(listener.local_addr()).context(3u64).into_future());
-        let y = request(&requests).await.accept(&b.domain).data("hello").await.unwrap();
+        let y = request(&requests)
+            .await
+            .accept(&b.domain)
+            .data("hello")
+            .await
+            .unwrap();
         match a.events.next().await {
-            Some(Event::Connected { endpoint, context, data }) => {
+            Some(Event::Connected {
+                endpoint,
+                context,
+                data,
+            }) => {
                 assert_eq!((endpoint, context), (x.id(), Some(Context(3))));
                 assert_eq!(&data[..], b"hello");
             }
@@ -257,7 +334,9 @@ fn a_told_request_outlives_its_listener() {
         let asked = request(&requests).await;
         drop(listener);
         let accepting = asked.accept(&b.domain).into_future();
-        futures::future::try_join(connecting, accepting).await.unwrap();
+        let (_, _y) = futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
         assert!(x.is_connected());
     });
 }
@@ -265,7 +344,9 @@ fn a_told_request_outlives_its_listener() {
 /// End of the stream seen by a plain socket within the limit, off the runtime.
 async fn ends(mut socket: TcpStream) -> bool {
     let read = move || {
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         match socket.read(&mut [0u8; 1]) {
             Ok(0) => true,
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -282,7 +363,10 @@ fn a_silent_peer_is_closed_at_the_deadline() {
         let b = net.peer().unwrap();
         let requests = b.fabric.event_queue().open().unwrap();
         let builder = b.fabric.passive_endpoint(&requests);
-        let listener = builder.handshake_timeout(Duration::from_millis(50)).listen_at(any()).unwrap();
+        let listener = builder
+            .handshake_timeout(Duration::from_millis(50))
+            .listen_at(any())
+            .unwrap();
         let silent = TcpStream::connect(listener.local_addr()).unwrap();
         let mut talks_half = TcpStream::connect(listener.local_addr()).unwrap();
         std::io::Write::write_all(&mut talks_half, &[1, 0]).unwrap();
@@ -300,19 +384,26 @@ fn too_many_half_open_peers_evict_the_oldest() {
         let requests = b.fabric.event_queue().open().unwrap();
         let builder = b.fabric.passive_endpoint(&requests).half_open_max(2);
         let listener = builder.listen_at(any()).unwrap();
-        let silent: Vec<_> =
-            (0..4).map(|_| TcpStream::connect(listener.local_addr()).unwrap()).collect();
+        let silent: Vec<_> = (0..4)
+            .map(|_| TcpStream::connect(listener.local_addr()).unwrap())
+            .collect();
         let x = a.domain.endpoint().open().unwrap();
         let connecting = x.connect(listener.local_addr()).into_future();
         let accepting = request(&requests).await.accept(&b.domain).into_future();
-        futures::future::try_join(connecting, accepting).await.unwrap();
+        futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
         let mut silent = silent.into_iter();
         assert!(ends(silent.next().unwrap()).await, "the oldest");
         assert!(ends(silent.next().unwrap()).await, "the next");
         let newest = silent.next_back().unwrap();
         newest.set_nonblocking(true).unwrap();
         let open = newest.peek(&mut [0u8; 1]).map_err(|error| error.kind());
-        assert_eq!(open, Err(std::io::ErrorKind::WouldBlock), "the newest is still open");
+        assert_eq!(
+            open,
+            Err(std::io::ErrorKind::WouldBlock),
+            "the newest is still open"
+        );
     });
 }
 
@@ -334,7 +425,9 @@ fn garbage_is_closed_and_harms_nobody() {
         let x = a.domain.endpoint().open().unwrap();
         let connecting = x.connect(listener.local_addr()).into_future();
         let accepting = request(&requests).await.accept(&b.domain).into_future();
-        futures::future::try_join(connecting, accepting).await.unwrap();
+        futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
         assert!(requests.next().now_or_never().is_none());
     });
 }

@@ -53,7 +53,14 @@ fn each_kind_of_operation_counts_where_it_was_bound() {
         x.read(vec![0u8; 8], region.remote()).await.unwrap();
         assert_eq!(remote_reads.wait_for(1).await, Ok(1));
         assert_eq!(remote_writes.wait_for(3).await, Ok(3));
-        let all = [&sends, &receives, &writes, &reads, &remote_writes, &remote_reads];
+        let all = [
+            &sends,
+            &receives,
+            &writes,
+            &reads,
+            &remote_writes,
+            &remote_reads,
+        ];
         assert_eq!(all.map(|counter| counter.read()), [3, 3, 3, 1, 3, 1]);
         assert_eq!(all.map(|counter| counter.read_error()), [0; 6]);
     });
@@ -65,20 +72,36 @@ fn failures_count_apart_and_unblock_waits() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let receives = a.domain.counter();
-        let x = a.domain.endpoint().receive_counter(&receives).open().unwrap();
+        let x = a
+            .domain
+            .endpoint()
+            .receive_counter(&receives)
+            .open()
+            .unwrap();
         let y = b.domain.endpoint().open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let waiting = receives.wait_for(1);
-        let (cancelled, truncated) =
-            (x.recv(vec![0u8; 8]).post().unwrap(), x.recv(vec![0u8; 2]).post().unwrap());
+        let (cancelled, truncated) = (
+            x.recv(vec![0u8; 8]).post().unwrap(),
+            x.recv(vec![0u8; 2]).post().unwrap(),
+        );
         assert!(cancelled.cancel());
         assert!(cancelled.await.unwrap_err().error().is_canceled());
-        assert_eq!(waiting.await, Err(CounterError::Failed { value: 0, errors: 1 }));
+        assert_eq!(
+            waiting.await,
+            Err(CounterError::Failed {
+                value: 0,
+                errors: 1
+            })
+        );
         y.send("long").await.unwrap();
         assert!(truncated.await.unwrap_err().error().is_truncated());
         assert_eq!((receives.read(), receives.read_error()), (0, 2));
         // An operation that was never accepted counts nowhere.
-        assert_eq!(x.send(vec![vec![0u8]; 5]).await.unwrap_err().kind(), ErrorKind::TooLarge);
+        assert_eq!(
+            x.send(vec![vec![0u8]; 5]).await.unwrap_err().kind(),
+            ErrorKind::TooLarge
+        );
         let left = x.recv(vec![0u8; 8]).post().unwrap();
         drop(y);
         assert!(left.await.is_err());
@@ -97,7 +120,12 @@ fn a_counter_of_an_open_endpoint_is_busy() {
         assert_eq!(counter.close().await.unwrap_err().kind(), ErrorKind::Busy);
         drop(x);
         counter.close().await.unwrap();
-        let refused = a.domain.endpoint().send_counter(&counter).open().unwrap_err();
+        let refused = a
+            .domain
+            .endpoint()
+            .send_counter(&counter)
+            .open()
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::BadState);
     });
 }

@@ -24,21 +24,28 @@ fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
     if time {
         builder.enable_time();
     }
-    builder.worker_threads(threads.max(1)).build().expect("a runtime")
+    builder
+        .worker_threads(threads.max(1))
+        .build()
+        .expect("a runtime")
 }
 
 /// api.md decision 10: "Misuse that depends on run-time state is an error, never a panic": no
 /// runtime, or one without what the backend needs.
-/// @domain.return.error
+/// fi_domain(3): "On error, a negative value corresponding to fabric errno is returned."
 #[test]
 fn without_a_suitable_runtime_opening_is_an_error() {
     for backend in backends() {
-        let fabric = Net::on(backend).fabric().expect("a fabric needs no runtime");
-        let open = || fabric.domain().open().map(|_| ()).map_err(|error| {
-            assert_eq!(error.fi_errno(), error.kind().fi_errno());
-            assert!(error.fi_errno() > 0 && !error.to_string().is_empty());
-            error.kind()
-        });
+        let fabric = Net::on(backend)
+            .fabric()
+            .expect("a fabric needs no runtime");
+        let open = || {
+            fabric.domain().open().map(|_| ()).map_err(|error| {
+                assert_eq!(error.fi_errno(), error.kind().fi_errno());
+                assert!(error.fi_errno() > 0 && !error.to_string().is_empty());
+                error.kind()
+            })
+        };
         assert_eq!(open(), Err(ErrorKind::NoRuntime), "{backend}");
         let needs_io = backend == Backend::Epoll;
         for threads in [0, 2] {
@@ -50,29 +57,43 @@ fn without_a_suitable_runtime_opening_is_an_error() {
     }
 }
 
-/// @domain.open @domain.fn.domain @domain.arg.domain @domain.arg.fabric @domain.arg.info
-/// @domain.open.name @domain.open.properties @domain.attr.name.is @domain.return.success
-/// @domain.fn.getinfo
+/// fi_domain(3): "Opens a fabric access domain, also referred to as a resource domain."
+/// fi_domain(3): `fi_domain`, function.
+/// fi_domain(3): "An opened access domain."
+/// fi_domain(3): `fi_domain(fabric)`, argument: the fabric.
+/// fi_domain(3): "Fabric information, including domain capabilities and attributes."
+/// fi_domain(3): "Fabric domains are identified by a name."
+/// fi_domain(3): "The properties of the opened domain are specified using the info parameter."
+/// fi_domain(3): "The name of the access domain."
+/// fi_domain(3): "Returns 0 on success."
+/// fi_domain(3): `fi_getinfo`, function (named as the way in for domain attributes).
 #[test]
 fn a_domain_is_opened_with_the_properties_of_its_info() {
     on_every_backend(|net| async move {
-        let fabric = net.fabric_with(Hints::new().tx_size(8).mr_cnt(70_000)).unwrap();
+        let fabric = net
+            .fabric_with(Hints::new().tx_size(8).mr_cnt(70_000))
+            .unwrap();
         for info in fabric.infos() {
             let domain = fabric.domain().info(info.clone()).open().unwrap();
             assert_eq!(domain.info(), info);
             assert!(!domain.info().domain.name.is_empty());
-            assert_eq!((domain.info().tx.size, domain.info().domain.mr_cnt), (8, 70_000));
+            assert_eq!(
+                (domain.info().tx.size, domain.info().domain.mr_cnt),
+                (8, 70_000)
+            );
             assert_eq!(domain.backend(), net.backend());
         }
         // The first of fi_getinfo's answers is the default, and other answers may be asked for by name.
         let named = fabric.infos().last().unwrap().domain.name.clone();
-        let only = net.fabric_with(Hints::new().domain_name(named.clone())).unwrap();
+        let only = net
+            .fabric_with(Hints::new().domain_name(named.clone()))
+            .unwrap();
         assert!(only.infos().iter().all(|info| info.domain.name == named));
         assert_eq!(fabric.domain().open().unwrap().info(), &fabric.infos()[0]);
     });
 }
 
-/// @domain.arg.context
+/// fi_domain(3): "User specified context associated with the domain."
 #[test]
 fn a_domain_keeps_its_context() {
     on_every_backend(|net| async move {
@@ -90,13 +111,22 @@ fn endpoint_of(event: Option<Event>) -> EndpointId {
     }
 }
 
-/// @domain.bind.associates @domain.fn.bind @domain.arg.eq @domain.arg.bind-flags
-/// @domain.bind.default-eq @domain.bind.default-eq.endpoints @domain.bind.default-eq.cm
+/// fi_domain(3): "Associates an event queue with the domain."
+/// fi_domain(3): `fi_domain_bind`, function.
+/// fi_domain(3): "Event queue for asynchronous operations initiated on the domain."
+/// fi_domain(3): `fi_domain_bind(flags)`, argument.
+/// fi_domain(3): "An event queue bound to a domain will be the default EQ associated with
+/// asynchronous control events"
+/// fi_domain(3): "events that occur on the domain or active endpoints allocated on a domain."
+/// fi_domain(3): "This includes CM events."
 #[test]
 fn the_domains_queue_takes_the_events_of_its_endpoints() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        assert_eq!(a.domain.event_queue().map(|queue| queue.capacity()), Some(256));
+        assert_eq!(
+            a.domain.event_queue().map(|queue| queue.capacity()),
+            Some(256)
+        );
         let (x, y) = connect(&a, &b).await.unwrap();
         assert_eq!(endpoint_of(a.events.next().await), x.id());
         assert_eq!(endpoint_of(b.events.next().await), y.id());
@@ -109,14 +139,20 @@ fn the_domains_queue_takes_the_events_of_its_endpoints() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
         match a.events.next().await {
             Some(Event::Error(failed)) => {
-                assert_eq!((failed.endpoint, failed.context), (Some(z.id()), Some(Context(5))));
+                assert_eq!(
+                    (failed.endpoint, failed.context),
+                    (Some(z.id()), Some(Context(5)))
+                );
             }
             other => panic!("{other:?} instead of the error"),
         }
     });
 }
 
-/// @domain.bind.endpoint-own-eq @domain.fn.ep-bind @domain.fn.pep-bind
+/// fi_domain(3): "Endpoints may direct their control events to alternate EQs by binding directly
+/// with the EQ."
+/// fi_domain(3): `fi_ep_bind`, function (named under fi_domain_bind).
+/// fi_domain(3): `fi_pep_bind`, function (named under fi_domain_bind).
 #[test]
 fn endpoints_may_have_a_queue_of_their_own() {
     on_every_backend(|net| async move {
@@ -144,26 +180,48 @@ fn endpoints_may_have_a_queue_of_their_own() {
 }
 
 /// A second binding and unknown flags are refused, and nothing has changed then.
-/// @mr.error.ebadflags @mr.error.ebadflags.flags
+/// fi_mr(3): `FI_EBADFLAGS`, error code.
+/// fi_mr(3): "Returned if the specified flags are not supported by the provider."
 #[test]
 fn a_domain_is_bound_once_and_flags_are_checked() {
     on_every_backend(|net| async move {
         let fabric = net.fabric().unwrap();
-        let (first, second) =
-            (fabric.event_queue().open().unwrap(), fabric.event_queue().open().unwrap());
+        let (first, second) = (
+            fabric.event_queue().open().unwrap(),
+            fabric.event_queue().open().unwrap(),
+        );
         let domain = fabric.domain().open().unwrap();
-        let unknown = domain.bind(&first, DomainBind::from_bits_retain(1 << 3)).unwrap_err();
-        assert_eq!((unknown.kind(), unknown.fi_errno()), (ErrorKind::BadFlags, 260));
+        let unknown = domain
+            .bind(&first, DomainBind::from_bits_retain(1 << 3))
+            .unwrap_err();
+        assert_eq!(
+            (unknown.kind(), unknown.fi_errno()),
+            (ErrorKind::BadFlags, 260)
+        );
         assert!(domain.event_queue().is_none());
         domain.bind(&first, DomainBind::REG_MR).unwrap();
-        assert_eq!(domain.bind(&second, DomainBind::empty()).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(
+            domain
+                .bind(&second, DomainBind::empty())
+                .unwrap_err()
+                .kind(),
+            ErrorKind::Busy
+        );
         second.close().await.unwrap();
         assert_eq!(first.close().await.unwrap_err().kind(), ErrorKind::Busy);
     });
 }
 
-/// @domain.close.busy @domain.close.busy.code @domain.close.fi-ebusy @domain.close.releases
-/// @domain.fn.close @domain.notes.close @domain.notes.resources
+/// fi_domain(3): "All objects associated with the opened domain must be released prior to calling
+/// fi_close"
+/// fi_domain(3): "otherwise the call will return -FI_EBUSY."
+/// fi_domain(3): `FI_EBUSY` from `fi_close(domain)`, error code.
+/// fi_domain(3): "The fi_close call is used to release all resources associated with a domain or
+/// interface."
+/// fi_domain(3): `fi_close(domain)`, function.
+/// fi_domain(3): "Users should call fi_close to release all resources allocated to the fabric
+/// domain."
+/// fi_domain(3): "active endpoints, memory regions, completion event queues, and address vectors."
 #[test]
 fn close_is_busy_and_names_what_is_open() {
     on_every_backend(|net| async move {
@@ -171,7 +229,10 @@ fn close_is_busy_and_names_what_is_open() {
         let busy = async |what: &str| {
             let error = a.domain.close().await.unwrap_err();
             assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::Busy, 16));
-            assert!(error.to_string().contains(what), "{error} does not name {what}");
+            assert!(
+                error.to_string().contains(what),
+                "{error} does not name {what}"
+            );
         };
         let endpoint = a.domain.endpoint().open().unwrap();
         busy("endpoint").await;
@@ -190,7 +251,10 @@ fn close_is_busy_and_names_what_is_open() {
         a.domain.close().await.unwrap();
         // What the domain held is released: the queue it was bound to can be closed now.
         a.events.close().await.unwrap();
-        assert_eq!(a.domain.endpoint().open().unwrap_err().kind(), ErrorKind::BadState);
+        assert_eq!(
+            a.domain.endpoint().open().unwrap_err().kind(),
+            ErrorKind::BadState
+        );
         let late = a.domain.register(vec![1u8; 4]).now().unwrap_err();
         assert_eq!(late.kind(), ErrorKind::BadState);
         assert_eq!(late.into_parts().1, Some(vec![1u8; 4]));
@@ -228,7 +292,8 @@ fn handles_may_be_dropped_in_every_order() {
 }
 
 /// The last handle standing works on, whatever was dropped before it.
-/// @domain.boundary @domain.share
+/// fi_domain(3): "A domain defines the boundary for associating different resources together."
+/// fi_domain(3): "Fabric resources belonging to the same domain may share resources."
 #[test]
 fn one_handle_is_enough_to_go_on() {
     on_every_backend(|net| async move {
@@ -251,30 +316,56 @@ fn one_handle_is_enough_to_go_on() {
     });
 }
 
-/// @domain.progress.auto @domain.progress.auto.forward @domain.progress.is
-/// @domain.progress.control @domain.progress.data @domain.progress.both-sides
-/// @domain.progress.auto.output @domain.progress.auto.required @domain.progress.auto.recommended
+/// fi_domain(3): `FI_PROGRESS_AUTO`, enumeration value.
+/// fi_domain(3): "make forward progress on an asynchronous operation without further intervention
+/// by the application."
+/// fi_domain(3): "the ability of the underlying implementation to complete processing of an
+/// asynchronous request."
+/// fi_domain(3): "the method that the provider uses to make progress on asynchronous control
+/// operations."
+/// fi_domain(3): "Data progress indicates the method that the provider uses to make progress on
+/// data transfer operations."
+/// fi_domain(3): "Progress frequently requires action being taken at both the transmitting and
+/// receiving sides of an operation."
+/// fi_domain(3): "provided as output to fi_getinfo in the absence of any progress hints"
+/// fi_domain(3): "All providers are required to support FI_PROGRESS_AUTO."
+/// fi_domain(3): "It is recommended that providers support FI_PROGRESS_AUTO."
 #[test]
 fn progress_needs_nothing_of_the_application() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         use tokio_fabric::Progress::Auto;
         let offered = a.domain.info().domain.clone();
-        assert_eq!((offered.control_progress, offered.data_progress), (Auto, Auto));
+        assert_eq!(
+            (offered.control_progress, offered.data_progress),
+            (Auto, Auto)
+        );
         let region = open_region(&b, vec![0u8; 1 << 20]).await;
         let (x, _y) = connect(&a, &b).await.unwrap();
         let counter = b.domain.counter();
         // The target calls nothing, not even for its queues, while megabytes move both ways.
         let bytes = vec![9u8; 1 << 20];
-        let (_, bytes) = x.write(bytes, region.remote()).delivery_complete().await.unwrap();
+        let (_, bytes) = x
+            .write(bytes, region.remote())
+            .delivery_complete()
+            .await
+            .unwrap();
         let (_, back) = x.read(vec![0u8; 1 << 20], region.remote()).await.unwrap();
         assert_eq!(bytes, back);
         // An operation that nobody polls makes progress as well.
         let queue = a.domain.completion_queue().open().unwrap();
         let (x, y) = {
             let x = a.domain.endpoint().completion_queue(&queue).open().unwrap();
-            let y = b.domain.endpoint().receive_counter(&counter).open().unwrap();
-            let unpolled = [y.recv(vec![0u8; 8]).post().unwrap(), y.recv(vec![0u8; 8]).post().unwrap()];
+            let y = b
+                .domain
+                .endpoint()
+                .receive_counter(&counter)
+                .open()
+                .unwrap();
+            let unpolled = [
+                y.recv(vec![0u8; 8]).post().unwrap(),
+                y.recv(vec![0u8; 8]).post().unwrap(),
+            ];
             connect_endpoints(&x, &y, &b.fabric).await.unwrap();
             x.send("unpolled").queue(1u64).post().unwrap();
             x.send("as well").queue(2u64).post().unwrap();
@@ -297,7 +388,10 @@ fn an_idle_domain_uses_no_cpu() {
     for backend in backends() {
         on(backend, |net| async move {
             let (a, b) = net.pair().await.unwrap();
-            let _receives = [a.recv(vec![0u8; 64]).post().unwrap(), b.recv(vec![0u8; 64]).post().unwrap()];
+            let _receives = [
+                a.recv(vec![0u8; 64]).post().unwrap(),
+                b.recv(vec![0u8; 64]).post().unwrap(),
+            ];
             tokio::time::sleep(Duration::from_millis(50)).await;
             let used = || {
                 let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -306,7 +400,10 @@ fn an_idle_domain_uses_no_cpu() {
             let before = used();
             tokio::time::sleep(Duration::from_millis(400)).await;
             let spent = used() - before;
-            assert!(spent < Duration::from_millis(8), "{spent:?} of 400 ms on {backend}");
+            assert!(
+                spent < Duration::from_millis(8),
+                "{spent:?} of 400 ms on {backend}"
+            );
         });
     }
 }
@@ -316,7 +413,10 @@ fn an_idle_domain_uses_no_cpu() {
 fn two_domains_live_side_by_side() {
     on_every_backend(|net| async move {
         let fabric = net.fabric().unwrap();
-        let (one, two) = (fabric.domain().open().unwrap(), fabric.domain().open().unwrap());
+        let (one, two) = (
+            fabric.domain().open().unwrap(),
+            fabric.domain().open().unwrap(),
+        );
         let _first = one.register(vec![0u8; 4]).key(5).now().unwrap();
         let _second = two.register(vec![0u8; 4]).key(5).now().unwrap();
         assert_eq!((one.region_count(), two.region_count()), (1, 1));
@@ -347,16 +447,29 @@ fn when_the_runtime_ends_everything_says_so() {
             assert_eq!(pending.kind(), ErrorKind::DriverGone, "{pending}");
             let later = a.send("late").await.unwrap_err();
             assert_eq!(later.kind(), ErrorKind::DriverGone, "{later}");
-            assert_eq!(a.domain().endpoint().open().unwrap_err().kind(), ErrorKind::DriverGone);
+            assert_eq!(
+                a.domain().endpoint().open().unwrap_err().kind(),
+                ErrorKind::DriverGone
+            );
             assert!(!listener.is_listening());
         });
     }
 }
 
-/// @domain.threading.safe @domain.threading.safe.any @domain.threading.control-safe
-/// @domain.threading.control-safe.v2 @domain.threading.control-progress.v2
-/// @domain.threading.data-progress.v2 @domain.threading.fid.send-beside-read
-/// @domain.threading.fid.tx-beside-rx
+/// fi_domain(3): `FI_THREAD_SAFE`, enumeration value.
+/// fi_domain(3): "allows a multi-threaded application to access any allocated resources through any
+/// interface without restriction."
+/// fi_domain(3): "Control interfaces are always considered thread safe, and may be accessed by
+/// multiple threads."
+/// fi_domain(3): "Control interfaces are always considered thread safe unless the control progress
+/// model is FI_PROGRESS_CONTROL_UNIFIED."
+/// fi_domain(3): "A thread safe control interface allows multiple threads to progress the control
+/// interface"
+/// fi_domain(3): "one or more threads to progress the data interfaces at the same time."
+/// fi_domain(3): "one thread may be initiating a data transfer on an endpoint, while another thread
+/// reads from a completion queue"
+/// fi_domain(3): "no serialization is required between the submission of data transmit requests and
+/// data receive operations."
 #[test]
 fn any_thread_may_use_anything_at_any_time() {
     on_every_backend(|net| async move {
@@ -364,7 +477,13 @@ fn any_thread_may_use_anything_at_any_time() {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let queue = a.domain.completion_queue().open().unwrap();
         let sent = a.domain.counter();
-        let x = a.domain.endpoint().completion_queue(&queue).send_counter(&sent).open().unwrap();
+        let x = a
+            .domain
+            .endpoint()
+            .completion_queue(&queue)
+            .send_counter(&sent)
+            .open()
+            .unwrap();
         let y = b.domain.endpoint().open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let threads: Vec<_> = (0..4u64)
@@ -397,7 +516,9 @@ fn any_thread_may_use_anything_at_any_time() {
         }
         sent.wait_for(2 * EACH).await.unwrap();
         for thread in threads {
-            tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+            tokio::task::spawn_blocking(|| thread.join().unwrap())
+                .await
+                .unwrap();
         }
     });
 }
@@ -413,7 +534,12 @@ fn an_endpoint_that_never_connected_tells_nothing() {
         for _ in 0..3 {
             let endpoint = domain.endpoint().event_queue(&events).open().unwrap();
             assert_eq!(
-                domain.endpoint().event_queue(&events).open().unwrap_err().kind(),
+                domain
+                    .endpoint()
+                    .event_queue(&events)
+                    .open()
+                    .unwrap_err()
+                    .kind(),
                 ErrorKind::Again
             );
             endpoint.shutdown().await.unwrap();
@@ -424,7 +550,8 @@ fn an_endpoint_that_never_connected_tells_nothing() {
     });
 }
 
-/// @domain.bind.reg-mr.absent-sync
+/// fi_domain(3): "not bound to the domain with the FI_REG_MR flag, then memory registration
+/// requests complete synchronously."
 #[test]
 fn without_reg_mr_registration_ends_at_the_first_poll() {
     use futures::FutureExt;
@@ -433,8 +560,15 @@ fn without_reg_mr_registration_ends_at_the_first_poll() {
         let unbound = fabric.domain().open().unwrap();
         let peer = net.peer().unwrap();
         for domain in [unbound, peer.domain.clone()] {
-            let register = domain.register(vec![0u8; 64]).access(Access::LOCAL).context(3u64);
-            let region = register.into_future().now_or_never().expect("at the first poll").unwrap();
+            let register = domain
+                .register(vec![0u8; 64])
+                .access(Access::LOCAL)
+                .context(3u64);
+            let region = register
+                .into_future()
+                .now_or_never()
+                .expect("at the first poll")
+                .unwrap();
             assert_eq!(region.len(), 64);
         }
         assert!(peer.events.is_empty());
@@ -448,8 +582,31 @@ fn a_fabric_names_what_keeps_it_open() {
         let fabric = Fabric::clone(&net.fabric().unwrap());
         let events = fabric.event_queue().open().unwrap();
         let listener = fabric.passive_endpoint(&events).listen_at(any()).unwrap();
-        assert!(fabric.close().unwrap_err().to_string().contains("passive endpoint"));
+        assert!(
+            fabric
+                .close()
+                .unwrap_err()
+                .to_string()
+                .contains("passive endpoint")
+        );
         drop(listener);
         fabric.close().unwrap();
+    });
+}
+
+/// fi_domain(3): "an endpoint may communicate with other endpoints that are allocated from the same
+/// underlying named domain."
+#[test]
+fn endpoints_of_one_domain_reach_each_other() {
+    on_every_backend(|net| async move {
+        let peer = net.peer().unwrap();
+        let (x, y) = connect(&peer, &peer).await.unwrap();
+        let region = open_region(&peer, vec![1u8; 4]).await;
+        x.send("same").await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 4]).await.unwrap().0.len, 4);
+        assert_eq!(
+            y.read(vec![0u8; 4], region.remote()).await.unwrap().1,
+            vec![1u8; 4]
+        );
     });
 }

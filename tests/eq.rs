@@ -25,16 +25,32 @@ fn a_connections_life_is_a_stream() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let mut events = a.fabric.event_queue().writable().open().unwrap();
-        let x = a.domain.endpoint().event_queue(&events).context(1u64).open().unwrap();
+        let x = a
+            .domain
+            .endpoint()
+            .event_queue(&events)
+            .context(1u64)
+            .open()
+            .unwrap();
         let (listener, requests) = listener(&b);
         let connecting = x.connect(listener.local_addr()).context(2u64).into_future();
-        let accepting = request(&requests).await.accept(&b.domain).data("yes").into_future();
-        let (_, y) = futures::future::try_join(connecting, accepting).await.unwrap();
+        let accepting = request(&requests)
+            .await
+            .accept(&b.domain)
+            .data("yes")
+            .into_future();
+        let (_, y) = futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
         events.write(9, Bytes::from_static(b"mine")).unwrap();
         let peeked = events.peek(|event| matches!(event, Event::Connected { .. }));
         assert_eq!((peeked, events.len()), (Some(true), 2));
         match StreamExt::next(&mut events).await {
-            Some(Event::Connected { endpoint, context, data }) => {
+            Some(Event::Connected {
+                endpoint,
+                context,
+                data,
+            }) => {
                 assert_eq!((endpoint, context), (x.id(), Some(Context(2))));
                 assert_eq!(&data[..], b"yes");
             }
@@ -49,7 +65,10 @@ fn a_connections_life_is_a_stream() {
             other => panic!("{other:?} instead of Shutdown"),
         }
         drop(x);
-        assert!(events.next().now_or_never().is_none(), "Shutdown comes once and last");
+        assert!(
+            events.next().now_or_never().is_none(),
+            "Shutdown comes once and last"
+        );
         events.close().await.unwrap();
         assert!(StreamExt::next(&mut events).await.is_none());
     });
@@ -62,12 +81,19 @@ fn a_full_queue_stops_the_listener_and_loses_nothing() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let requests = b.fabric.event_queue().size(1).writable().open().unwrap();
-        let listener = b.fabric.passive_endpoint(&requests).listen_at(any()).unwrap();
+        let listener = b
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any())
+            .unwrap();
         requests.write(1, Bytes::new()).unwrap();
         let connecting: Vec<_> = (0..10u8)
             .map(|number| {
                 let x = a.domain.endpoint().open().unwrap();
-                let connect = x.connect(listener.local_addr()).data([number]).into_future();
+                let connect = x
+                    .connect(listener.local_addr())
+                    .data([number])
+                    .into_future();
                 tokio::spawn(async move { (number, connect.await, x) })
             })
             .collect();
@@ -111,13 +137,18 @@ fn connected_comes_first_and_shutdown_last() {
                 tokio::spawn(async move {
                     let completion = queue.next().await.unwrap();
                     // Whoever sees the completion finds Connected in the event queue already.
-                    (completion.context, matches!(events.try_next(), Some(Event::Connected { .. })))
+                    (
+                        completion.context,
+                        matches!(events.try_next(), Some(Event::Connected { .. })),
+                    )
                 })
             };
             connect_endpoints(&x, &y, &b.fabric).await.unwrap();
             x.send("first").await.unwrap();
             assert_eq!(first.await.unwrap(), (Context(0), true));
-            let futures: Vec<_> = (0..3).map(|_| y.recv(vec![0u8; 8]).post().unwrap()).collect();
+            let futures: Vec<_> = (0..3)
+                .map(|_| y.recv(vec![0u8; 8]).post().unwrap())
+                .collect();
             if cut {
                 drop(x);
             } else {
@@ -130,7 +161,11 @@ fn connected_comes_first_and_shutdown_last() {
             }
             // All of it has ended by now, in the queue and in futures.
             assert_eq!(queue.len(), 3);
-            let kind = if cut { ErrorKind::PeerClosed } else { ErrorKind::Canceled };
+            let kind = if cut {
+                ErrorKind::PeerClosed
+            } else {
+                ErrorKind::Canceled
+            };
             for number in 1..4u64 {
                 let mut completion = queue.try_next().unwrap();
                 assert_eq!(completion.context, Context(number));
@@ -149,7 +184,11 @@ fn connected_comes_first_and_shutdown_last() {
 }
 
 /// fi_eq(3), err_data: what a peer gave to its reject comes with the error event.
-/// @domain.max_err_data.bytes @domain.max_err_data.corresponds @domain.max_err_data.eq-entry
+/// fi_domain(3): "The maximum amount of error data, in bytes, that may be returned as part of a
+/// completion or event queue error."
+/// fi_domain(3): "This value corresponds to the err_data_size field in struct fi_cq_err_entry and
+/// struct fi_eq_err_entry."
+/// fi_domain(3): `fi_eq_err_entry.err_data_size`, structure field.
 #[test]
 fn error_events_carry_the_peers_words() {
     on_every_backend(|net| async move {
@@ -158,11 +197,19 @@ fn error_events_carry_the_peers_words() {
         for words in [&b""[..], b"no", &[5; 256]] {
             let x = a.domain.endpoint().open().unwrap();
             drop(x.connect(listener.local_addr()).context(6u64).into_future());
-            request(&requests).await.reject().data(words).send().unwrap();
+            request(&requests)
+                .await
+                .reject()
+                .data(words)
+                .send()
+                .unwrap();
             match a.events.next().await {
                 Some(Event::Error(failed)) => {
                     assert_eq!(failed.error.kind(), ErrorKind::ConnectionRefused);
-                    assert_eq!((failed.endpoint, failed.context), (Some(x.id()), Some(Context(6))));
+                    assert_eq!(
+                        (failed.endpoint, failed.context),
+                        (Some(x.id()), Some(Context(6)))
+                    );
                     assert_eq!((&failed.data[..], &failed.error.data()[..]), (words, words));
                     assert!(failed.data.len() <= a.domain.info().domain.max_err_data);
                 }
@@ -225,7 +272,10 @@ fn a_bound_queue_is_busy() {
         let own = a.fabric.event_queue().open().unwrap();
         let x = a.domain.endpoint().event_queue(&own).open().unwrap();
         let busy = own.close().await.unwrap_err();
-        assert!(busy.is_busy() && busy.to_string().contains("EndpointId"), "{busy}");
+        assert!(
+            busy.is_busy() && busy.to_string().contains("EndpointId"),
+            "{busy}"
+        );
         drop(x);
         let (listener, requests) = listener(&b);
         let busy = requests.close().await.unwrap_err();

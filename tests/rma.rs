@@ -8,9 +8,7 @@ use common::{backends, on, on_every_backend};
 use futures::FutureExt;
 use peers::{bytes_of, open_region, toward};
 use tokio_fabric::testing::{connect, connect_endpoints};
-use tokio_fabric::{
-    CompletionFlags, Context, ErrorKind, Hints, OperationKind, RemoteRegion,
-};
+use tokio_fabric::{CompletionFlags, Context, ErrorKind, Hints, OperationKind, RemoteRegion};
 
 /// fi_rma(3): every number of local buffers with every number of remote ranges, which share no
 /// boundaries, both ways.
@@ -41,9 +39,13 @@ fn one_to_four_buffers_meet_one_to_four_ranges() {
                 let buffers: Vec<Vec<u8>> = (0..locals)
                     .map(|at| bytes[LEN * at / locals..LEN * (at + 1) / locals].to_vec())
                     .collect();
-                let empty: Vec<Vec<u8>> = buffers.iter().map(|buffer| vec![0; buffer.len()]).collect();
-                let (written, back) =
-                    x.write(buffers.clone(), ranges.as_slice()).delivery_complete().await.unwrap();
+                let empty: Vec<Vec<u8>> =
+                    buffers.iter().map(|buffer| vec![0; buffer.len()]).collect();
+                let (written, back) = x
+                    .write(buffers.clone(), ranges.as_slice())
+                    .delivery_complete()
+                    .await
+                    .unwrap();
                 assert_eq!((written, &back), (LEN, &buffers), "{locals} into {remotes}");
                 let (read, got) = x.read(empty, ranges.as_slice()).await.unwrap();
                 assert_eq!((read, got), (LEN, buffers), "{locals} from {remotes}");
@@ -69,18 +71,29 @@ fn what_cannot_be_right_is_refused_with_the_buffers() {
         let remote = region.remote();
         let five = vec![vec![1u8; 1]; 5];
         let refused = x.write(five.clone(), remote).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.into_parts().1), (ErrorKind::TooLarge, Some(five)));
+        assert_eq!(
+            (refused.kind(), refused.into_parts().1),
+            (ErrorKind::TooLarge, Some(five))
+        );
         let refused = x.write(vec![1u8; 5], [remote; 5]).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.into_parts().1), (ErrorKind::TooLarge, Some(vec![1; 5])));
+        assert_eq!(
+            (refused.kind(), refused.into_parts().1),
+            (ErrorKind::TooLarge, Some(vec![1; 5]))
+        );
         let refused = x.read(vec![1u8; 5], [remote; 0]).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.into_parts().1), (ErrorKind::TooLarge, Some(vec![1; 5])));
+        assert_eq!(
+            (refused.kind(), refused.into_parts().1),
+            (ErrorKind::TooLarge, Some(vec![1; 5]))
+        );
         let refused = x.read(vec![2u8; 65], remote).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         let mut only_read = remote;
         only_read.access = tokio_fabric::Access::REMOTE_READ;
         let refused = x.write(vec![3u8; 4], only_read).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AccessDenied);
-        let refused = x.inject_write(&[0; 129], remote.slice(..).unwrap()).unwrap_err();
+        let refused = x
+            .inject_write(&[0; 129], remote.slice(..).unwrap())
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge);
         assert!(x.is_connected());
         assert_eq!(bytes_of(&region), vec![0u8; 64]);
@@ -94,7 +107,14 @@ fn rma_of_zero_length() {
         let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
         let region = open_region(&target, vec![9u8; 4]).await;
         let end = region.remote().slice(4..).unwrap();
-        assert_eq!(x.write(Vec::<u8>::new(), end).delivery_complete().await.unwrap().0, 0);
+        assert_eq!(
+            x.write(Vec::<u8>::new(), end)
+                .delivery_complete()
+                .await
+                .unwrap()
+                .0,
+            0
+        );
         assert_eq!(x.read(Vec::<u8>::new(), end).await.unwrap().0, 0);
         x.write(Vec::<u8>::new(), end).imm(5).await.unwrap();
         let told = y.receive_queue().next().await.unwrap();
@@ -122,8 +142,12 @@ fn large_transfers_arrive_whole() {
     }
 }
 
-/// @domain.cq_data_size.message @domain.cq_data_size.remote @domain.cq_data_size.bytes
-/// @domain.cq_data_size.minimum
+/// fi_domain(3): "Applications may include a small message with a data transfer that is placed
+/// directly into a remote completion queue"
+/// fi_domain(3): "This is referred to as remote CQ data (sometimes referred to as immediate data)."
+/// fi_domain(3): "This field indicates the number of bytes that the provider supports for remote CQ
+/// data."
+/// fi_domain(3): "the minimum size of remote CQ data must be at least 4-bytes."
 #[test]
 fn a_write_may_carry_data_for_the_peers_queue() {
     on_every_backend(|net| async move {
@@ -131,11 +155,20 @@ fn a_write_may_carry_data_for_the_peers_queue() {
         assert_eq!(target.domain.info().domain.cq_data_size, 8);
         let region = open_region(&target, vec![0u8; 8]).await;
         for data in [0, 1, u64::MAX, 0x0102_0304_0506_0708] {
-            x.write(vec![data as u8; 8], region.remote()).imm(data).await.unwrap();
+            x.write(vec![data as u8; 8], region.remote())
+                .imm(data)
+                .await
+                .unwrap();
             let told = y.receive_queue().next().await.unwrap();
             told.result.as_ref().unwrap();
-            assert_eq!((told.context, told.operation), (Context(0), OperationKind::RemoteWrite));
-            assert_eq!((told.endpoint, told.len, told.data), (y.id(), 8, Some(data)));
+            assert_eq!(
+                (told.context, told.operation),
+                (Context(0), OperationKind::RemoteWrite)
+            );
+            assert_eq!(
+                (told.endpoint, told.len, told.data),
+                (y.id(), 8, Some(data))
+            );
             let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
             assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
             // All of it has landed when the queue tells.
@@ -155,20 +188,38 @@ fn a_full_queue_stops_reading_that_connection_only() {
         let region = open_region(&target, vec![0u8; 64]).await;
         let queue = target.domain.completion_queue().size(2).open().unwrap();
         let x = initiator.domain.endpoint().open().unwrap();
-        let y = target.domain.endpoint().receive_queue(&queue).open().unwrap();
+        let y = target
+            .domain
+            .endpoint()
+            .receive_queue(&queue)
+            .open()
+            .unwrap();
         connect_endpoints(&x, &y, &target.fabric).await.unwrap();
         let (other, _end) = connect(&initiator, &target).await.unwrap();
         let first = region.remote().slice(..8).unwrap();
         for data in 0..2 {
-            x.write(vec![1u8; 8], first).imm(data).delivery_complete().await.unwrap();
+            x.write(vec![1u8; 8], first)
+                .imm(data)
+                .delivery_complete()
+                .await
+                .unwrap();
         }
         // The queue is full: the third write and what is behind it are not read.
-        let mut third = x.write(vec![2u8; 8], first).imm(2).delivery_complete().post().unwrap();
+        let mut third = x
+            .write(vec![2u8; 8], first)
+            .imm(2)
+            .delivery_complete()
+            .post()
+            .unwrap();
         let mut behind = x.read(vec![0u8; 8], first).post().unwrap();
         for _ in 0..20 {
             let bytes = vec![3u8; 8];
             let elsewhere = region.remote().slice(8..16).unwrap();
-            other.write(bytes, elsewhere).delivery_complete().await.unwrap();
+            other
+                .write(bytes, elsewhere)
+                .delivery_complete()
+                .await
+                .unwrap();
         }
         assert!((&mut third).now_or_never().is_none());
         assert!((&mut behind).now_or_never().is_none());
@@ -191,7 +242,10 @@ fn delivery_complete_means_in_memory() {
         for round in 1..30u8 {
             let len = [1u64, 100, 5_000, 99_999][round as usize % 4];
             let remote = region.remote().slice(..len).unwrap();
-            x.write(vec![round; len as usize], remote).delivery_complete().await.unwrap();
+            x.write(vec![round; len as usize], remote)
+                .delivery_complete()
+                .await
+                .unwrap();
             let mut last = [0];
             region.read_at(len as usize - 1, &mut last).unwrap();
             assert_eq!(last, [round]);
@@ -208,7 +262,10 @@ fn injected_writes_arrive_in_order() {
         for round in 1..=40u8 {
             x.inject_write(&[round; 128], region.remote()).unwrap();
         }
-        assert_eq!(x.read(vec![0u8; 128], region.remote()).await.unwrap().1, vec![40u8; 128]);
+        assert_eq!(
+            x.read(vec![0u8; 128], region.remote()).await.unwrap().1,
+            vec![40u8; 128]
+        );
     });
 }
 
@@ -221,13 +278,19 @@ fn many_operations_are_in_flight_from_one_task() {
         let region = open_region(&target, vec![0u8; 1000 * 32]).await;
         let range = |at: u64| region.remote().slice(at * 32..(at + 1) * 32).unwrap();
         let writes: Vec<_> = (0..1000u64)
-            .map(|at| x.write(vec![at as u8; 32], range(at)).delivery_complete().post().unwrap())
+            .map(|at| {
+                x.write(vec![at as u8; 32], range(at))
+                    .delivery_complete()
+                    .post()
+                    .unwrap()
+            })
             .collect();
         for write in writes {
             write.await.unwrap();
         }
-        let reads: Vec<_> =
-            (0..1000u64).map(|at| x.read(vec![0u8; 32], range(at)).post().unwrap()).collect();
+        let reads: Vec<_> = (0..1000u64)
+            .map(|at| x.read(vec![0u8; 32], range(at)).post().unwrap())
+            .collect();
         for (at, read) in reads.into_iter().enumerate() {
             assert_eq!(read.await.unwrap().1, vec![at as u8; 32]);
         }

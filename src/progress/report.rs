@@ -23,6 +23,27 @@ enum CellState {
     Taken,
 }
 
+impl CellState {
+    fn poll(&mut self, waker: &Waker) -> Poll<End> {
+        match self {
+            CellState::Pending(held) => {
+                match held {
+                    Some(held) => held.clone_from(waker),
+                    None => *held = Some(waker.clone()),
+                }
+                Poll::Pending
+            }
+            CellState::Ended(_) => match std::mem::replace(self, CellState::Taken) {
+                CellState::Ended(end) => Poll::Ready(*end),
+                _ => unreachable!("matched above"),
+            },
+            CellState::Accepted | CellState::Taken => {
+                panic!("an operation's future was polled after it ended")
+            }
+        }
+    }
+}
+
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(OpCell { state: Mutex::new(CellState::Pending(None)) })
@@ -57,29 +78,16 @@ impl OpCell {
     /// For a waiting operation that reports to a queue: `Ok` once it is accepted, its end if it was
     /// never accepted.
     pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), End>> {
-        if let CellState::Accepted = &*self.lock() {
-            return Poll::Ready(Ok(()));
+        let mut state = self.lock();
+        match &*state {
+            CellState::Accepted => Poll::Ready(Ok(())),
+            _ => state.poll(waker).map(Err),
         }
-        self.poll(waker).map(Err)
     }
 
     /// The end, once.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
-        let mut state = self.lock();
-        match &mut *state {
-            CellState::Pending(held) => {
-                match held {
-                    Some(held) => held.clone_from(waker),
-                    None => *held = Some(waker.clone()),
-                }
-                Poll::Pending
-            }
-            CellState::Ended(_) => match std::mem::replace(&mut *state, CellState::Taken) {
-                CellState::Ended(end) => Poll::Ready(*end),
-                _ => unreachable!("matched above"),
-            },
-            CellState::Accepted | CellState::Taken => panic!("an operation's future was polled after it ended"),
-        }
+        self.lock().poll(waker)
     }
 
     /// The end if there is one, for a future that is being dropped.

@@ -42,10 +42,13 @@ impl Host<Report> for View<'_> {
             queue.on_room(&self.port.waker);
             *slot = queue.try_reserve();
         }
-        if let (Some(_), Some(cell)) = (&slot, waiting.take()) {
+        if slot.is_none() {
+            return false; // Whoever waits for acceptance goes on waiting.
+        }
+        if let Some(cell) = waiting.take() {
             cell.accept(self.wakes);
         }
-        slot.is_some()
+        true
     }
 
     fn reserve_unasked(&mut self) -> bool {

@@ -44,8 +44,13 @@ where
     T: Future<Output = ()>,
 {
     let runtime = match threads {
-        0 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
-        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).enable_all().build(),
+        0 => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build(),
+        n => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(n)
+            .enable_all()
+            .build(),
     }
     .expect("a runtime");
     runtime.block_on(async {

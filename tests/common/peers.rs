@@ -20,8 +20,14 @@ pub fn peer_with(net: &Net, hints: Hints, flags: DomainBind) -> Peer {
     let fabric = net.fabric_with(hints).expect("the hints can be met");
     let events = fabric.event_queue().open().expect("an event queue");
     let domain = fabric.domain().open().expect("a domain");
-    domain.bind(&events, flags).expect("a fresh domain is not bound");
-    Peer { fabric, domain, events }
+    domain
+        .bind(&events, flags)
+        .expect("a fresh domain is not bound");
+    Peer {
+        fabric,
+        domain,
+        events,
+    }
 }
 
 /// An initiator without hints, connected to a target with these.
@@ -37,7 +43,11 @@ pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint)
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn listener(peer: &Peer) -> (PassiveEndpoint, EventQueue) {
     let requests = peer.fabric.event_queue().open().expect("an event queue");
-    let listener = peer.fabric.passive_endpoint(&requests).listen_at(any()).expect("a listener");
+    let listener = peer
+        .fabric
+        .passive_endpoint(&requests)
+        .listen_at(any())
+        .expect("a listener");
     (listener, requests)
 }
 
@@ -53,8 +63,14 @@ pub async fn request(events: &EventQueue) -> ConnRequest {
 /// A region of the target that peers may do anything to.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn open_region(peer: &Peer, bytes: impl RegionBufs) -> MemoryRegion {
-    let registered = peer.domain.register(bytes).access(Access::REMOTE | Access::LOCAL).await;
-    registered.map_err(|failed| failed.into_error()).expect("a region")
+    let registered = peer
+        .domain
+        .register(bytes)
+        .access(Access::REMOTE | Access::LOCAL)
+        .await;
+    registered
+        .map_err(|failed| failed.into_error())
+        .expect("a region")
 }
 
 /// All bytes of a region.

@@ -117,6 +117,7 @@ fn beyond_the_subnet_routing_chooses_the_source_unless_a_hint_does() {
 }
 
 /// fi_domain(3): "At a conceptual level, this field indicates that the underlying device supports loopback communication."
+/// fi_domain(3): "this field indicates that the underlying device supports loopback communication."
 #[test]
 fn loopback_is_reached_from_loopback_only() {
     let infos = answers(Hints::new().node("127.0.0.1").service("9"));
