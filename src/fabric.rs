@@ -58,7 +58,9 @@ fn look_up(node: Option<&str>, service: Option<&str>) -> Result<Vec<SocketAddr>>
 }
 
 fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
-    let only = std::env::var("FI_TCP_IFACE").ok().filter(|name| !name.is_empty());
+    let only = std::env::var("FI_TCP_IFACE")
+        .ok()
+        .filter(|name| !name.is_empty());
     let mut offered: Vec<Interface> = transport::interfaces()?
         .into_iter()
         .filter(|found| found.running)
@@ -78,7 +80,10 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
         if offered.is_empty() {
             return Err(Error::new(
                 ErrorKind::NoMatch,
-                format!("FI_TCP_IFACE asks for interface {only}, there are {}", all.join(", ")),
+                format!(
+                    "FI_TCP_IFACE asks for interface {only}, there are {}",
+                    all.join(", ")
+                ),
             ));
         }
     }
@@ -89,8 +94,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is opened
-/// from it holds it.
+/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is
+/// opened from it holds it.
 #[derive(Clone)]
 pub struct Fabric {
     inner: Arc<Inner>,
@@ -109,14 +114,28 @@ impl Fabric {
     /// As [`discover`]; [`ErrorKind::InvalidArgument`] for a backend's name that does not exist.
     pub fn open(hints: Hints) -> Result<Fabric> {
         let infos = discover(&hints)?;
-        let backend = hints.backend.as_deref().map(Backend::from_str).transpose()?;
+        let backend = hints
+            .backend
+            .as_deref()
+            .map(Backend::from_str)
+            .transpose()?;
         let ports = PortRange::from_environment()?;
-        let transport = TransportOptions { backend, ports, ..TransportOptions::default() };
+        let transport = TransportOptions {
+            backend,
+            ports,
+            ..TransportOptions::default()
+        };
         Ok(Fabric::with_transport(infos, transport))
     }
 
     pub(crate) fn with_transport(infos: Vec<Info>, transport: TransportOptions) -> Fabric {
-        Fabric { inner: Arc::new(Inner { infos, transport, dependents: Dependents::new() }) }
+        Fabric {
+            inner: Arc::new(Inner {
+                infos,
+                transport,
+                dependents: Dependents::new(),
+            }),
+        }
     }
 
     /// What this fabric offers, best first; never empty.
@@ -125,7 +144,10 @@ impl Fabric {
     }
 
     fn first(&self) -> &Info {
-        self.inner.infos.first().expect("discovery answers with at least one or an error")
+        self.inner
+            .infos
+            .first()
+            .expect("discovery answers with at least one or an error")
     }
 
     /// Starts a domain (`fi_domain`, `fi_domain(3)`).
@@ -160,10 +182,12 @@ impl Fabric {
     /// # Errors
     /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open.
     pub fn close(&self) -> Result<()> {
-        self.inner
-            .dependents
-            .close()
-            .map_err(|names| Error::new(ErrorKind::Busy, format!("still open in the fabric: {names}")))
+        self.inner.dependents.close().map_err(|names| {
+            Error::new(
+                ErrorKind::Busy,
+                format!("still open in the fabric: {names}"),
+            )
+        })
     }
 }
 

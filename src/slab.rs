@@ -22,7 +22,10 @@ impl Key {
     }
 
     pub(crate) fn from_bits(bits: u64) -> Self {
-        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+        Key {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
     }
 }
 
@@ -40,13 +43,18 @@ pub(crate) struct Slab<T> {
 
 impl<T> fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slab").field("len", &self.entries.len()).finish()
+        f.debug_struct("Slab")
+            .field("len", &self.entries.len())
+            .finish()
     }
 }
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Slab { entries: slab::Slab::new(), next_generation: 0 }
+        Slab {
+            entries: slab::Slab::new(),
+            next_generation: 0,
+        }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
@@ -77,9 +85,15 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries
-            .iter()
-            .map(|(index, (generation, value))| (Key { index: index as u32, generation: *generation }, value))
+        self.entries.iter().map(|(index, (generation, value))| {
+            (
+                Key {
+                    index: index as u32,
+                    generation: *generation,
+                },
+                value,
+            )
+        })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {

@@ -100,6 +100,7 @@ impl Payload {
         self.len == 0
     }
 
+    #[cfg(test)]
     pub(crate) fn piece_count(&self) -> usize {
         self.pieces.as_slice().len()
     }
@@ -200,18 +201,8 @@ impl Payload {
             .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
     }
 
-    /// Why [`Payload::lease`] would be refused now, without taking one.
-    pub(crate) fn is_open(&self) -> Result<(), GateClosed> {
-        for piece in self.pieces.as_slice() {
-            if let Memory::Region(region) = piece {
-                region.is_open()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be used
-    /// while this payload is kept, unmoved or moved, and its leases are held.
+    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
+    /// used while this payload is kept, unmoved or moved, and its leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
         self.assert_within(offset, len);
         let mut skip = offset;

@@ -30,7 +30,13 @@ impl DomainBuilder {
         fabric: Keep,
         dependence: Option<Dependence>,
     ) -> Self {
-        DomainBuilder { info, transport, context: None, fabric, dependence }
+        DomainBuilder {
+            info,
+            transport,
+            context: None,
+            fabric,
+            dependence,
+        }
     }
 
     /// The value that comes back with events of the domain itself. Default: none.
@@ -68,7 +74,9 @@ impl DomainBuilder {
         let keys = if mr_mode.contains(MrMode::PROV_KEY) {
             KeyPolicy::Provider
         } else {
-            KeyPolicy::Application { key_size: self.info.domain.mr_key_size }
+            KeyPolicy::Application {
+                key_size: self.info.domain.mr_key_size,
+            }
         };
         let lock_kind = LockKind::Mutex;
         let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));

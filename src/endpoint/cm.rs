@@ -21,7 +21,10 @@ pub(super) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() > CM_DATA_SIZE_MAX {
         return Err(Error::new(
             ErrorKind::TooLarge,
-            format!("{} bytes of private data, at most {CM_DATA_SIZE_MAX} go along", data.len()),
+            format!(
+                "{} bytes of private data, at most {CM_DATA_SIZE_MAX} go along",
+                data.len()
+            ),
         ));
     }
     Ok(())
@@ -33,17 +36,26 @@ impl Endpoint {
         Connect {
             endpoint: self.clone(),
             to,
-            from: self.domain().info().source.filter(|from| !from.ip().is_unspecified()),
+            from: self
+                .domain()
+                .info()
+                .source
+                .filter(|from| !from.ip().is_unspecified()),
             data: Bytes::new(),
             context: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
         }
     }
 
-    /// Accepts a connection request on this endpoint (`fi_accept`). Receives posted before are there
-    /// for the peer's first message.
+    /// Accepts a connection request on this endpoint (`fi_accept`). Receives posted before are
+    /// there for the peer's first message.
     pub fn accept(&self, request: ConnRequest) -> Accept {
-        Accept { endpoint: Ok(self.clone()), request, data: Bytes::new(), context: None }
+        Accept {
+            endpoint: Ok(self.clone()),
+            request,
+            data: Bytes::new(),
+            context: None,
+        }
     }
 }
 
@@ -94,8 +106,8 @@ impl IntoFuture for Connect {
     ///
     /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nobody
     /// listens, or the application said no: [`Error::data`] has its words),
-    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons; the endpoint cannot be
-    /// used again then.
+    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons; the endpoint cannot
+    /// be used again then.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the connection; its end still comes as an event.
@@ -135,7 +147,10 @@ impl ConnRequest {
 
     /// Rejects, with private data to follow (`fi_reject`). Dropping a request rejects it without.
     pub fn reject(self) -> Reject {
-        Reject { request: self, data: Bytes::new() }
+        Reject {
+            request: self,
+            data: Bytes::new(),
+        }
     }
 }
 
@@ -182,7 +197,12 @@ impl IntoFuture for Accept {
 
 impl Accept {
     async fn run(self) -> Result<Endpoint> {
-        let Accept { endpoint, request, data, context } = self;
+        let Accept {
+            endpoint,
+            request,
+            data,
+            context,
+        } = self;
         let endpoint = endpoint?;
         check_data(&data)?;
         let peer = request.peer_addr();
@@ -219,9 +239,12 @@ impl Reject {
     pub fn send(self) -> Result<()> {
         check_data(&self.data)?;
         let peer = self.request.peer_addr();
-        self.request.take_ticket().decide(Verdict::Reject(self.data)).map_err(|_| {
-            Error::new(ErrorKind::PeerClosed, "before it was rejected").with_peer(peer)
-        })
+        self.request
+            .take_ticket()
+            .decide(Verdict::Reject(self.data))
+            .map_err(|_| {
+                Error::new(ErrorKind::PeerClosed, "before it was rejected").with_peer(peer)
+            })
     }
 }
 

@@ -57,7 +57,11 @@ impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::ConnRequest(request) => f.debug_tuple("ConnRequest").field(request).finish(),
-            Event::Connected { endpoint, context, data } => f
+            Event::Connected {
+                endpoint,
+                context,
+                data,
+            } => f
                 .debug_struct("Connected")
                 .field("endpoint", endpoint)
                 .field("context", context)

@@ -26,7 +26,12 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
-        Driver { engine, clock, ready: Vec::new(), deadlines: BTreeSet::new() }
+        Driver {
+            engine,
+            clock,
+            ready: Vec::new(),
+            deadlines: BTreeSet::new(),
+        }
     }
 
     fn port(&self, key: Key) -> Option<Arc<Port>> {

@@ -79,8 +79,8 @@ pub(crate) struct Bindings {
     pub(crate) context: Option<Context>,
 }
 
-/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells of
-/// its acceptance.
+/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells
+/// of its acceptance.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) key: OpKey,
@@ -220,7 +220,10 @@ impl Port {
             wake_state,
         });
         let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state.key.set(key).expect("the key is set once, here");
+        port.wake_state
+            .key
+            .set(key)
+            .expect("the key is set once, here");
         // The driver may have ended between the check and the insertion; then nobody drains the
         // table any more.
         if engine.is_gone() {
@@ -239,7 +242,9 @@ impl Port {
     }
 
     pub(super) fn lock(&self, purpose: &'static str) -> PortGuard<'_> {
-        PortGuard { state: Some(self.state.lock(purpose)) }
+        PortGuard {
+            state: Some(self.state.lock(purpose)),
+        }
     }
 
     // Connection management.
@@ -256,7 +261,10 @@ impl Port {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.connect(to, from, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .connect(to, from, self.waker.clone())?;
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
@@ -278,7 +286,10 @@ impl Port {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.adopt(handover.raw, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
@@ -367,10 +378,10 @@ impl Port {
             self.waker.wake_by_ref();
         }
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting) {
-            if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
-                cell = Some(Arc::clone(waiting.insert(OpCell::new())));
-            }
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        {
+            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
         self.publish(&mut state);
         Ok(Posted { key, waiting: cell })
@@ -398,8 +409,14 @@ impl Port {
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End { operation: OperationKind::Receive, result, len, overflow, data, payload }) =
-                    cell.take()
+                if let Some(End {
+                    operation: OperationKind::Receive,
+                    result,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }) = cell.take()
                 {
                     let arrived = match &result {
                         Ok(()) => true,
@@ -427,7 +444,10 @@ impl Port {
     // Getters.
 
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        self.lock("phase").machine.phase(key).unwrap_or(Phase::Ended)
+        self.lock("phase")
+            .machine
+            .phase(key)
+            .unwrap_or(Phase::Ended)
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
@@ -444,10 +464,6 @@ impl Port {
 
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
-    }
-
-    pub(crate) fn receive_queue(&self) -> CompletionQueue {
-        self.lock("receive queue").bindings.receive_queue.clone()
     }
 }
 
@@ -495,6 +511,8 @@ fn check_idle(state: &PortState) -> Result<()> {
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -46,7 +46,9 @@ impl CellState {
 
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(OpCell { state: Mutex::new(CellState::Pending(None)) })
+        Arc::new(OpCell {
+            state: Mutex::new(CellState::Pending(None)),
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CellState> {

@@ -14,8 +14,8 @@ use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 use super::report::Report;
 
-/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours wait
-/// well below a millisecond.
+/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
+/// wait well below a millisecond.
 const OUTCOMES_PER_TURN: usize = 32;
 /// How long an orderly close waits for queued frames, then for the peer's end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +32,15 @@ struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue { queue, slot, waiting, .. } = token else { return true };
+        let Report::Queue {
+            queue,
+            slot,
+            waiting,
+            ..
+        } = token
+        else {
+            return true;
+        };
         if slot.is_some() {
             return true;
         }
@@ -60,7 +68,13 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
         self.regions.lock("resolve").resolve(key, addr, len, need)
     }
 }
@@ -68,7 +82,13 @@ impl Host<Report> for View<'_> {
 /// Runs `$body` with the state's machine and the host it works in.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
-        let PortState { machine: $machine, bindings, unasked, wakes, .. } = &mut *$state;
+        let PortState {
+            machine: $machine,
+            bindings,
+            unasked,
+            wakes,
+            ..
+        } = &mut *$state;
         let $host = &mut View {
             regions: &$port.engine.regions,
             port: $port,
@@ -93,8 +113,9 @@ impl PortState {
                 .with_operation(post.operation());
             return Err((error, post.into_payload()));
         }
-        with_host!(port, self, |machine, host| machine.post(post, report, wait, host))
-            .map_err(|refused| (refused.error, refused.payload))
+        with_host!(port, self, |machine, host| machine
+            .post(post, report, wait, host))
+        .map_err(|refused| (refused.error, refused.payload))
     }
 }
 
@@ -195,7 +216,9 @@ impl Port {
             Received::Stage(_) if state.closing > Closing::Flushing => {}
             Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
-                let Direct { payload, leases, .. } = direct;
+                let Direct {
+                    payload, leases, ..
+                } = direct;
                 drop(leases);
                 state.machine.handle_direct(payload, len);
             }
@@ -212,7 +235,10 @@ impl Port {
     }
 
     fn take_back(&self, state: &mut PortState, returned: Option<Direct>) {
-        if let Some(Direct { payload, leases, .. }) = returned {
+        if let Some(Direct {
+            payload, leases, ..
+        }) = returned
+        {
             drop(leases);
             state.machine.handle_direct(payload, 0);
         }
@@ -237,13 +263,17 @@ impl Port {
         }
         let staged = state.stage.as_ref().map_or(0, |stage| stage.len());
         let unread = state.link.as_ref().map_or(0, |link| link.unread()) + staged;
-        with_host!(self, state, |machine, host| machine.handle_last_bytes(unread as u64, host));
+        with_host!(self, state, |machine, host| machine
+            .handle_last_bytes(unread as u64, host));
     }
 
     /// Feeds what lies in the staging buffer.
     fn feed(&self, state: &mut PortState) {
-        let Some(mut stage) = state.stage.take() else { return };
-        let taken = with_host!(self, state, |machine, host| machine.handle_stage(&stage, host));
+        let Some(mut stage) = state.stage.take() else {
+            return;
+        };
+        let taken = with_host!(self, state, |machine, host| machine
+            .handle_stage(&stage, host));
         stage.advance(taken);
         if !stage.is_empty() {
             state.stage = Some(stage);
@@ -253,7 +283,9 @@ impl Port {
     /// Hands frames to the link as long as it takes them at once.
     pub(super) fn transmit(&self, state: &mut PortState) {
         while let Some(link) = &mut state.link {
-            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
+            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
+                break;
+            };
             state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
             match link.poll_outcome() {
@@ -271,9 +303,19 @@ impl Port {
         let Some(link) = &mut state.link else { return };
         match state.machine.poll_receive() {
             ReceivePlan::Stage => link.receive(Receive::Stage),
-            ReceivePlan::Direct { payload, offset, len, leases } => {
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
                 state.region_armed = !leases.is_empty();
-                link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
+                link.receive(Receive::Direct(Direct {
+                    payload,
+                    offset,
+                    len,
+                    leases,
+                }));
             }
             ReceivePlan::Paused => {
                 // The peer's end is told once; watching again would tell the same for ever.
@@ -320,12 +362,13 @@ impl Port {
         if state.closing == Closing::Draining {
             self.finish_draining(state, now);
         }
-        if state.closing == Closing::Lingering && !state.receive_armed {
-            if let Some(link) = &mut state.link {
-                link.receive(Receive::Stage);
-                state.receive_armed = true;
-                self.waker.wake_by_ref();
-            }
+        if state.closing == Closing::Lingering
+            && !state.receive_armed
+            && let Some(link) = &mut state.link
+        {
+            link.receive(Receive::Stage);
+            state.receive_armed = true;
+            self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
             state.link = None;

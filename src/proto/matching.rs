@@ -46,7 +46,12 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(budget_bytes: usize) -> Self {
-        Matcher { posted: VecDeque::new(), early: VecDeque::new(), held_bytes: 0, budget_bytes }
+        Matcher {
+            posted: VecDeque::new(),
+            early: VecDeque::new(),
+            held_bytes: 0,
+            budget_bytes,
+        }
     }
 
     /// Matches a new receive with the oldest complete early message, or posts it.
@@ -80,7 +85,8 @@ impl Matcher {
     /// not kept either: it waits in the socket.
     pub(crate) fn has_room(&self, len: u64) -> bool {
         let free = self.budget_bytes.saturating_sub(self.held_bytes) as u64;
-        len.checked_add(UNEXPECTED_OVERHEAD as u64).is_some_and(|cost| cost <= free)
+        len.checked_add(UNEXPECTED_OVERHEAD as u64)
+            .is_some_and(|cost| cost <= free)
     }
 
     /// Counts a message that is about to land in the store.
@@ -102,8 +108,8 @@ impl Matcher {
         }
     }
 
-    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the next
-    /// posted receive.
+    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the
+    /// next posted receive.
     pub(crate) fn give_back(&mut self, early: Early) -> Option<(OpKey, Early)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, early));

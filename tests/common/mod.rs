@@ -1,5 +1,5 @@
-//! One helper for all integration tests: run this test over every backend, on both kinds of runtime,
-//! within a time limit.
+//! One helper for all integration tests: run this test over every backend, on both kinds of
+//! runtime, within a time limit.
 
 use std::time::Duration;
 

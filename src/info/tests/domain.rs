@@ -2,12 +2,11 @@
 
 use super::*;
 
-/// fi_domain(3): "When specified, providers will return a threading model that allows for the greatest level of parallelism."
+/// fi_domain(3): "When specified, providers will return a threading model that allows for the
+/// greatest level of parallelism."
 /// fi_domain(3): `FI_THREAD_UNSPEC`, enumeration value.
 /// fi_domain(3): "This value indicates that no threading model has been defined."
 /// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
-/// fi_domain(3): "providers will return a threading model that allows for the greatest level of
-/// parallelism."
 #[test]
 fn unspecified_threading_is_safe() {
     assert_eq!(
@@ -38,7 +37,8 @@ fn unified_progress_is_for_control_only() {
     assert!(refusal(hints, ErrorKind::InvalidArgument).contains("data_progress"));
 }
 
-/// fi_domain(3): "It should be noted that even if resource management is disabled, the provider implementation and protocol may still provide some level of protection against overruns."
+/// fi_domain(3): "It should be noted that even if resource management is disabled, the provider
+/// implementation and protocol may still provide some level of protection against overruns."
 #[test]
 fn resource_management_is_on_even_if_not_wanted() {
     let info = best(Hints::new().resource_mgmt(ResourceManagement::Disabled));
@@ -53,7 +53,8 @@ fn any_address_vector_type_is_taken() {
     }
 }
 
-/// fi_domain(3): "This field is ignored unless the fabric is opened with API version 1.5 or greater."
+/// fi_domain(3): "This field is ignored unless the fabric is opened with API version 1.5 or
+/// greater."
 #[test]
 fn authorization_keys_are_ignored_before_1_5() {
     answers(
@@ -63,7 +64,9 @@ fn authorization_keys_are_ignored_before_1_5() {
     );
 }
 
-/// fi_domain(3): "If set to 0, then no authorization key will be associated with endpoints and memory registrations created within the domain unless specified in the endpoint or memory registration attributes."
+/// fi_domain(3): "If set to 0, then no authorization key will be associated with endpoints and
+/// memory registrations created within the domain unless specified in the endpoint or memory
+/// registration attributes."
 #[test]
 fn a_key_of_no_bytes_is_no_key() {
     assert_eq!(
@@ -74,7 +77,8 @@ fn a_key_of_no_bytes_is_no_key() {
     );
 }
 
-/// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations created within the domain."
+/// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations
+/// created within the domain."
 #[test]
 fn authorization_keys_are_never_shown() {
     let secret = AuthKey::new(*b"hunter2");
@@ -166,9 +170,15 @@ fn every_domain_attribute_is_hinted_and_told() {
     let told = best(hints).domain;
     assert_eq!(told.name, "eth0");
     assert_eq!(told.threading, Threading::Domain);
-    assert_eq!((told.control_progress, told.data_progress), (Progress::Auto, Progress::Auto));
+    assert_eq!(
+        (told.control_progress, told.data_progress),
+        (Progress::Auto, Progress::Auto)
+    );
     assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
-    assert_eq!((told.av_type, told.mr_mode), (AvType::Table, MrMode::VIRT_ADDR));
+    assert_eq!(
+        (told.av_type, told.mr_mode),
+        (AvType::Table, MrMode::VIRT_ADDR)
+    );
     assert_eq!((told.mr_key_size, told.cq_data_size), (8, 8));
     assert_eq!((told.cq_cnt, told.ep_cnt), (1000, 10_000));
     assert_eq!((told.tx_ctx_cnt, told.rx_ctx_cnt), (10_001, 10_002));
@@ -176,7 +186,11 @@ fn every_domain_attribute_is_hinted_and_told() {
     assert_eq!((told.max_ep_stx_ctx, told.max_ep_srx_ctx), (0, 0));
     assert_eq!((told.cntr_cnt, told.mr_iov_limit), (9001, 16));
     assert!(told.caps.contains(Caps::LOCAL_COMM));
-    assert_eq!(told.mode, Mode::empty(), "nothing is asked of the application");
+    assert_eq!(
+        told.mode,
+        Mode::empty(),
+        "nothing is asked of the application"
+    );
     assert_eq!((told.max_err_data, told.mr_cnt), (256, 100_000));
     assert_eq!(told.traffic_class, TrafficClass::BestEffort);
     // What there is not is refused by name.
@@ -202,7 +216,10 @@ fn unspecified_progress_and_resource_management_are_answered() {
         .data_progress(Progress::Unspec)
         .resource_mgmt(ResourceManagement::Unspec);
     let told = best(hints).domain;
-    assert_eq!((told.control_progress, told.data_progress), (Progress::Auto, Progress::Auto));
+    assert_eq!(
+        (told.control_progress, told.data_progress),
+        (Progress::Auto, Progress::Auto)
+    );
     assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
 }
 
@@ -210,7 +227,11 @@ fn unspecified_progress_and_resource_management_are_answered() {
 /// fi_domain(3): `FI_REMOTE_COMM`, capability.
 #[test]
 fn both_communication_capabilities_can_be_asked_for() {
-    for caps in [Caps::LOCAL_COMM, Caps::REMOTE_COMM, Caps::LOCAL_COMM | Caps::REMOTE_COMM] {
+    for caps in [
+        Caps::LOCAL_COMM,
+        Caps::REMOTE_COMM,
+        Caps::LOCAL_COMM | Caps::REMOTE_COMM,
+    ] {
         let told = best(Hints::new().domain_caps(caps).domain_name("eth0"));
         assert!(told.domain.caps.contains(caps), "{caps:?}");
     }

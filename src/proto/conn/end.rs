@@ -46,7 +46,10 @@ impl<T> Connection<T> {
         self.reads.clear();
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
-            _ => Event::Closed { error, connected: was == Lifecycle::Connected },
+            _ => Event::Closed {
+                error,
+                connected: was == Lifecycle::Connected,
+            },
         };
         self.events.push_back(closing);
         self.invariants();
@@ -67,12 +70,11 @@ impl<T> Connection<T> {
                 memory.push((key, post.into_payload()));
             }
         }
-        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
-            if let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
+        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed)
+            && let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
                 (landing.target, landing.payload)
-            {
-                memory.push((op, payload));
-            }
+        {
+            memory.push((op, payload));
         }
         self.matcher.forget_posted();
         if self.fault.is_none() {
