@@ -123,7 +123,8 @@ fn futures_may_be_spawned() {
     let _ = region;
 }
 
-/// Keys are what protects a region, so no Debug form shows one, wherever it hides; nor private data.
+/// Keys are what protects a region, so no Debug form shows one, wherever it hides; nor private
+/// data.
 #[test]
 fn no_debug_form_shows_a_key() {
     on_every_backend(|net| async move {

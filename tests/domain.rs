@@ -83,7 +83,7 @@ fn a_domain_is_opened_with_the_properties_of_its_info() {
             );
             assert_eq!(domain.backend(), net.backend());
         }
-        // The first of fi_getinfo's answers is the default, and other answers may be asked for by name.
+        // The first of fi_getinfo's answers is the default; others may be asked for by name.
         let named = fabric.infos().last().unwrap().domain.name.clone();
         let only = net
             .fabric_with(Hints::new().domain_name(named.clone()))

@@ -221,7 +221,7 @@ fn error_events_carry_the_peers_words() {
     });
 }
 
-/// Several tasks read one queue: each event goes to one of them, and none is lost when some give up.
+/// Several tasks read one queue: each event goes to one of them, none is lost when some give up.
 #[test]
 fn several_readers_share_a_queue() {
     on_every_backend(|net| async move {
