@@ -367,8 +367,8 @@ fn progress_needs_nothing_of_the_application() {
                 y.recv(vec![0u8; 8]).post().unwrap(),
             ];
             connect_endpoints(&x, &y, &b.fabric).await.unwrap();
-            x.send("unpolled").queue(1u64).post().unwrap();
-            x.send("as well").queue(2u64).post().unwrap();
+            x.send("unpolled").queue(1u64).try_post().unwrap();
+            x.send("as well").queue(2u64).try_post().unwrap();
             counter.wait_for(2).await.unwrap();
             for receive in unpolled {
                 assert_eq!(receive.phase(), tokio_fabric::Phase::Ended);

@@ -128,7 +128,7 @@ fn connected_comes_first_and_shutdown_last() {
             let queue = b.domain.completion_queue().open().unwrap();
             let y = b.domain.endpoint().completion_queue(&queue).open().unwrap();
             for number in 0..4u64 {
-                y.recv(vec![0u8; 8]).queue(number).post().unwrap();
+                y.recv(vec![0u8; 8]).queue(number).try_post().unwrap();
             }
             let x = a.domain.endpoint().open().unwrap();
             let first = {
@@ -235,7 +235,7 @@ fn several_readers_share_a_queue() {
                     loop {
                         // Giving up now and then loses nothing.
                         if let Some(event) = events.next().now_or_never() {
-                            drop(event.map(|event| seen.push(code(Some(event)))));
+                            seen.extend(event.map(|event| code(Some(event))));
                         }
                         match events.next().await {
                             Some(event) => seen.push(code(Some(event))),

@@ -151,7 +151,7 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
             );
             assert_eq!(truncated.into_parts().1.unwrap(), bytes[..fits]);
             // Both lengths stand in a queued completion.
-            y.recv(vec![0u8; fits]).queue(4u64).post().unwrap();
+            y.recv(vec![0u8; fits]).queue(4u64).try_post().unwrap();
             x.send(bytes.clone()).await.unwrap();
             let mut told = queue.next().await.unwrap();
             let failed = told.result.as_ref().unwrap_err();
@@ -212,7 +212,7 @@ fn early_messages_are_kept_within_a_budget_then_held_back() {
             tokio::task::yield_now().await;
         }
         let held = y.unexpected_bytes();
-        assert!(held <= BUDGET && held >= 6 * LEN, "{held} bytes are held");
+        assert!((6 * LEN..=BUDGET).contains(&held), "{held} bytes are held");
         let mut seventh = sends.next().unwrap();
         assert!((&mut seventh).now_or_never().is_none());
         for number in 0..200u8 {
