@@ -103,6 +103,8 @@ pub struct Fabric {
 
 struct Inner {
     infos: Vec<Info>,
+    /// The hints chose the local side: connections leave from the Info's source.
+    source_chosen: bool,
     transport: TransportOptions,
     dependents: Dependents,
 }
@@ -125,12 +127,18 @@ impl Fabric {
             ports,
             ..TransportOptions::default()
         };
-        Ok(Fabric::with_transport(infos, transport))
+        Ok(Fabric::with_transport(&hints, infos, transport))
     }
 
-    pub(crate) fn with_transport(infos: Vec<Info>, transport: TransportOptions) -> Fabric {
+    pub(crate) fn with_transport(
+        hints: &Hints,
+        infos: Vec<Info>,
+        transport: TransportOptions,
+    ) -> Fabric {
+        let only = std::env::var_os("FI_TCP_IFACE").is_some_and(|name| !name.is_empty());
         Fabric {
             inner: Arc::new(Inner {
+                source_chosen: only || hints.choose_source(),
                 infos,
                 transport,
                 dependents: Dependents::new(),
@@ -154,6 +162,7 @@ impl Fabric {
     pub fn domain(&self) -> DomainBuilder {
         DomainBuilder::new(
             self.first().clone(),
+            self.inner.source_chosen,
             self.inner.transport.clone(),
             Box::new(self.clone()),
             self.inner.dependents.depend("domain"),

@@ -81,7 +81,7 @@ impl Net {
             faults: self.faults.clone(),
             ..TransportOptions::default()
         };
-        Ok(Fabric::with_transport(infos, transport))
+        Ok(Fabric::with_transport(&hints, infos, transport))
     }
 
     /// Two connected endpoints in domains of their own.

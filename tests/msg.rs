@@ -284,6 +284,8 @@ fn messages_keep_their_order() {
 /// fi_domain(3): `FI_EAGAIN` when a context or queue is full, error code.
 /// fi_domain(3): `Tx Ctx, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
 /// fi_domain(3): `Rx Ctx, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
+/// fi_domain(3): "local and remote transmit contexts, receive contexts, completion queues, and source
+/// and target data buffers."
 #[test]
 fn a_full_context_says_again_and_gives_the_buffers_back() {
     on_every_backend(|net| async move {
@@ -342,6 +344,8 @@ fn a_full_context_says_again_and_gives_the_buffers_back() {
 /// handle the case where the operation fails"
 /// fi_domain(3): `Tx CQ, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
 /// fi_domain(3): `Rx CQ, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
+/// fi_domain(3): "local and remote transmit contexts, receive contexts, completion queues, and source
+/// and target data buffers."
 #[test]
 fn a_full_completion_queue_says_again_before_anything_is_lost() {
     on_every_backend(|net| async move {

@@ -96,11 +96,7 @@ impl Payload {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    #[cfg(test)]
+    /// How many pieces of memory it holds, those without bytes among them.
     pub(crate) fn piece_count(&self) -> usize {
         self.pieces.as_slice().len()
     }
@@ -108,6 +104,31 @@ impl Payload {
     /// True if every piece may be received into.
     pub(crate) fn is_writable(&self) -> bool {
         self.pieces.as_slice().iter().all(Memory::is_writable)
+    }
+
+    /// The operation has ended and only its owner is still to have the memory: lets go of regions,
+    /// so that whoever waits for the operations on one does not wait for results to be fetched.
+    pub(crate) fn leave_regions(&mut self) {
+        for piece in self.pieces.as_mut_slice() {
+            if let Memory::Region(region) = piece {
+                region.leave();
+            }
+        }
+    }
+
+    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
+    /// is a region's. Refused if a region is.
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
+        let pieces = self.pieces.as_slice();
+        if !pieces
+            .iter()
+            .any(|piece| matches!(piece, Memory::Region(_)))
+        {
+            return Ok(self);
+        }
+        let mut bytes = vec![0; len];
+        self.copy_out(0, &mut bytes)?;
+        Ok(Self::from_vec(bytes))
     }
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that

@@ -45,7 +45,7 @@ pub struct RegionUse {
     memory: Arc<RegionMemory>,
     offset: usize,
     len: usize,
-    /// Present exactly if the role is local.
+    /// Present exactly if the role is local and the operation has not ended.
     entry: Option<Entry>,
 }
 
@@ -98,6 +98,11 @@ impl RegionUse {
             Some(_) => Role::Local,
             None => Role::Remote,
         }
+    }
+
+    /// The operation has ended: leaves the gate, whenever its result is looked at.
+    pub(super) fn leave(&mut self) {
+        self.entry = None;
     }
 
     /// Enters the gate if this use is not inside already.

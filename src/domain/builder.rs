@@ -17,6 +17,7 @@ use super::{Binding, Domain, Inner};
 #[derive(Debug)]
 pub struct DomainBuilder {
     info: Info,
+    source_chosen: bool,
     transport: TransportOptions,
     context: Option<Context>,
     fabric: Keep,
@@ -26,12 +27,14 @@ pub struct DomainBuilder {
 impl DomainBuilder {
     pub(crate) fn new(
         info: Info,
+        source_chosen: bool,
         transport: TransportOptions,
         fabric: Keep,
         dependence: Option<Dependence>,
     ) -> Self {
         DomainBuilder {
             info,
+            source_chosen,
             transport,
             context: None,
             fabric,
@@ -46,9 +49,10 @@ impl DomainBuilder {
     }
 
     /// Other attributes than the fabric's first choice, for instance another of `discover`'s
-    /// answers.
+    /// answers. Connections then leave from its source address.
     pub fn info(mut self, info: Info) -> Self {
         self.info = info;
+        self.source_chosen = true;
         self
     }
 
@@ -88,6 +92,7 @@ impl DomainBuilder {
         })?;
         Ok(Domain {
             inner: Arc::new(Inner {
+                source: self.info.source.filter(|_| self.source_chosen),
                 info: self.info,
                 engine,
                 regions,

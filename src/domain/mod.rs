@@ -7,6 +7,7 @@ mod builder;
 mod register;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buf::{ReadOnlyBuf, RegionBufs};
@@ -61,6 +62,8 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
+    /// Where connections leave from, if the application chose; else routing decides.
+    source: Option<SocketAddr>,
     engine: Arc<Engine>,
     regions: SharedTable,
     runtime: tokio::runtime::Handle,
@@ -224,6 +227,11 @@ impl Domain {
         CompletionQueue::builder(self.lock_kind(), None)
             .size(INTERNAL_QUEUE_SIZE)
             .open()
+    }
+
+    /// The local address of connections, when the application chose one.
+    pub(crate) fn source(&self) -> Option<SocketAddr> {
+        self.inner.source
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

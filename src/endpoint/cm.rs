@@ -38,9 +38,9 @@ impl Endpoint {
             to,
             from: self
                 .domain()
-                .info()
-                .source
-                .filter(|from| !from.ip().is_unspecified()),
+                .source()
+                .filter(|from| !from.ip().is_unspecified())
+                .map(|from| SocketAddr::new(from.ip(), 0)),
             data: Bytes::new(),
             context: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
@@ -90,8 +90,8 @@ impl Connect {
         self
     }
 
-    /// The local address to connect from. Default: the one of the domain's Info, or the system's
-    /// choice.
+    /// The local address to connect from. Default: the one that the hints chose, any port of it;
+    /// else routing decides.
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(from);
         self

@@ -109,11 +109,33 @@ impl Endpoint {
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`write`](Self::write).
     pub fn inject_write(&self, bytes: &[u8], remote: impl Into<RemoteRegions>) -> Result<()> {
+        self.inject_write_message(bytes, None, remote.into())
+    }
+
+    /// As [`inject_write`](Self::inject_write), with remote CQ data (`fi_inject_writedata`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inject_write_data(
+        &self,
+        bytes: &[u8],
+        data: u64,
+        remote: impl Into<RemoteRegions>,
+    ) -> Result<()> {
+        self.inject_write_message(bytes, Some(data), remote.into())
+    }
+
+    fn inject_write_message(
+        &self,
+        bytes: &[u8],
+        data: Option<u64>,
+        remote: RemoteRegions,
+    ) -> Result<()> {
         check_inject(bytes)?;
-        let segments = remote.into().segments(bytes.len(), Access::REMOTE_WRITE)?;
+        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE)?;
         let post = Post::Write {
             payload: Payload::inline(bytes),
-            data: None,
+            data,
             ack: false,
             segments,
         };

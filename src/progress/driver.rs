@@ -1,6 +1,6 @@
 //! The driver: the one task of a domain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,8 +20,11 @@ const TURNS_PER_POLL: usize = 64;
 pub(super) struct Driver {
     engine: Arc<Engine>,
     clock: Box<dyn Clock>,
-    ready: Vec<Key>,
+    /// Ports that are due, in the order in which they became ready.
+    ready: VecDeque<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
+    /// All ports have been told that the engine stops.
+    stopping: bool,
 }
 
 impl Driver {
@@ -29,8 +32,9 @@ impl Driver {
         Driver {
             engine,
             clock,
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            stopping: false,
         }
     }
 
@@ -76,23 +80,25 @@ impl Future for Driver {
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
             }
-            let mut ready = std::mem::take(&mut this.ready);
-            this.engine.take_ready(&mut ready, cx.waker());
-            let found = !ready.is_empty();
-            for key in ready.drain(..) {
+            this.engine.take_ready(&mut this.ready, cx.waker());
+            let found = !this.ready.is_empty();
+            while left > 0 {
+                let Some(key) = this.ready.pop_front() else {
+                    break;
+                };
                 this.turn(key);
-                left = left.saturating_sub(1);
+                left -= 1;
             }
-            this.ready = ready;
             if this.engine.take_regions_changed() {
                 for key in this.all_ports() {
-                    if let Some(port) = this.port(key) {
-                        port.regions_changed();
+                    if this.port(key).is_some_and(|port| port.regions_changed()) {
                         this.turn(key);
                     }
                 }
             }
-            if this.engine.is_stopping() {
+            // Once: no port is opened in a domain that is closed.
+            if this.engine.is_stopping() && !this.stopping {
+                this.stopping = true;
                 for key in this.all_ports() {
                     if let Some(port) = this.port(key) {
                         port.begin_close();
@@ -124,7 +130,9 @@ impl Drop for Driver {
             if let Some(port) = self.port(key) {
                 port.driver_gone();
             }
-            self.engine.lock_ports().remove(key);
+            // The port may be the last to hold what applications gave it: dropped after unlocking.
+            let port = self.engine.lock_ports().remove(key);
+            drop(port);
         }
     }
 }

@@ -23,6 +23,8 @@ mod listen;
 mod port;
 mod publish;
 mod report;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub(crate) use engine::{Engine, EngineConfig};

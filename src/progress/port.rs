@@ -138,6 +138,9 @@ pub(super) struct PortState {
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
+    /// Buffers that nobody asks for any more, to be dropped once the lock is released: they are the
+    /// user's, and their drop may run the user's code.
+    pub(super) leftovers: Vec<Payload>,
     /// Wakers to wake once the lock is released.
     pub(super) wakes: WakeList,
 }
@@ -210,6 +213,7 @@ impl Port {
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,
+            leftovers: Vec::new(),
             wakes: WakeList::new(),
         };
         let port = Arc::new(Port {
@@ -321,10 +325,12 @@ impl Port {
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        if state.closing == Closing::No {
-            state.closing = Closing::Flushing;
-            state.deadline = None;
+        if state.closing != Closing::No {
+            return;
         }
+        state.closing = Closing::Flushing;
+        state.timeout = None;
+        state.deadline = None;
         drop(state);
         self.waker.wake_by_ref();
     }
@@ -355,6 +361,7 @@ impl Port {
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
+        let paused = state.machine.is_read_paused();
         let key = match state.post(self, post, report, wait) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -366,14 +373,16 @@ impl Port {
             }
         };
         if is_receive {
-            if state.machine.is_read_paused() || state.stage.is_some() || state.watching {
+            if paused || state.stage.is_some() {
                 self.waker.wake_by_ref();
             }
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
         } else if state.machine.is_transmit_gathered() {
-            self.transmit(&mut state);
+            if self.transmit(&mut state) && paused {
+                self.waker.wake_by_ref(); // Sent answers let reading go on.
+            }
         } else {
             self.waker.wake_by_ref();
         }
@@ -383,7 +392,7 @@ impl Port {
         {
             cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
         Ok(Posted { key, waiting: cell })
     }
 
@@ -391,10 +400,7 @@ impl Port {
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         let mut state = self.lock("cancel");
         let withdrawn = state.machine.cancel(key);
-        if withdrawn == Withdrawn::Ended {
-            self.waker.wake_by_ref(); // Room for those who wait.
-        }
-        self.publish(&mut state);
+        self.settle(&mut state);
         withdrawn
     }
 
@@ -402,7 +408,7 @@ impl Port {
     pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
         let mut state = self.lock("detach");
         match state.machine.detach(key) {
-            Withdrawn::Ended => self.waker.wake_by_ref(),
+            Withdrawn::Ended => {}
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key) {
                     *report = Report::Nowhere;
@@ -410,7 +416,7 @@ impl Port {
             }
             Withdrawn::Gone => {
                 if let Some(End {
-                    operation: OperationKind::Receive,
+                    operation,
                     result,
                     len,
                     overflow,
@@ -418,17 +424,18 @@ impl Port {
                     payload,
                 }) = cell.take()
                 {
-                    let arrived = match &result {
-                        Ok(()) => true,
-                        Err(error) => error.kind() == ErrorKind::Truncated,
-                    };
+                    let arrived = operation == OperationKind::Receive
+                        && result
+                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
                     if arrived {
                         state.machine.give_back(payload, len, overflow, data);
+                    } else {
+                        state.leftovers.push(payload);
                     }
                 }
             }
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
     }
 
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
@@ -438,7 +445,17 @@ impl Port {
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
+    }
+
+    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
+    /// from it: room for those who wait, the end of a connection that turned out to be broken.
+    fn settle(&self, state: &mut PortState) {
+        self.publish(state);
+        let broken = state.closing == Closing::No && state.machine.fault().is_some();
+        if broken || state.machine.wants_admission() {
+            self.waker.wake_by_ref();
+        }
     }
 
     // Getters.
@@ -490,8 +507,10 @@ impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
+            let leftovers = std::mem::take(&mut state.leftovers);
             drop(state);
             drop(wakes);
+            drop(leftovers);
         }
     }
 }

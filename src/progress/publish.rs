@@ -64,7 +64,9 @@ impl Port {
         self.mark_ended(state);
     }
 
-    fn operation_ended(&self, state: &mut PortState, report: Report, end: End) {
+    fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
+        // Before anyone is told, and whether or not anyone ever fetches the result.
+        end.payload.leave_regions();
         if let Some(counter) = state.bindings.counters.of(end.operation) {
             match &end.result {
                 Ok(()) => counter.add_into(1, &mut state.wakes),
@@ -115,7 +117,9 @@ impl Port {
                     cell.complete(end, &mut state.wakes);
                 }
             }
-            Report::Nowhere => {}
+            // What was injected is a copy of our own.
+            Report::Nowhere if end.operation == OperationKind::Inject => {}
+            Report::Nowhere => state.leftovers.push(end.payload),
         }
     }
 

@@ -51,7 +51,7 @@ impl Host<Report> for View<'_> {
             *slot = queue.try_reserve();
         }
         if slot.is_none() {
-            return false; // Whoever waits for acceptance goes on waiting.
+            return false; // Whoever waits goes on waiting.
         }
         if let Some(cell) = waiting.take() {
             cell.accept(self.wakes);
@@ -138,16 +138,22 @@ impl Port {
                 machine.resume(host);
             });
             self.feed(state);
-            self.transmit(state);
+            let sent = self.transmit(state);
             self.arm(state);
             self.publish(state);
             self.close_step(state, now);
             self.publish(state);
-            if left == 0 {
-                self.waker.wake_by_ref();
+            // What has ended made room for those who wait, and sent answers let reading go on; no
+            // outcome will come to tell of either.
+            let again = state.machine.wants_admission() || sent && state.machine.is_read_paused();
+            if !moved && !again {
                 break;
             }
             if !moved {
+                left = left.saturating_sub(1);
+            }
+            if left == 0 {
+                self.waker.wake_by_ref();
                 break;
             }
         }
@@ -207,6 +213,8 @@ impl Port {
                 Received::Stage(stage) if stage.len() < state.linger_left => {
                     state.linger_left -= stage.len();
                 }
+                // Taken back because some region was closed: reading goes on.
+                Received::Cancelled { .. } => {}
                 _ => state.closing = Closing::Over,
             }
             return;
@@ -280,29 +288,45 @@ impl Port {
         }
     }
 
-    /// Hands frames to the link as long as it takes them at once.
-    pub(super) fn transmit(&self, state: &mut PortState) {
-        while let Some(link) = &mut state.link {
+    /// Hands frames to the link as long as it takes them at once. True if it took any.
+    pub(super) fn transmit(&self, state: &mut PortState) -> bool {
+        let mut sent = false;
+        // While a port drains, what came back must not go out again.
+        while state.closing < Closing::Draining {
+            let Some(link) = &mut state.link else { break };
             let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
                 break;
             };
             state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
-            match link.poll_outcome() {
-                Some(outcome) => self.handle(state, outcome),
-                None => break,
+            let Some(outcome) = link.poll_outcome() else {
+                break;
+            };
+            match &outcome {
+                Outcome::Sent { .. } => sent = true,
+                // A link that has told something expects to be asked again, and the driver does.
+                _ => self.waker.wake_by_ref(),
             }
+            self.handle(state, outcome);
         }
+        sent
     }
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.stage.is_some() || state.closing > Closing::Flushing {
+        if state.receive_armed || state.closing > Closing::Flushing {
             return;
         }
         let Some(link) = &mut state.link else { return };
-        match state.machine.poll_receive() {
-            ReceivePlan::Stage => link.receive(Receive::Stage),
+        // Staged bytes are fed before more is received; if the machine takes none it is paused.
+        let plan = match state.stage {
+            Some(_) => ReceivePlan::Paused,
+            None => state.machine.poll_receive(),
+        };
+        match plan {
+            ReceivePlan::Stage => {
+                link.receive(Receive::Stage);
+            }
             ReceivePlan::Direct {
                 payload,
                 offset,
@@ -407,18 +431,21 @@ impl Port {
         }
     }
 
-    /// Kernel operations on regions that were closed are taken back; the machine looks at each
-    /// region again before it hands it out anew.
-    pub(super) fn regions_changed(&self) {
+    /// Kernel operations on peers' regions are taken back; the machine looks at each region again
+    /// before it hands it out anew. True if there were any.
+    pub(super) fn regions_changed(&self) -> bool {
         let mut guard = self.lock("regions changed");
         let state = &mut *guard;
-        let Some(link) = &mut state.link else { return };
+        let Some(link) = &mut state.link else {
+            return false;
+        };
         if state.region_armed {
             link.cancel_receive();
         }
         if state.region_out {
             link.cancel_send();
         }
+        state.region_armed || state.region_out
     }
 
     /// The driver is going away: everything ends here and now.

@@ -76,9 +76,8 @@ impl Matcher {
 
     /// Withdraws a receive that no message has been matched to.
     pub(crate) fn withdraw(&mut self, op: OpKey) -> bool {
-        let before = self.posted.len();
-        self.posted.retain(|posted| *posted != op);
-        self.posted.len() != before
+        let at = self.posted.iter().position(|posted| *posted == op);
+        at.and_then(|at| self.posted.remove(at)).is_some()
     }
 
     /// True if a message of this size may be kept. A message that could never fit an empty store is
@@ -92,6 +91,14 @@ impl Matcher {
     /// Counts a message that is about to land in the store.
     pub(crate) fn begin_early(&mut self, len: usize) {
         self.held_bytes += len + UNEXPECTED_OVERHEAD;
+    }
+
+    /// A message that was to land in the store never will in full.
+    pub(crate) fn abandon_early(&mut self, len: u64) {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        self.held_bytes = self
+            .held_bytes
+            .saturating_sub(len.saturating_add(UNEXPECTED_OVERHEAD));
     }
 
     /// A landed message. If a receive was posted meanwhile the two are returned together.
@@ -131,6 +138,11 @@ impl Matcher {
         self.held_bytes = 0;
     }
 
+    /// True if a complete early message waits.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     /// The oldest early message, for a receive posted after the end.
     pub(crate) fn take_early(&mut self) -> Option<Early> {
         let early = self.early.pop_front()?;
@@ -140,6 +152,16 @@ impl Matcher {
 
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert!(
+            self.posted.is_empty() || self.early.is_empty(),
+            "what fits is matched"
+        );
+        let held: usize = self.early.iter().map(Early::cost).sum();
+        assert!(held <= self.held_bytes, "all that is held is counted");
     }
 
     pub(crate) fn posted_len(&self) -> usize {

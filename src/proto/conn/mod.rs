@@ -45,6 +45,8 @@ struct ContextQueue {
     size: usize,
     used: usize,
     backlog: VecDeque<(OpKey, Post)>,
+    /// Room came free since the backlog was looked at.
+    freed: bool,
 }
 
 impl ContextQueue {
@@ -53,7 +55,13 @@ impl ContextQueue {
             size,
             used: 0,
             backlog: VecDeque::new(),
+            freed: false,
         }
+    }
+
+    /// True if somebody waits for the room that came free.
+    fn wants_admission(&self) -> bool {
+        self.freed && !self.backlog.is_empty()
     }
 
     fn withdraw(&mut self, key: OpKey) -> Option<Payload> {
@@ -61,6 +69,8 @@ impl ContextQueue {
             .backlog
             .iter()
             .position(|(waiting, _)| *waiting == key)?;
+        // Who waits behind it may ask for less: not every operation needs a completion slot.
+        self.freed = true;
         self.backlog.remove(at).map(|(_, post)| post.into_payload())
     }
 }
@@ -179,16 +189,21 @@ impl<T> Connection<T> {
         error: Error,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Refused> {
-        let early = if host.reserve(&mut token) {
-            self.matcher.take_early()
-        } else {
-            None
-        };
         let payload = post.into_payload();
-        let Some(early) = early else {
+        let refuse = |error: Error, payload| {
             let error = error.with_operation(OperationKind::Receive);
-            return Err(Refused { error, payload });
+            Err(Refused { error, payload })
         };
+        if !self.matcher.has_early() {
+            return refuse(error, payload);
+        }
+        if !host.reserve(&mut token) {
+            return refuse(
+                Error::new(ErrorKind::Again, "the completion queue is full"),
+                payload,
+            );
+        }
+        let early = self.matcher.take_early().expect("seen above");
         self.receive.used += 1;
         let key = self.ops.insert(Op {
             token,
@@ -246,6 +261,7 @@ impl<T> Connection<T> {
     /// Lets waiting operations in, as far as there is room.
     pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
+            self.context(receive).freed = false;
             loop {
                 let queue = self.context(receive);
                 if queue.used >= queue.size {
@@ -368,6 +384,11 @@ impl<T> Connection<T> {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return; // Closed by this side: nobody will ask for it.
         }
+        // A region is not where a message waits: its owner writes there, and may take it away. One
+        // that is taken away already took the message along.
+        let Ok(payload) = payload.apart_from_regions(len) else {
+            return;
+        };
         if let Some((key, early)) = self.matcher.give_back(Early {
             payload,
             len,
@@ -448,8 +469,14 @@ impl<T> Connection<T> {
         self.tx
             .handle_sent(frames, sent, |op, payload| finished.push((op, payload)));
         for (key, payload) in finished {
-            if let Some(key) = key {
-                self.frame_sent(key, payload);
+            match key {
+                Some(key) => self.frame_sent(key, payload),
+                // An ack holds no memory, and a control frame is sent before the connection is up.
+                None if self.lifecycle == Lifecycle::Connected && payload.piece_count() > 0 => {
+                    let operation = OperationKind::RemoteRead;
+                    self.events.push_back(Event::RemoteAccess { operation });
+                }
+                None => {}
             }
         }
         if self.lifecycle == Lifecycle::Accepting && self.tx.is_drained() {
@@ -513,6 +540,7 @@ impl<T> Connection<T> {
         if op.phase != Phase::Waiting {
             let queue = self.context(op.operation == OperationKind::Receive);
             queue.used -= 1;
+            queue.freed = true;
         }
         let result =
             result.map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
@@ -556,9 +584,10 @@ impl<T> Connection<T> {
         self.tx.is_idle()
     }
 
-    /// True once everything queued has been handed to the transport and come back sent.
+    /// True once everything posted for transmission has been handed to the transport and come back
+    /// sent, what waited for room included.
     pub(crate) fn is_transmit_drained(&self) -> bool {
-        self.tx.is_idle()
+        self.tx.is_idle() && self.transmit.backlog.is_empty()
     }
 
     /// True while the transport has a batch of ours.
@@ -566,9 +595,19 @@ impl<T> Connection<T> {
         self.tx.is_out()
     }
 
+    #[cfg(test)]
+    pub(crate) fn queued_answers(&self) -> usize {
+        self.tx.queued_answers()
+    }
+
     /// True if enough is queued that it should go out without waiting for the driver (ruling 5).
     pub(crate) fn is_transmit_gathered(&self) -> bool {
         self.tx.is_gathered()
+    }
+
+    /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
+    pub(crate) fn wants_admission(&self) -> bool {
+        self.transmit.wants_admission() || self.receive.wants_admission()
     }
 
     /// The next thing to publish.
@@ -581,12 +620,54 @@ impl<T> Connection<T> {
         self.matcher.held_bytes()
     }
 
-    fn invariants(&self) {
+    pub(crate) fn invariants(&self) {
         debug_assert!(self.transmit.used <= self.transmit.size);
         debug_assert!(self.receive.used <= self.receive.size);
         debug_assert!(self.matcher.posted_len() <= self.receive.used);
         debug_assert!(self.acks.len() <= self.transmit.used);
         debug_assert!(self.reads.len() <= self.transmit.used);
+    }
+
+    /// All that must hold between two calls, at the price of looking at every operation.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.invariants();
+        for receive in [false, true] {
+            let queue = if receive {
+                &self.receive
+            } else {
+                &self.transmit
+            };
+            let of_context = |op: &&Op<T>| (op.operation == OperationKind::Receive) == receive;
+            let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
+            let waiting = ops().filter(|op| op.phase == Phase::Waiting).count();
+            assert_eq!(
+                waiting,
+                queue.backlog.len(),
+                "who waits is in the backlog, once"
+            );
+            assert_eq!(
+                ops().count() - waiting,
+                queue.used,
+                "who does not takes room"
+            );
+        }
+        for key in self.acks.iter().chain(&self.reads) {
+            assert!(
+                self.ops.get(*key).is_some(),
+                "an awaited operation is in the table"
+            );
+        }
+        let posted = self
+            .ops
+            .iter()
+            .filter(|(_, op)| op.operation == OperationKind::Receive && op.phase == Phase::Queued);
+        assert_eq!(
+            posted.count(),
+            self.matcher.posted_len(),
+            "posted receives can be matched"
+        );
+        self.matcher.check();
     }
 }
 

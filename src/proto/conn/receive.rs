@@ -252,9 +252,14 @@ impl<T> Connection<T> {
                 ack,
             }
         } else if self.matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
-            let size = usize::try_from(len).expect("bounded by the budget or by the socket");
-            self.matcher.begin_early(size);
-            let payload = Payload::from_vec(vec![0; size]);
+            let Some(store) = zeroed(len) else {
+                self.rx = Rx::AwaitReceive {
+                    header: FrameHeader::Message { data, ack, len },
+                };
+                return;
+            };
+            self.matcher.begin_early(store.len());
+            let payload = Payload::from_vec(store);
             let target = Target::Early { data };
             Landing {
                 target,
@@ -281,9 +286,6 @@ impl<T> Connection<T> {
         self.tx
             .push_control(header, Payload::from_region_uses(pieces));
         self.rx = Rx::header();
-        self.events.push_back(Event::RemoteAccess {
-            operation: OperationKind::RemoteRead,
-        });
         Ok(())
     }
 
@@ -405,6 +407,19 @@ impl<T> Connection<T> {
             }
         }
     }
+}
+
+/// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
+/// budget, but the budget is the application's, and may be more than this machine has.
+fn zeroed(len: u64) -> Option<Vec<u8>> {
+    /// What is asked for without a second thought.
+    const SMALL: usize = 1 << 20;
+    let len = usize::try_from(len).ok()?;
+    if len > SMALL {
+        // Nothing can ask for zeroed memory and hear "no", so this asks first.
+        Vec::<u8>::new().try_reserve_exact(len).ok()?;
+    }
+    Some(vec![0; len])
 }
 
 fn resolve_all<T>(
