@@ -66,9 +66,9 @@ impl EndpointBuilder {
     /// The queue for receives posted with `.queue(context)` and for completions nobody posted
     /// (`FI_RECV`). Default: a small queue of the endpoint's own.
     ///
-    /// Each queued receive reserves a slot while it is posted, and a peer's write with remote CQ data
-    /// needs one too: a queue should hold more than the receives that are posted to it, or a write
-    /// that comes before their messages finds no slot, and reading stops until one is free.
+    /// Each queued receive reserves a slot while it is posted, and a peer's write with remote CQ
+    /// data needs one too: a queue should hold more than the receives that are posted to it, or a
+    /// write that comes before their messages finds no slot, and reading stops until one is free.
     pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
         self.receive_queue = Some(queue.clone());
         self
