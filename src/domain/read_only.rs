@@ -1,5 +1,6 @@
 //! Registration of bytes that nobody changes.
 
+use std::fmt;
 use std::future::IntoFuture;
 
 use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf};
@@ -8,15 +9,21 @@ use crate::mr::{Access, ReadOnlyRegion, prepare, unprepare};
 use crate::op_error::Failed;
 
 use super::Domain;
-use super::register::Request;
+use super::register::{Request, show};
 
 /// A read-only registration; see [`Domain::register_read_only`].
 #[must_use = "a registration does nothing until it is awaited, or ended by `now`"]
-#[derive(Debug)]
 pub struct RegisterReadOnly<B: ReadOnlyBuf> {
     domain: Domain,
     bytes: B,
     request: Request,
+}
+
+impl<B: ReadOnlyBuf> fmt::Debug for RegisterReadOnly<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.bytes.total_len();
+        show(f, "RegisterReadOnly", &self.domain, len, &self.request)
+    }
 }
 
 impl<B: ReadOnlyBuf> RegisterReadOnly<B> {

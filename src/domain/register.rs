@@ -7,6 +7,7 @@
 //!
 //! The end of a job happens in one order: result stored, event readable, wakers woken.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 
@@ -25,18 +26,45 @@ use super::registration::Registration;
 /// A registration being described. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-#[derive(Debug)]
 pub struct Register<B: RegionBufs> {
     domain: Domain,
     buffers: B,
     request: Request,
 }
 
-#[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
     pub(super) context: Option<Context>,
+}
+
+/// The key is what protects the region, and the bytes are the user's: neither is shown.
+pub(super) fn show(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    domain: &Domain,
+    len: usize,
+    request: &Request,
+) -> fmt::Result {
+    f.debug_struct(name)
+        .field("domain", domain)
+        .field("len", &len)
+        .field("access", &request.access)
+        .field("has_key", &request.key.is_some())
+        .field("context", &request.context)
+        .finish()
+}
+
+impl<B: RegionBufs> fmt::Debug for Register<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(
+            f,
+            "Register",
+            &self.domain,
+            self.buffers.total_len(),
+            &self.request,
+        )
+    }
 }
 
 impl<B: RegionBufs> Register<B> {
