@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio_fabric::{Access, Domain, DomainBind, Event, Fabric, Hints, MemoryRegion, MrMode};
+use tokio_fabric::{
+    Access, Domain, DomainBind, Event, EventQueue, Fabric, Hints, MemoryRegion, MrMode,
+};
 
 const LEN: usize = 1 << 30;
 const TICK: Duration = Duration::from_millis(1);
@@ -37,15 +39,15 @@ fn beside_a_tick<T>(measured: impl Future<Output = T>) -> (T, Duration) {
     (value, worst.get())
 }
 
-fn domain(bound: bool) -> Domain {
+fn domain(bound: bool) -> (Domain, EventQueue) {
     let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
     let fabric = Fabric::open(hints).unwrap();
     let domain = fabric.domain().open().unwrap();
+    let events = fabric.event_queue().open().unwrap();
     if bound {
-        let events = fabric.event_queue().open().unwrap();
         domain.bind(&events, DomainBind::REG_MR).unwrap();
     }
-    domain
+    (domain, events)
 }
 
 /// How many of the pages under these bytes are in memory, and how many there are.
@@ -95,8 +97,8 @@ fn idle() -> Run {
 
 fn awaited() -> Run {
     let (bytes, start) = absent();
-    let ((took, domain, region), worst) = beside_a_tick(async {
-        let domain = domain(true);
+    let ((took, events, region), worst) = beside_a_tick(async {
+        let (domain, events) = domain(true);
         let started = Instant::now();
         let region = domain
             .register(bytes)
@@ -104,10 +106,10 @@ fn awaited() -> Run {
             .context(7_u64)
             .await
             .unwrap();
-        (started.elapsed(), domain, region)
+        (started.elapsed(), events, region)
     });
     all_there(start, &region);
-    let event = domain.event_queue().unwrap().try_next();
+    let event = events.try_next();
     assert!(matches!(event, Some(Event::MrComplete { context, .. }) if context.0 == 7));
     Run { took, worst }
 }
@@ -115,7 +117,7 @@ fn awaited() -> Run {
 fn now() -> Run {
     let (bytes, start) = absent();
     let ((took, region), worst) = beside_a_tick(async {
-        let domain = domain(false);
+        let (domain, _) = domain(false);
         let started = Instant::now();
         let region = domain
             .register(bytes)
