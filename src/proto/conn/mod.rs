@@ -1,8 +1,8 @@
 //! One connection: the operations posted to it and the frames on it.
 //!
-//! This file holds the state and its getters. `post.rs` has the application's mutators, `transmit.rs`
-//! hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` begins a connection and
-//! `end.rs` ends it.
+//! This file holds the state and its getters. `post.rs` has the application's mutators,
+//! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` begins a
+//! connection and `end.rs` ends it.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
