@@ -57,22 +57,24 @@ pub(crate) struct Selection {
 /// Makes a transport on the current runtime.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] as for [`runtime_for`].
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is asked
+/// for by name and cannot be had.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let (backend, reason) = match options.backend {
-        Some(backend) => (backend, Cow::Borrowed("asked for")),
-        None => (
-            Backend::Epoll,
-            Cow::Borrowed("the only socket backend of this build"),
-        ),
-    };
+    let backend = options.backend.unwrap_or(Backend::Epoll);
     let runtime = runtime_for(backend)?;
     let stages = StagePool::new(options.idle_stages_max);
-    let transport: Arc<dyn Transport> = match backend {
-        Backend::Epoll => Arc::new(EpollTransport::new(runtime.clone(), options.ports, stages)),
-        Backend::Loopback => {
+    let ports = options.ports;
+    let mut reason = Cow::Borrowed("asked for");
+    let transport: Arc<dyn Transport> = match options.backend {
+        None => {
+            let (transport, why) = best(runtime.clone(), ports, stages);
+            reason = why;
+            transport
+        }
+        Some(Backend::Epoll) => Arc::new(EpollTransport::new(runtime.clone(), ports, stages)),
+        Some(Backend::IoUring) => io_uring(runtime.clone(), ports, stages)?,
+        Some(Backend::Loopback) => {
             let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-            let ports = options.ports;
             Arc::new(LoopbackTransport::new(net, runtime.clone(), ports, stages))
         }
     };
@@ -85,6 +87,39 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
         reason,
         runtime,
     })
+}
+
+/// The transport on sockets that is best here, and why.
+fn best(
+    runtime: Handle,
+    ports: Option<PortRange>,
+    stages: Arc<StagePool>,
+) -> (Arc<dyn Transport>, Cow<'static, str>) {
+    let refused = match io_uring(runtime.clone(), ports, Arc::clone(&stages)) {
+        Ok(transport) => return (transport, Cow::Borrowed("the default")),
+        Err(refused) => refused,
+    };
+    tracing::info!(%refused, "io_uring cannot be used, epoll is");
+    let epoll = EpollTransport::new(runtime, ports, stages);
+    (Arc::new(epoll), Cow::Owned(refused.to_string()))
+}
+
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+fn io_uring(
+    runtime: Handle,
+    ports: Option<PortRange>,
+    stages: Arc<StagePool>,
+) -> Result<Arc<dyn Transport>> {
+    let transport = super::uring::UringTransport::new(runtime, ports, stages)?;
+    Ok(Arc::new(transport))
+}
+
+#[cfg(not(all(feature = "io-uring", target_os = "linux")))]
+fn io_uring(_: Handle, _: Option<PortRange>, _: Arc<StagePool>) -> Result<Arc<dyn Transport>> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "this build is without the feature io-uring",
+    ))
 }
 
 /// The current Tokio runtime, if it has what the backend needs: I/O for sockets, time for loopback.
@@ -104,7 +139,7 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
         )
     })?;
     let probe = || match backend {
-        Backend::Epoll => epoll::probe_reactor(),
+        Backend::Epoll | Backend::IoUring => epoll::probe_reactor(),
         Backend::Loopback => {
             // Making a sleep looks the runtime's timer up; dropping it unpolled costs nothing.
             drop(tokio::time::sleep(std::time::Duration::ZERO));
@@ -116,7 +151,7 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
         Ok(probed) => probed.map(|()| handle),
         Err(_) => {
             let (needs, call) = match backend {
-                Backend::Epoll => ("I/O", "enable_io"),
+                Backend::Epoll | Backend::IoUring => ("I/O", "enable_io"),
                 Backend::Loopback => ("time", "enable_time"),
             };
             Err(Error::new(
@@ -180,7 +215,7 @@ mod tests {
 
     #[test]
     fn backends_have_names() {
-        for backend in [Backend::Epoll, Backend::Loopback] {
+        for backend in [Backend::Epoll, Backend::IoUring, Backend::Loopback] {
             assert_eq!(backend.to_string().parse::<Backend>().unwrap(), backend);
         }
         assert!("EPOLL".parse::<Backend>().is_ok());

@@ -1,0 +1,128 @@
+//! The buffers that staged bytes arrive in: one set per ring, lent to the kernel, which picks one
+//! when a socket has something to read. So idle connections hold none.
+//!
+//! Who may touch what, and when: a buffer is the kernel's from [`BufferRing::give_back`] (or the
+//! start) until a completion names it, and ours from there to the next `give_back`. The entries are
+//! read by the kernel up to the tail that it has seen.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::IoUring;
+use io_uring::types::BufRingEntry;
+
+/// Buffers of a ring. A burst that finds none ends the multishot receives it met, which are armed
+/// again; 64 are more than one turn of a busy driver takes in.
+const COUNT: u16 = 64;
+/// Bytes of a buffer: what is larger is mostly the payload of a direct receive, and the memory is
+/// touched only as far as bytes arrive in it.
+pub(super) const BUFFER_SIZE: usize = 32 << 10;
+/// The one group of buffers.
+pub(super) const GROUP: u16 = 0;
+const PAGE: usize = 4096;
+
+const _: () = assert!(COUNT.is_power_of_two());
+
+pub(super) struct BufferRing {
+    entries: NonNull<BufRingEntry>,
+    bytes: NonNull<u8>,
+    tail: u16,
+}
+
+// SAFETY: the memory is this value's own; access follows the rule at the head of the file, by
+// `&mut self` on our side, on whichever thread.
+unsafe impl Send for BufferRing {}
+
+impl BufferRing {
+    /// Allocates the buffers and lends all of them to the kernel.
+    pub(super) fn register(ring: &IoUring) -> io::Result<Self> {
+        let mut buffers = BufferRing {
+            entries: allocate(entries_layout()).cast(),
+            bytes: allocate(bytes_layout()),
+            tail: 0,
+        };
+        let address = buffers.entries.as_ptr().addr() as u64;
+        // SAFETY: the entries are a page-aligned allocation of `COUNT` entries. It is freed by
+        // `free` only, whose caller promises that the ring is done with it; a mere drop leaks it.
+        unsafe {
+            ring.submitter()
+                .register_buf_ring_with_flags(address, COUNT, GROUP, 0)
+        }?;
+        for id in 0..COUNT {
+            buffers.give_back(id);
+        }
+        Ok(buffers)
+    }
+
+    /// The first `len` bytes of a buffer that a completion has named.
+    pub(super) fn filled(&mut self, id: u16, len: usize) -> &[u8] {
+        assert!(
+            id < COUNT && len <= BUFFER_SIZE,
+            "the kernel names what it was lent"
+        );
+        let start = self.start_of(id);
+        // SAFETY: within the allocation, as checked, and initialised from its start (zeroed). The
+        // buffer is ours until it is given back, which needs `&mut self` (memory-model rule 1).
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Lends a buffer to the kernel again.
+    pub(super) fn give_back(&mut self, id: u16) {
+        let at = usize::from(self.tail % COUNT);
+        let start = self.start_of(id);
+        // SAFETY: within the allocation of `COUNT` entries. The kernel does not read this entry:
+        // at most `COUNT` buffers are lent, so it lies beyond the tail that is published below.
+        // Only the three fields are written: the fourth of entry 0 is the tail itself.
+        unsafe {
+            let entry = self.entries.add(at).as_mut();
+            entry.set_addr(start.as_ptr().addr() as u64);
+            entry.set_len(BUFFER_SIZE as u32);
+            entry.set_bid(id);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: the first entry of a registered ring, initialised (zeroed, or written above); its
+        // reserved field is where the kernel reads the tail, aligned as an atomic needs it.
+        let tail = unsafe {
+            let tail = BufRingEntry::tail(self.entries.as_ptr());
+            AtomicU16::from_ptr(tail.cast_mut())
+        };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Frees the memory.
+    ///
+    /// # Safety
+    /// The kernel uses it no more: the group is unregistered and no receive is in flight.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: allocated by `register` with these layouts, used once since `self` is consumed;
+        // unused by the kernel by the caller's promise (memory-model rule 7).
+        unsafe {
+            dealloc(self.entries.as_ptr().cast(), entries_layout());
+            dealloc(self.bytes.as_ptr(), bytes_layout());
+        }
+    }
+
+    fn start_of(&self, id: u16) -> NonNull<u8> {
+        debug_assert!(id < COUNT, "a buffer of this ring");
+        // SAFETY: `id` is below `COUNT`, so this stays within the allocation.
+        unsafe { self.bytes.add(usize::from(id) * BUFFER_SIZE) }
+    }
+}
+
+fn entries_layout() -> Layout {
+    let size = usize::from(COUNT) * size_of::<BufRingEntry>();
+    Layout::from_size_align(size, PAGE).expect("a small, page-aligned allocation")
+}
+
+fn bytes_layout() -> Layout {
+    let size = usize::from(COUNT) * BUFFER_SIZE;
+    Layout::from_size_align(size, PAGE).expect("a small, page-aligned allocation")
+}
+
+fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: the layout's size is not zero.
+    let memory = unsafe { alloc_zeroed(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
