@@ -67,6 +67,9 @@ pub enum ErrorKind {
     LimitReached,
     /// The peer ended where no buffer awaited its message (`FI_ENORX`).
     NoReceive,
+    /// Operations failed while a counter was awaited; their errors are reported elsewhere
+    /// (`FI_EAVAIL`).
+    ErrorAvailable,
     /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
     /// better number).
     NoRuntime,
@@ -110,6 +113,7 @@ impl ErrorKind {
             ErrorKind::AddressNotAvailable => 99,
             ErrorKind::LimitReached => 12,
             ErrorKind::NoReceive => 269,
+            ErrorKind::ErrorAvailable => 259,
             ErrorKind::NoRuntime => 261,
             ErrorKind::DriverGone | ErrorKind::System => 256,
             ErrorKind::WrongThread => 1,
@@ -145,6 +149,7 @@ impl ErrorKind {
             ErrorKind::AddressNotAvailable => "address not available",
             ErrorKind::LimitReached => "a system limit was met",
             ErrorKind::NoReceive => "no receive was posted",
+            ErrorKind::ErrorAvailable => "operations failed",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",
             ErrorKind::DriverGone => "the progress driver is gone",
             ErrorKind::WrongThread => "called from another thread than the domain's",

@@ -1,7 +1,7 @@
 //! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -25,10 +25,36 @@ pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
     match hints.unresolved()? {
         None => info::resolve(hints, &interfaces),
         Some((node, service)) => {
-            let address = transport::parse_address(node, service)?;
-            info::resolve(&hints.clone().resolved_to(address), &interfaces)
+            let addresses = look_up(node, service)?;
+            let mut answer = Err(Error::new(ErrorKind::NoMatch, "the name has no address"));
+            for address in addresses {
+                answer = info::resolve(&hints.clone().resolved_to(address), &interfaces);
+                if answer.is_ok() {
+                    break;
+                }
+            }
+            answer
         }
     }
+}
+
+/// The addresses of a named node, by the system's resolver.
+fn look_up(node: Option<&str>, service: Option<&str>) -> Result<Vec<SocketAddr>> {
+    let port = match service.map(str::parse::<u16>) {
+        None => 0,
+        Some(Ok(port)) => port,
+        Some(Err(_)) => {
+            let service = service.unwrap_or_default();
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("service {service:?} is not a port number"),
+            ));
+        }
+    };
+    let found = (node.unwrap_or("localhost"), port)
+        .to_socket_addrs()
+        .map_err(|error| Error::from_io(&error, "looking up the node"))?;
+    Ok(found.collect())
 }
 
 fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {

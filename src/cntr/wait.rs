@@ -28,12 +28,16 @@ pub enum CounterError {
 }
 
 impl CounterError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            CounterError::Failed { .. } => ErrorKind::ErrorAvailable,
+            CounterError::Closed => ErrorKind::BadState,
+        }
+    }
+
     /// The positive libfabric number (`fi_errno(3)`).
     pub fn fi_errno(&self) -> i32 {
-        match self {
-            CounterError::Failed { .. } => 259,
-            CounterError::Closed => ErrorKind::BadState.fi_errno(),
-        }
+        self.kind().fi_errno()
     }
 }
 
@@ -53,7 +57,7 @@ impl std::error::Error for CounterError {}
 
 impl From<CounterError> for Error {
     fn from(error: CounterError) -> Self {
-        Error::new(ErrorKind::BadState, error.to_string())
+        Error::new(error.kind(), error.to_string())
     }
 }
 

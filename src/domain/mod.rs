@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::buf::{ReadOnlyBuf, RegionBufs};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
-use crate::eq::EventQueue;
+use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::info::{Info, MrMode};
@@ -77,11 +77,15 @@ struct Inner {
 
 #[derive(Default)]
 struct Binding {
-    events: Option<EventQueue>,
+    events: Option<WeakEventQueue>,
     /// The queue cannot be closed while the domain is bound to it.
     dependence: Option<Dependence>,
     registers: bool,
 }
+
+/// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
+/// one; whoever queues receives binds a queue of the right size.
+const INTERNAL_QUEUE_SIZE: usize = 64;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -105,7 +109,7 @@ impl Domain {
             return Err(Error::new(ErrorKind::Busy, "the domain is bound to an event queue already"));
         }
         binding.dependence = Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
-        binding.events = Some(events.clone());
+        binding.events = Some(events.downgrade());
         binding.registers = flags.contains(DomainBind::REG_MR);
         Ok(())
     }
@@ -114,9 +118,10 @@ impl Domain {
         self.inner.binding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event queue the domain is bound to.
+    /// The event queue the domain is bound to, if anybody still has a handle of it: the domain
+    /// itself does not keep it.
     pub fn event_queue(&self) -> Option<EventQueue> {
-        self.binding().events.clone()
+        self.binding().events.as_ref().and_then(WeakEventQueue::upgrade)
     }
 
     /// Registers memory that peers may be allowed to reach (`fi_mr_reg`, `fi_mr_regv`; `fi_mr(3)`):
@@ -199,7 +204,7 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(self.lock_kind(), None).open()
+        CompletionQueue::builder(self.lock_kind(), None).size(INTERNAL_QUEUE_SIZE).open()
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf, RegionBufs, RegionMemory};
-use crate::eq::{Event, EventError, EventQueue, EventSlot};
+use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::Context;
 use crate::info::MrMode;
@@ -83,14 +83,14 @@ impl<B: RegionBufs> Register<B> {
     /// registers asynchronously only. The buffers come back with the error.
     pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
         let Register { domain, buffers, request } = self;
-        if domain.registers_with().is_some() {
+        if domain.registers_asynchronously() {
             let error = Error::new(
                 ErrorKind::BadState,
                 "this domain is bound with REG_MR and registers asynchronously",
             );
             return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
         }
-        let held = take_buffers(buffers)?;
+        let held = take_buffers(&domain, buffers)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
 
@@ -106,13 +106,18 @@ impl<B: RegionBufs> Register<B> {
             let error = Error::new(kind, what).with_operation(OperationKind::Register);
             Failed::new(error, Some(buffers))
         };
-        let Some(events) = domain.registers_with() else {
-            return Err(refused(ErrorKind::BadState, "the domain is not bound with REG_MR", buffers));
+        if !domain.registers_asynchronously() {
+            let what = "the domain is not bound with REG_MR";
+            return Err(refused(ErrorKind::BadState, what, buffers));
+        }
+        let Some(events) = domain.event_queue() else {
+            let what = "no handle of the event queue is left";
+            return Err(refused(ErrorKind::BadState, what, buffers));
         };
         let Some(slot) = events.try_reserve() else {
             return Err(refused(ErrorKind::Again, "the event queue is full", buffers));
         };
-        let held = take_buffers(buffers)?;
+        let held = take_buffers(&domain, buffers)?;
         let job = Arc::new(Job::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())
@@ -126,9 +131,10 @@ impl<B: RegionBufs> IntoFuture for Register<B> {
     /// Submits the registration; polling only waits.
     fn into_future(self) -> Registration<B> {
         let Register { domain, buffers, request } = self;
-        let state = match domain.registers_with() {
-            None => State::Now(Some((domain, buffers, request))),
-            Some(events) => Registration::begin(domain, events, buffers, request),
+        let state = if domain.registers_asynchronously() {
+            Registration::begin(domain, buffers, request)
+        } else {
+            State::Now(Some((domain, buffers, request)))
         };
         Registration { state }
     }
@@ -154,14 +160,17 @@ enum State<B> {
     },
     /// The job runs.
     Running(Arc<Job>),
+    /// It could not be submitted.
+    Refused(Option<Failed<B>>),
     Done,
 }
 
 impl<B: RegionBufs> Registration<B> {
-    fn begin(domain: Domain, events: EventQueue, buffers: B, request: Request) -> State<B> {
-        if request.context.is_none() {
+    fn begin(domain: Domain, buffers: B, request: Request) -> State<B> {
+        // Without a context, or with nobody left to read it, there is no event.
+        let Some(events) = request.context.and_then(|_| domain.event_queue()) else {
             return Registration::run(domain, buffers, request, None);
-        }
+        };
         match events.try_reserve() {
             Some(slot) => Registration::run(domain, buffers, request, Some(slot)),
             None => {
@@ -175,18 +184,14 @@ impl<B: RegionBufs> Registration<B> {
     }
 
     fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B> {
-        match take_buffers(buffers) {
+        match take_buffers(&domain, buffers) {
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
                 State::Running(job)
             }
-            // Region buffers always convert; the type allows no other kind.
-            Err(failed) => {
-                let job = Arc::new(Job::new(None, None, true));
-                job.finish(Err((failed.into_error(), Vec::new())));
-                State::Running(job)
-            }
+            // The slot goes back unused: a submission that fails writes no event.
+            Err(failed) => State::Refused(Some(failed)),
         }
     }
 }
@@ -202,7 +207,7 @@ impl<B: RegionBufs> Future for Registration<B> {
                     let (domain, buffers, request) =
                         parts.take().expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(buffers)
+                    let result = take_buffers(&domain, buffers)
                         .and_then(|held| register_now(&domain, held, &request).map_err(give_buffers));
                     return Poll::Ready(result);
                 }
@@ -221,6 +226,11 @@ impl<B: RegionBufs> Future for Registration<B> {
                     let Poll::Ready(result) = job.poll(cx.waker()) else { return Poll::Pending };
                     this.state = State::Done;
                     return Poll::Ready(result.map_err(give_buffers));
+                }
+                State::Refused(failed) => {
+                    let failed = failed.take().expect("a refused registration is polled once");
+                    this.state = State::Done;
+                    return Poll::Ready(Err(failed));
                 }
                 State::Done => panic!("a registration was polled after it ended"),
             }
@@ -337,10 +347,9 @@ impl Job {
 }
 
 impl Domain {
-    /// The event queue of asynchronous registration, if the domain is bound for it.
-    fn registers_with(&self) -> Option<EventQueue> {
-        let binding = self.binding();
-        binding.registers.then(|| binding.events.clone()).flatten()
+    /// True if an event queue was bound with `REG_MR`.
+    fn registers_asynchronously(&self) -> bool {
+        self.binding().registers
     }
 
     fn new_region(&self, memory: Arc<RegionMemory>, request: &Request, keep: Keep) -> NewRegion {
@@ -359,7 +368,15 @@ impl Domain {
     }
 }
 
-fn take_buffers<B: RegionBufs>(buffers: B) -> Result<Vec<Held>, Failed<B>> {
+fn take_buffers<B: RegionBufs>(domain: &Domain, buffers: B) -> Result<Vec<Held>, Failed<B>> {
+    let limit = domain.info().domain.mr_iov_limit;
+    if buffers.count() > limit {
+        let error = Error::new(
+            ErrorKind::TooLarge,
+            format!("{} buffers, a region takes at most {limit}", buffers.count()),
+        );
+        return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
+    }
     let payload = buffers
         .into_payload(LocalUse::Receive)
         .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;

@@ -168,6 +168,9 @@ impl EndpointBuilder {
             if let Some(queue) = &self.transmit_queue {
                 dependences.push(queue.depend(name.clone())?);
             }
+            for counter in self.counters.all() {
+                dependences.push(counter.depend(name.clone())?);
+            }
             let (connected, shutdown) = match &events {
                 None => (None, None),
                 Some(events) => {

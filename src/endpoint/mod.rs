@@ -35,8 +35,8 @@ pub use rma::{Read, RemoteRegions, Write};
 /// may be posted before that. Posting is synchronous and never blocks; every accepted operation
 /// ends exactly once: done, peer gone, cancelled, or refused with a reason.
 ///
-/// Clones are handles to the same endpoint. Dropping the last one closes the connection in order:
-/// what was posted for transmission goes out first, within a few seconds.
+/// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
+/// posted for transmission goes out first, within a few seconds, and no event tells of it.
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
 /// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
@@ -57,7 +57,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.port.begin_close();
+        self.port.abandon();
     }
 }
 

@@ -22,7 +22,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::EQ_SIZE_DEFAULT;
-use crate::sync::{Dependence, Keep, LockKind, Reader, Reserve, Ring, Slot, WakeList};
+use crate::sync::{Dependence, Keep, LockKind, Reader, Reserve, Ring, Slot, WakeList, WeakRing};
 
 pub use event::{Event, EventError};
 pub use request::ConnRequest;
@@ -183,8 +183,27 @@ impl EventQueue {
         self.ring().depend(name).ok_or_else(closed)
     }
 
+    /// A handle that does not keep the queue: an event may hold a region, a region its domain, and
+    /// the domain must not hold the queue in turn.
+    pub(crate) fn downgrade(&self) -> WeakEventQueue {
+        WeakEventQueue { ring: self.ring().downgrade(), writable: self.writable }
+    }
+
     fn ring(&self) -> &Ring<Event> {
         self.reader.ring()
+    }
+}
+
+/// An event queue that is there as long as somebody can read it.
+pub(crate) struct WeakEventQueue {
+    ring: WeakRing<Event>,
+    writable: bool,
+}
+
+impl WeakEventQueue {
+    pub(crate) fn upgrade(&self) -> Option<EventQueue> {
+        let reader = Reader::new(self.ring.upgrade()?);
+        Some(EventQueue { reader, writable: self.writable })
     }
 }
 

@@ -40,6 +40,19 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
+    /// Those that are bound.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
+        let all = [
+            &self.send,
+            &self.receive,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
+    }
+
     pub(super) fn of(&self, operation: OperationKind) -> Option<&Counter> {
         match operation {
             OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
@@ -102,6 +115,12 @@ pub(super) struct PortState {
     pub(super) link: Option<Box<dyn Link>>,
     pub(super) receive_armed: bool,
     pub(super) watching: bool,
+    /// The peer's end was told while reading was paused.
+    pub(super) peer_finished: bool,
+    /// The armed receive lands in a region that peers reach.
+    pub(super) region_armed: bool,
+    /// The batch that is out reads from such a region.
+    pub(super) region_out: bool,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -174,6 +193,9 @@ impl Port {
             link: None,
             receive_armed: false,
             watching: false,
+            peer_finished: false,
+            region_armed: false,
+            region_out: false,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),
@@ -278,6 +300,13 @@ impl Port {
         Poll::Pending
     }
 
+    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
+    /// (`fi_close`).
+    pub(crate) fn abandon(&self) {
+        self.lock("abandon").bindings.shutdown = None;
+        self.begin_close();
+    }
+
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
@@ -332,7 +361,7 @@ impl Port {
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
-        } else if state.machine.queued_frames() >= crate::limits::GATHER_FRAMES_MAX {
+        } else if state.machine.is_transmit_gathered() {
             self.transmit(&mut state);
         } else {
             self.waker.wake_by_ref();

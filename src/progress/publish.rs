@@ -35,7 +35,7 @@ impl Port {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed { error } => self.closed(state, &error),
+                Event::Closed { error, connected } => self.closed(state, &error, connected),
             }
         }
     }
@@ -106,11 +106,12 @@ impl Port {
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
-    fn closed(&self, state: &mut PortState, error: &Error) {
+    fn closed(&self, state: &mut PortState, error: &Error, connected: bool) {
         tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
         state.unasked.clear();
         state.bindings.connected = None;
-        if let Some(slot) = state.bindings.shutdown.take() {
+        let slot = state.bindings.shutdown.take();
+        if let Some(slot) = slot.filter(|_| connected) {
             let event =
                 ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
             slot.fill(event, &mut state.wakes);

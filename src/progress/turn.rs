@@ -158,6 +158,7 @@ impl Port {
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
                 drop(leases);
+                state.region_out = false;
                 match result {
                     Ok(sent) => state.machine.handle_sent(frames, sent),
                     Err(error) => {
@@ -168,6 +169,7 @@ impl Port {
             }
             Outcome::Received(received) => {
                 state.receive_armed = false;
+                state.region_armed = false;
                 self.received(state, received);
             }
             Outcome::PeerGone(error) => self.peer_gone(state, error),
@@ -186,6 +188,8 @@ impl Port {
             return;
         }
         match received {
+            // What comes while the connection is being taken down is of no use any more.
+            Received::Stage(_) if state.closing > Closing::Flushing => {}
             Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
                 let Direct { payload, leases, .. } = direct;
@@ -223,6 +227,7 @@ impl Port {
     /// in the socket may still hold what operations wait for.
     fn peer_gone(&self, state: &mut PortState, error: Error) {
         state.watching = false;
+        state.peer_finished = true;
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;
@@ -246,6 +251,7 @@ impl Port {
     pub(super) fn transmit(&self, state: &mut PortState) {
         while let Some(link) = &mut state.link {
             let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
+            state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
             match link.poll_outcome() {
                 Some(outcome) => self.handle(state, outcome),
@@ -263,10 +269,13 @@ impl Port {
         match state.machine.poll_receive() {
             ReceivePlan::Stage => link.receive(Receive::Stage),
             ReceivePlan::Direct { payload, offset, len, leases } => {
+                state.region_armed = !leases.is_empty();
                 link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
             }
             ReceivePlan::Paused => {
-                if state.machine.is_read_paused() && !state.watching {
+                // The peer's end is told once; watching again would tell the same for ever.
+                let watchable = !state.watching && !state.peer_finished;
+                if state.machine.is_read_paused() && watchable {
                     state.watching = true;
                     link.watch();
                 }
@@ -355,9 +364,13 @@ impl Port {
     /// Kernel operations on regions that were closed are taken back; the machine looks at each
     /// region again before it hands it out anew.
     pub(super) fn regions_changed(&self) {
-        let mut state = self.lock("regions changed");
-        if let Some(link) = &mut state.link {
+        let mut guard = self.lock("regions changed");
+        let state = &mut *guard;
+        let Some(link) = &mut state.link else { return };
+        if state.region_armed {
             link.cancel_receive();
+        }
+        if state.region_out {
             link.cancel_send();
         }
     }

@@ -34,6 +34,7 @@ pub(crate) enum Event<T> {
     RemoteData { data: u64, len: usize },
     /// Bytes of a peer's plain write have landed, or a read response has left (counters only).
     RemoteAccess { operation: OperationKind },
-    /// The connection is over, for this reason; all operations ended before.
-    Closed { error: Error },
+    /// The connection is over, for this reason; all operations ended before. `connected`: it had
+    /// been established.
+    Closed { error: Error, connected: bool },
 }

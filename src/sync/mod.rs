@@ -12,6 +12,6 @@ mod wake;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Role};
 pub(crate) use lock::{Lock, LockKind};
-pub(crate) use ring::{Keep, Reader, Reserve, Ring, Slot};
+pub(crate) use ring::{Keep, Reader, Reserve, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
@@ -92,6 +92,17 @@ impl<T> State<T> {
     }
 }
 
+/// A ring that others keep, or do not any more.
+pub(crate) struct WeakRing<T> {
+    shared: Weak<Shared<T>>,
+}
+
+impl<T> WeakRing<T> {
+    pub(crate) fn upgrade(&self) -> Option<Ring<T>> {
+        self.shared.upgrade().map(|shared| Ring { shared })
+    }
+}
+
 impl<T> Ring<T> {
     /// A ring of exactly `capacity` places, all allocated here. `keep` is dropped at the close, or
     /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than
@@ -126,6 +137,11 @@ impl<T> Ring<T> {
                 dependents: Dependents::new(),
             }),
         })
+    }
+
+    /// A reference that does not keep the ring, for owners whose entries may lead back to them.
+    pub(crate) fn downgrade(&self) -> WeakRing<T> {
+        WeakRing { shared: Arc::downgrade(&self.shared) }
     }
 
     /// Takes a place, if one is free and the ring is open.

@@ -471,8 +471,9 @@ impl<T> Connection<T> {
         self.tx.is_out()
     }
 
-    pub(crate) fn queued_frames(&self) -> usize {
-        self.tx.queued_frames()
+    /// True if enough is queued that it should go out without waiting for the driver (ruling 5).
+    pub(crate) fn is_transmit_gathered(&self) -> bool {
+        self.tx.is_gathered()
     }
 
     /// True if operations wait for room in a context or in a completion queue.

@@ -42,6 +42,8 @@ pub(super) struct Tx {
     carry: VecDeque<Frame>,
     out: bool,
     next_id: u8,
+    /// Payload bytes of `user`.
+    user_bytes: usize,
 }
 
 impl Tx {
@@ -52,6 +54,7 @@ impl Tx {
             carry: VecDeque::new(),
             out: false,
             next_id: 0,
+            user_bytes: 0,
         }
     }
 
@@ -60,6 +63,7 @@ impl Tx {
     }
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
+        self.user_bytes += payload.len();
         self.user.push_back(Queued { header, payload, op });
     }
 
@@ -71,7 +75,9 @@ impl Tx {
     /// Takes a frame back that was never handed out.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
         let at = self.user.iter().position(|queued| queued.op == Some(op))?;
-        self.user.remove(at).map(|queued| queued.payload)
+        let payload = self.user.remove(at).map(|queued| queued.payload)?;
+        self.user_bytes -= payload.len();
+        Some(payload)
     }
 
     /// Nothing queued and nothing with the transport: a new frame may go out at once.
@@ -88,8 +94,9 @@ impl Tx {
         self.out
     }
 
-    pub(super) fn queued_frames(&self) -> usize {
-        self.control.len() + self.user.len()
+    /// Enough is queued for one vectored send.
+    pub(super) fn is_gathered(&self) -> bool {
+        self.user.len() >= GATHER_FRAMES_MAX || self.user_bytes >= GATHER_BYTES_MAX
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -110,7 +117,7 @@ impl Tx {
         let mut frames = std::mem::take(&mut self.carry);
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
         while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
-            let Some(queued) = self.control.pop_front().or_else(|| self.user.pop_front()) else {
+            let Some(queued) = self.control.pop_front().or_else(|| self.pop_user()) else {
                 break;
             };
             let header = queued.header.encode(order, self.next_id);
@@ -141,6 +148,12 @@ impl Tx {
         }
         self.out = true;
         Ok(Some(Outgoing { frames, leases }))
+    }
+
+    fn pop_user(&mut self) -> Option<Queued> {
+        let queued = self.user.pop_front()?;
+        self.user_bytes -= queued.payload.len();
+        Some(queued)
     }
 
     /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that is
@@ -179,6 +192,7 @@ impl Tx {
             let payload = frame.into_payload();
             all.push(((token != NO_OP).then(|| OpKey::from_bits(token)), payload));
         }
+        self.user_bytes = 0;
         for queued in self.control.drain(..).chain(self.user.drain(..)) {
             all.push((queued.op, queued.payload));
         }
