@@ -1,8 +1,8 @@
 //! The buffers that staged bytes arrive in: one set per ring, lent to the kernel, which picks one
 //! when a socket has something to read. So idle connections hold none.
 //!
-//! Who may touch what, and when: a buffer is the kernel's from [`BufferRing::give_back`] (or the
-//! start) until a completion names it, and ours from there to the next `give_back`. The entries are
+//! Who may touch what, and when: a buffer is the kernel's from its lending until a completion names
+//! it, and ours, as an [`Arrived`], from there until it is given back. The entries are
 //! read by the kernel up to the tail that it has seen.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -13,22 +13,42 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 
+use crate::buf::Stage;
+
 /// Buffers of a ring. A burst that finds none ends the multishot receives it met, which are armed
-/// again; 64 are more than one turn of a busy driver takes in.
-const COUNT: u16 = 64;
+/// again; 128 are more than one turn of a busy driver takes in.
+const COUNT: u16 = 128;
+/// Buffers that are not lent while they wait for their links; what comes beyond is copied out of
+/// its buffer at once, so that the slow cannot starve the others.
+const HELD_MAX: u16 = 96;
 /// Bytes of a buffer: what is larger is mostly the payload of a direct receive, and the memory is
 /// touched only as far as bytes arrive in it.
-pub(super) const BUFFER_SIZE: usize = 32 << 10;
+pub(super) const BUFFER_SIZE: usize = 16 << 10;
 /// The one group of buffers.
 pub(super) const GROUP: u16 = 0;
 const PAGE: usize = 4096;
 
-const _: () = assert!(COUNT.is_power_of_two());
+const _: () = assert!(COUNT.is_power_of_two() && HELD_MAX < COUNT);
+
+/// Bytes of a connection that have arrived, in a lent buffer until a link takes them.
+pub(super) struct Arrived {
+    id: u16,
+    start: usize,
+    end: usize,
+}
+
+impl Arrived {
+    pub(super) fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
 
 pub(super) struct BufferRing {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     tail: u16,
+    /// How many are ours at the moment.
+    held: u16,
 }
 
 // SAFETY: the memory is this value's own; access follows the rule at the head of the file, by
@@ -42,6 +62,7 @@ impl BufferRing {
             entries: allocate(entries_layout()).cast(),
             bytes: allocate(bytes_layout()),
             tail: 0,
+            held: COUNT,
         };
         let address = buffers.entries.as_ptr().addr() as u64;
         // SAFETY: the entries are a page-aligned allocation of `COUNT` entries. It is freed by
@@ -51,25 +72,55 @@ impl BufferRing {
                 .register_buf_ring_with_flags(address, COUNT, GROUP, 0)
         }?;
         for id in 0..COUNT {
-            buffers.give_back(id);
+            buffers.lend(id);
         }
         Ok(buffers)
     }
 
-    /// The first `len` bytes of a buffer that a completion has named.
-    pub(super) fn filled(&mut self, id: u16, len: usize) -> &[u8] {
+    /// The first `len` bytes of a buffer that a completion has named. It is to be given back.
+    pub(super) fn arrived(&mut self, id: u16, len: usize) -> Arrived {
         assert!(
             id < COUNT && len <= BUFFER_SIZE,
             "the kernel names what it was lent"
         );
-        let start = self.start_of(id);
-        // SAFETY: within the allocation, as checked, and initialised from its start (zeroed). The
-        // buffer is ours until it is given back, which needs `&mut self` (memory-model rule 1).
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+        self.held += 1;
+        Arrived {
+            id,
+            start: 0,
+            end: len,
+        }
     }
 
-    /// Lends a buffer to the kernel again.
-    pub(super) fn give_back(&mut self, id: u16) {
+    /// True if what arrives now is not to wait in its buffer.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.held > HELD_MAX
+    }
+
+    /// Moves up to `max` bytes behind those in `stage`. True if that was all, and the buffer can be
+    /// given back.
+    pub(super) fn move_to(&self, arrived: &mut Arrived, stage: &mut Stage, max: usize) -> bool {
+        let room = stage.spare();
+        let count = arrived.len().min(room.len()).min(max);
+        // SAFETY: within the allocation (`arrived` was checked when it was made), and initialised
+        // from its start, since it was zeroed. The buffer is ours until it is given back, which
+        // consumes `arrived` (memory-model rule 1).
+        let bytes = unsafe {
+            let start = self.start_of(arrived.id).add(arrived.start);
+            std::slice::from_raw_parts(start.as_ptr(), count)
+        };
+        room[..count].copy_from_slice(bytes);
+        stage.fill(count);
+        arrived.start += count;
+        arrived.len() == 0
+    }
+
+    /// Lends the buffer to the kernel again.
+    pub(super) fn give_back(&mut self, arrived: Arrived) {
+        self.lend(arrived.id);
+    }
+
+    fn lend(&mut self, id: u16) {
+        self.held -= 1;
         let at = usize::from(self.tail % COUNT);
         let start = self.start_of(id);
         // SAFETY: within the allocation of `COUNT` entries. The kernel does not read this entry:

@@ -6,7 +6,7 @@
 //! # Receiving
 //!
 //! Staged receives are for headers and small frames. They take a lent buffer, and its bytes are
-//! copied to the mailbox at once. One of them may outlive the submission it was made for, since no
+//! wait in it for the link. One of them may outlive the submission it was made for, since no
 //! memory of others is concerned: what it brings waits in the mailbox for the next receive. A
 //! connection that receives nothing else gets a multishot one, which needs no arming per message.
 //!
@@ -31,7 +31,7 @@ use crate::transport::epoll::{
 };
 use crate::transport::submitted::{Reading, Submitted};
 use crate::transport::{
-    Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch,
+    IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch,
 };
 
 /// Staged receives in a row after which the next one is a multishot. A direct receive has to stop
@@ -48,7 +48,6 @@ pub(super) struct UringLink {
     connecting: bool,
     local: SocketAddr,
     peer: SocketAddr,
-    stages: Arc<StagePool>,
     submitted: Submitted,
     /// The lent batch, or destination, was asked back.
     send_cancelled: bool,
@@ -102,7 +101,7 @@ impl UringLink {
         waker: Waker,
         stages: Arc<StagePool>,
     ) -> Self {
-        let mail = LinkMail::new(waker.clone(), Arc::clone(&stages));
+        let mail = LinkMail::new(waker.clone(), stages);
         let mail = ring.with(|state, _| state.insert(Mailbox::Link(mail)));
         UringLink {
             ring: Arc::clone(ring),
@@ -111,7 +110,6 @@ impl UringLink {
             connecting: false,
             local,
             peer,
-            stages,
             submitted: Submitted::new(peer, waker),
             send_cancelled: false,
             receive_cancelled: false,
@@ -231,19 +229,19 @@ impl UringLink {
         let fd = self.fd.as_ref()?;
         let submitted = &mut self.submitted;
         let size_max = submitted.sizes.receive;
-        let is_direct = match &submitted.reading {
-            Reading::Armed(Receive::Direct(_)) => true,
-            Reading::Armed(Receive::Stage) => false,
+        let (is_direct, bytes_max) = match &submitted.reading {
+            Reading::Armed(Receive::Direct(direct)) => (true, size_max.min(direct.len)),
+            Reading::Armed(Receive::Stage) => (false, size_max),
             _ => return None,
         };
         let multishot =
             self.staged >= STAGES_BEFORE_MULTISHOT && size_max == IoSizes::default().receive;
         let mut staged = self.staged;
         let arrival = self.ring.with(|state, ring| {
-            let mail = state.link(self.mail);
-            if let Some(stage) = mail.arrived.pop_front() {
+            if let Some(stage) = state.take_arrived(self.mail, bytes_max) {
                 return Some(Arrival::Bytes(stage));
             }
+            let mail = state.link(self.mail);
             if let Some(result) = mail.stage_end.take() {
                 return Some(Arrival::End(result));
             }
@@ -269,45 +267,30 @@ impl UringLink {
         arrival
     }
 
-    /// Bytes for the armed receive: as they are, or copied to where it wants them. What it does not
-    /// take waits for the next.
-    fn received(&mut self, mut stage: Stage) -> Outcome {
-        let size_max = self.submitted.sizes.receive;
+    /// Bytes for the armed receive, not more than it wants: as they are, or copied to their place.
+    fn received(&mut self, stage: Stage) -> Outcome {
         let received = match self.submitted.disarm() {
-            None if stage.len() <= size_max => Received::Stage(stage),
-            None => {
-                let mut part = self.stages.take();
-                part.spare()[..size_max].copy_from_slice(&stage[..size_max]);
-                part.fill(size_max);
-                stage.advance(size_max);
-                self.put_back(stage);
-                Received::Stage(part)
-            }
-            Some(mut direct) => {
-                let len = stage.len().min(direct.len).min(size_max);
-                let copied = direct.payload.copy_in(direct.offset, &stage[..len]);
-                if copied.is_ok() {
-                    stage.advance(len);
-                }
-                if !stage.is_empty() {
+            None => Received::Stage(stage),
+            Some(mut direct) => match direct.payload.copy_in(direct.offset, &stage) {
+                Ok(()) => Received::Direct {
+                    direct,
+                    len: stage.len(),
+                },
+                // The region refuses. What was copied before that is copied again, if the rest of
+                // the bytes may come in later.
+                Err(_) => {
                     self.put_back(stage);
-                }
-                match copied {
-                    Ok(()) => Received::Direct { direct, len },
-                    // The region refuses; bytes already copied into it are copied again, if the
-                    // rest of them may.
-                    Err(_) => Received::Cancelled {
+                    Received::Cancelled {
                         returned: Some(direct),
-                    },
+                    }
                 }
-            }
+            },
         };
         Outcome::Received(received)
     }
 
     fn put_back(&self, stage: Stage) {
-        self.ring
-            .with(|state, _| state.link(self.mail).arrived.push_front(stage));
+        self.ring.with(|state, _| state.link(self.mail).put_back(stage));
     }
 
     fn stream_ended(&mut self) -> Outcome {
@@ -432,17 +415,18 @@ impl Link for UringLink {
         if !self.submitted.receive(receive) {
             self.submitted.announce();
         } else if !self.connecting && !self.submitted.will_be_asked() {
-            match self.next_arrival() {
-                Some(Arrival::Bytes(stage)) => {
-                    self.put_back(stage);
-                    self.submitted.announce();
+            if self.ring.with(|state, _| state.link(self.mail).has_news()) {
+                self.submitted.announce();
+            } else if let Some(arrival) = self.next_arrival() {
+                // It came between the two looks.
+                match arrival {
+                    Arrival::Bytes(stage) => self.put_back(stage),
+                    Arrival::End(end) => {
+                        let end = Some(end);
+                        self.ring.with(|state, _| state.link(self.mail).stage_end = end);
+                    }
                 }
-                Some(Arrival::End(result)) => {
-                    self.ring
-                        .with(|state, _| state.link(self.mail).stage_end = Some(result));
-                    self.submitted.announce();
-                }
-                None => {}
+                self.submitted.announce();
             }
         }
     }
@@ -526,7 +510,7 @@ impl Link for UringLink {
         self.cancel_now(|mail| [mail.read_op, mail.poll_op, None]);
         let is_clean = self.ring.with(|state, _| {
             let mail = state.link(self.mail);
-            mail.read_op.is_none() && mail.arrived.is_empty() && mail.stage_end.is_none()
+            mail.read_op.is_none() && !mail.has_news()
         });
         if !is_clean {
             return None;
@@ -555,7 +539,7 @@ impl Drop for UringLink {
             if let Some(fd) = self.fd.take() {
                 // Closing a socket with unread bytes resets the connection; these were read from it
                 // by us alone.
-                if !state.link(self.mail).arrived.is_empty() {
+                if state.link(self.mail).arrived_bytes() > 0 {
                     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
                 }
             }

@@ -29,7 +29,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 use tokio::io::unix::AsyncFd;
 
-use super::bufs::BufferRing;
+use super::bufs::{Arrived, BufferRing};
 use super::op::{CANCELLATION, Cargo, Op, OpKind, cancel_entry};
 use crate::buf::{Stage, StagePool};
 use crate::limits::STAGE_SIZE;
@@ -103,8 +103,10 @@ pub(super) struct LinkMail {
     pub(super) read_cancelled: bool,
     pub(super) poll_op: Option<Key>,
     pub(super) polled: Option<i32>,
-    /// Bytes that came and are not told yet, in order, before `stage_end`.
-    pub(super) arrived: VecDeque<Stage>,
+    /// Bytes that came and are not told yet, in order, before `stage_end`: first those copied out of
+    /// their buffers, then those still there.
+    copied: VecDeque<Stage>,
+    arrived: VecDeque<Arrived>,
 }
 
 #[derive(Default)]
@@ -129,29 +131,67 @@ impl LinkMail {
             read_cancelled: false,
             poll_op: None,
             polled: None,
+            copied: VecDeque::new(),
             arrived: VecDeque::new(),
         }
     }
 
     pub(super) fn arrived_bytes(&self) -> usize {
-        self.arrived.iter().map(|stage| stage.len()).sum()
+        let copied = self.copied.iter().map(|stage| stage.len());
+        copied.chain(self.arrived.iter().map(Arrived::len)).sum()
     }
 
-    /// Copies bytes behind those that have arrived.
-    fn append(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let is_room = |stage: &mut Stage| !stage.spare().is_empty();
-            if !self.arrived.back_mut().is_some_and(is_room) {
-                self.arrived.push_back(self.stages.take());
+    /// True if bytes or an end wait to be told.
+    pub(super) fn has_news(&self) -> bool {
+        !self.copied.is_empty() || !self.arrived.is_empty() || self.stage_end.is_some()
+    }
+
+    /// The next bytes, at most `size_max`.
+    fn take_arrived(&mut self, buffers: &mut BufferRing, size_max: usize) -> Option<Stage> {
+        if let Some(mut stage) = self.copied.pop_front() {
+            if stage.len() <= size_max {
+                return Some(stage);
             }
-            let Some(stage) = self.arrived.back_mut() else {
-                return;
-            };
-            let room = stage.spare();
-            let count = room.len().min(bytes.len());
-            room[..count].copy_from_slice(&bytes[..count]);
-            stage.fill(count);
-            bytes = &bytes[count..];
+            let mut part = self.stages.take();
+            part.spare()[..size_max].copy_from_slice(&stage[..size_max]);
+            part.fill(size_max);
+            stage.advance(size_max);
+            self.copied.push_front(stage);
+            return Some(part);
+        }
+        self.arrived.front()?;
+        let mut stage = self.stages.take();
+        while let Some(mut front) = self.arrived.pop_front() {
+            let left = size_max - stage.len();
+            if buffers.move_to(&mut front, &mut stage, left) {
+                buffers.give_back(front);
+                continue;
+            }
+            self.arrived.push_front(front);
+            break;
+        }
+        Some(stage)
+    }
+
+    /// Puts bytes back that the receive they were taken for did not want.
+    pub(super) fn put_back(&mut self, stage: Stage) {
+        self.copied.push_front(stage);
+    }
+
+    /// Copies what has arrived out of its buffers.
+    fn copy_out(&mut self, buffers: &mut BufferRing) {
+        while let Some(mut front) = self.arrived.pop_front() {
+            loop {
+                let is_room = |stage: &mut Stage| !stage.spare().is_empty();
+                if !self.copied.back_mut().is_some_and(is_room) {
+                    self.copied.push_back(self.stages.take());
+                }
+                let Some(stage) = self.copied.back_mut() else { return };
+                if buffers.move_to(&mut front, stage, usize::MAX) {
+                    break;
+                }
+            }
+            buffers.give_back(front);
         }
     }
 }
@@ -252,6 +292,14 @@ impl State {
         match self.mailboxes.get_mut(key) {
             Some(Mailbox::Listener(mail)) => mail,
             _ => unreachable!("a listener's mailbox lives as long as the listener"),
+        }
+    }
+
+    /// The next bytes that have arrived for a link, at most `size_max`.
+    pub(super) fn take_arrived(&mut self, key: Key, size_max: usize) -> Option<Stage> {
+        match self.mailboxes.get_mut(key) {
+            Some(Mailbox::Link(mail)) => mail.take_arrived(&mut self.buffers, size_max),
+            _ => None,
         }
     }
 
@@ -463,7 +511,8 @@ impl State {
         let Some(op) = self.ops.get(key) else {
             tracing::error!(?key, result, "a completion of no operation");
             if let Some(buffer) = buffer {
-                self.buffers.give_back(buffer);
+                let arrived = self.buffers.arrived(buffer, 0);
+                self.buffers.give_back(arrived);
             }
             return;
         };
@@ -527,9 +576,14 @@ impl State {
     ) {
         let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
         let mut stop = None;
+        let len = usize::try_from(result).unwrap_or(0);
+        let mut arrived = buffer.map(|buffer| self.buffers.arrived(buffer, len));
         if let Some(Mailbox::Link(mail)) = mailbox {
-            if let (Some(buffer), Ok(len)) = (buffer, usize::try_from(result)) {
-                mail.append(self.buffers.filled(buffer, len));
+            if len > 0 {
+                mail.arrived.extend(arrived.take());
+                if self.buffers.is_scarce() {
+                    mail.copy_out(&mut self.buffers);
+                }
             }
             if ended {
                 mail.read_op = None;
@@ -545,8 +599,8 @@ impl State {
                 stop = mail.read_op;
             }
         }
-        if let Some(buffer) = buffer {
-            self.buffers.give_back(buffer);
+        if let Some(arrived) = arrived {
+            self.buffers.give_back(arrived);
         }
         if let Some(op) = stop {
             self.push_cancel(ring, op);
@@ -583,6 +637,9 @@ impl State {
             Mailbox::Link(mail) => {
                 self.outbox.sends.extend(mail.sent.map(|(batch, _)| batch));
                 let direct = mail.direct_end.map(|(direct, _)| direct);
+                for arrived in mail.arrived {
+                    self.buffers.give_back(arrived);
+                }
                 self.outbox.receives.extend(direct);
                 [mail.send_op, mail.read_op, mail.poll_op]
             }
