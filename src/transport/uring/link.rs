@@ -36,7 +36,7 @@ use crate::transport::{
 
 /// Staged receives in a row after which the next one is a multishot. A direct receive has to stop
 /// it, which costs more than it saves where the two alternate.
-const STAGES_BEFORE_MULTISHOT: u32 = 3;
+const STAGES_BEFORE_MULTISHOT: u32 = 8;
 
 const WATCHED: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 
@@ -236,7 +236,7 @@ impl UringLink {
         };
         let multishot =
             self.staged >= STAGES_BEFORE_MULTISHOT && size_max == IoSizes::default().receive;
-        let mut staged = self.staged;
+        let mut staged = if is_direct { 0 } else { self.staged };
         let arrival = self.ring.with(|state, ring| {
             if let Some(stage) = state.take_arrived(self.mail, bytes_max) {
                 return Some(Arrival::Bytes(stage));
@@ -247,7 +247,6 @@ impl UringLink {
             }
             match (mail.read_op, is_direct) {
                 (None, true) => {
-                    staged = 0;
                     if let Some(direct) = submitted.lend_direct() {
                         state.push_direct(ring, self.mail, fd, direct, size_max);
                     }
