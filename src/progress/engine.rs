@@ -149,6 +149,11 @@ impl Engine {
         }
     }
 
+    /// The driver is awake and about to take what is ready: it need not be woken for that.
+    pub(super) fn driver_is_awake(&self) {
+        self.lock_ready().driver = None;
+    }
+
     /// The ports that are ready now, swapped into `into`; the driver's waker is kept for the next.
     pub(super) fn take_ready(&self, into: &mut Vec<Key>, driver: &Waker) {
         let mut ready = self.lock_ready();

@@ -41,8 +41,6 @@ const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. A multishot receive may bring many per drain; what does not
 /// fit is kept by the kernel, and fetched.
 const COMPLETIONS: u32 = 4096;
-/// Rounds of one drive before other tasks have their turn.
-const ROUNDS_PER_DRIVE: usize = 8;
 /// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
 /// reads from holds so many, and what the kernel adds until the stop.
 const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
@@ -239,34 +237,33 @@ impl Ring {
     /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
     /// Ready when there was anything to harvest.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut harvested = false;
-        for _ in 0..ROUNDS_PER_DRIVE {
-            harvested |= self.with(|state, ring| {
-                let harvested = state.harvest(ring);
-                state.submit(ring);
-                match &mut state.driver {
-                    Some(driver) => driver.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                harvested
-            });
-            // Outside of Tokio's cooperative budget, as everything the driver does. Readiness is
-            // cleared first, and the queue looked at afterwards, so that no edge is lost.
-            let ready = tokio::task::unconstrained(poll_fn(|cx| self.fd.poll_read_ready(cx)));
-            match pin!(ready).poll(cx) {
+        // Readiness is cleared, and the waker registered, before the queue is looked at: so no edge
+        // is lost. Without its reactor (an error) nothing here makes progress, and the driver is
+        // being dropped. All outside of Tokio's cooperative budget, as what the driver does.
+        let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
+            match self.fd.poll_read_ready(cx) {
                 Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
-                // Without its reactor nothing here makes progress; the driver is being dropped.
-                Poll::Ready(Err(_)) | Poll::Pending => {
-                    return if harvested {
-                        Poll::Ready(())
-                    } else {
-                        Poll::Pending
-                    };
-                }
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(()),
             }
+        })));
+        let _ = ready.as_mut().poll(cx);
+        let harvested = self.with(|state, ring| {
+            let mut harvested = state.harvest(ring);
+            // What can be done at once has ended by then.
+            if state.submit(ring) {
+                harvested |= state.harvest(ring);
+            }
+            match &mut state.driver {
+                Some(driver) => driver.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            harvested
+        });
+        if harvested {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
-        cx.waker().wake_by_ref();
-        Poll::Ready(())
     }
 
     /// How many operations the kernel has.
@@ -433,10 +430,10 @@ impl State {
         }
     }
 
-    /// Submits everything that was pushed.
-    pub(super) fn submit(&mut self, ring: &IoUring) {
+    /// Submits everything that was pushed. True if there was anything.
+    pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
         if !mem::take(&mut self.dirty) {
-            return;
+            return false;
         }
         for _ in 0..SUBMIT_ATTEMPTS {
             match ring.submitter().submit() {
@@ -444,7 +441,7 @@ impl State {
                     self.unload_backlog(ring);
                     // SAFETY: as in `unload_backlog`.
                     if unsafe { ring.submission_shared() }.is_empty() {
-                        return;
+                        return true;
                     }
                 }
                 Err(error) => match error.raw_os_error() {
@@ -457,12 +454,13 @@ impl State {
                     Some(libc::EAGAIN) => break,
                     _ => {
                         tracing::error!(%error, "the ring takes no operations");
-                        return;
+                        return true;
                     }
                 },
             }
         }
         self.mark_dirty();
+        true
     }
 
     /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
