@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem::{self, ManuallyDrop};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +41,11 @@ const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. A multishot receive may bring many per drain; what does not
 /// fit is kept by the kernel, and fetched.
 const COMPLETIONS: u32 = 4096;
+/// Rounds of one drive before other tasks have their turn.
+const ROUNDS_PER_DRIVE: usize = 4;
+/// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
+/// is submitted before more are taken in, so that a flood is not taken in for ever.
+const COMPLETIONS_PER_ROUND: usize = 64;
 /// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
 /// reads from holds so many, and what the kernel adds until the stop.
 const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
@@ -247,18 +252,27 @@ impl Ring {
             }
         })));
         let _ = ready.as_mut().poll(cx);
-        let harvested = self.with(|state, ring| {
-            let mut harvested = state.harvest(ring);
-            // What can be done at once has ended by then.
-            if state.submit(ring) {
-                harvested |= state.harvest(ring);
+        let (harvested, is_more) = self.with(|state, ring| {
+            let (mut harvested, mut is_more) = (false, false);
+            for _ in 0..ROUNDS_PER_DRIVE {
+                let (any, more) = state.harvest_some(ring);
+                harvested |= any;
+                is_more = more;
+                // What can be done at once has ended by then.
+                if !state.submit(ring) && !more {
+                    break;
+                }
+                is_more = true;
             }
             match &mut state.driver {
                 Some(driver) => driver.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            harvested
+            (harvested, is_more)
         });
+        if is_more {
+            cx.waker().wake_by_ref();
+        }
         if harvested {
             Poll::Ready(())
         } else {
@@ -448,7 +462,7 @@ impl State {
                     Some(libc::EINTR) => {}
                     // The kernel keeps completions for which the queue had no room.
                     Some(libc::EBUSY) => {
-                        self.harvest(ring);
+                        self.harvest_some(ring);
                     }
                     // Memory is short: the next drive tries again.
                     Some(libc::EAGAIN) => break,
@@ -466,42 +480,39 @@ impl State {
     /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
         self.submit(ring);
-        self.harvest(ring);
+        if let (_, true) = self.harvest_some(ring) {
+            // No edge will tell the driver of the rest.
+            self.mark_dirty();
+        }
     }
 
     // Completions.
 
-    /// Empties the completion queue into the mailboxes. True if there was anything.
-    pub(super) fn harvest(&mut self, ring: &IoUring) -> bool {
-        let mut harvested = false;
-        loop {
-            let mut batch = [const { None }; 32];
-            let mut count = 0;
-            {
-                // SAFETY: the lock of the state is held, and no other queue object exists under it.
-                let queue = unsafe { ring.completion_shared() };
-                for (slot, entry) in batch.iter_mut().zip(queue) {
-                    *slot = Some((entry.user_data(), entry.result(), entry.flags()));
-                    count += 1;
-                }
-            }
-            harvested |= count > 0;
-            for (user_data, result, flags) in batch.into_iter().flatten() {
-                if user_data != CANCELLATION {
-                    self.complete(ring, Key::from_bits(user_data), result, flags);
-                }
-            }
-            if count < 32 {
-                // SAFETY: as in `unload_backlog`.
-                if !unsafe { ring.submission_shared() }.cq_overflow() {
-                    return harvested;
-                }
-                // Entering makes the kernel move what it has kept into the queue.
-                if ring.submitter().submit().is_err() {
-                    return harvested;
-                }
+    /// Takes some completions into the mailboxes. Tells if there were any, and if there may be more.
+    fn harvest_some(&mut self, ring: &IoUring) -> (bool, bool) {
+        let mut entries = [const { MaybeUninit::uninit() }; COMPLETIONS_PER_ROUND];
+        let entries = {
+            // SAFETY: the lock of the state is held, and no other queue object exists under it.
+            let mut queue = unsafe { ring.completion_shared() };
+            queue.fill(&mut entries)
+        };
+        let count = entries.len();
+        for entry in entries {
+            if entry.user_data() != CANCELLATION {
+                let key = Key::from_bits(entry.user_data());
+                self.complete(ring, key, entry.result(), entry.flags());
             }
         }
+        if count == COMPLETIONS_PER_ROUND {
+            return (true, true);
+        }
+        // SAFETY: as in `unload_backlog`.
+        let is_more = unsafe { ring.submission_shared() }.cq_overflow();
+        if is_more {
+            // Entering makes the kernel move what it has kept into the queue.
+            self.dirty = true;
+        }
+        (count > 0, is_more)
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
@@ -579,9 +590,10 @@ impl State {
         if let Some(Mailbox::Link(mail)) = mailbox {
             if len > 0 {
                 mail.arrived.extend(arrived.take());
-                if self.buffers.is_scarce() {
-                    mail.copy_out(&mut self.buffers);
-                }
+            }
+            // While it is being stopped, running out of buffers may stop it sooner.
+            if self.buffers.is_scarce() && (ended || !mail.read_cancelled) {
+                mail.copy_out(&mut self.buffers);
             }
             if ended {
                 mail.read_op = None;
