@@ -5,13 +5,13 @@
 //! it, and ours, as an [`Arrived`], from there until it is given back. The entries are
 //! read by the kernel up to the tail that it has seen.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::buf::Stage;
 
@@ -26,7 +26,8 @@ const HELD_MAX: u16 = 96;
 pub(super) const BUFFER_SIZE: usize = 16 << 10;
 /// The one group of buffers.
 pub(super) const GROUP: u16 = 0;
-const PAGE: usize = 4096;
+const ENTRIES_SIZE: usize = COUNT as usize * size_of::<BufRingEntry>();
+const BYTES_SIZE: usize = COUNT as usize * BUFFER_SIZE;
 
 const _: () = assert!(COUNT.is_power_of_two() && HELD_MAX < COUNT);
 
@@ -59,13 +60,13 @@ impl BufferRing {
     /// Allocates the buffers and lends all of them to the kernel.
     pub(super) fn register(ring: &IoUring) -> io::Result<Self> {
         let mut buffers = BufferRing {
-            entries: allocate(entries_layout()).cast(),
-            bytes: allocate(bytes_layout()),
+            entries: map(ENTRIES_SIZE)?.cast(),
+            bytes: map(BYTES_SIZE)?,
             tail: 0,
             held: COUNT,
         };
         let address = buffers.entries.as_ptr().addr() as u64;
-        // SAFETY: the entries are a page-aligned allocation of `COUNT` entries. It is freed by
+        // SAFETY: the entries are a page-aligned mapping of `COUNT` entries. It is unmapped by
         // `free` only, whose caller promises that the ring is done with it; a mere drop leaks it.
         unsafe {
             ring.submitter()
@@ -101,7 +102,7 @@ impl BufferRing {
     pub(super) fn move_to(&self, arrived: &mut Arrived, stage: &mut Stage, max: usize) -> bool {
         let room = stage.spare();
         let count = arrived.len().min(room.len()).min(max);
-        // SAFETY: within the allocation (`arrived` was checked when it was made), and initialised
+        // SAFETY: within the mapping (`arrived` was checked when it was made), and initialised
         // from its start, since it was zeroed. The buffer is ours until it is given back, which
         // consumes `arrived` (memory-model rule 1).
         let bytes = unsafe {
@@ -123,7 +124,7 @@ impl BufferRing {
         self.held -= 1;
         let at = usize::from(self.tail % COUNT);
         let start = self.start_of(id);
-        // SAFETY: within the allocation of `COUNT` entries. The kernel does not read this entry:
+        // SAFETY: within the mapping of `COUNT` entries. The kernel does not read this entry:
         // at most `COUNT` buffers are lent, so it lies beyond the tail that is published below.
         // Only the three fields are written: the fourth of entry 0 is the tail itself.
         unsafe {
@@ -142,38 +143,30 @@ impl BufferRing {
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// Frees the memory.
+    /// Unmaps the memory.
     ///
     /// # Safety
     /// The kernel uses it no more: the group is unregistered and no receive is in flight.
     pub(super) unsafe fn free(self) {
-        // SAFETY: allocated by `register` with these layouts, used once since `self` is consumed;
-        // unused by the kernel by the caller's promise (memory-model rule 7).
+        // SAFETY: mapped by `register` in these sizes, used once since `self` is consumed; unused by
+        // the kernel by the caller's promise (memory-model rule 7).
         unsafe {
-            dealloc(self.entries.as_ptr().cast(), entries_layout());
-            dealloc(self.bytes.as_ptr(), bytes_layout());
+            let _ = munmap(self.entries.as_ptr().cast(), ENTRIES_SIZE);
+            let _ = munmap(self.bytes.as_ptr().cast(), BYTES_SIZE);
         }
     }
 
     fn start_of(&self, id: u16) -> NonNull<u8> {
         debug_assert!(id < COUNT, "a buffer of this ring");
-        // SAFETY: `id` is below `COUNT`, so this stays within the allocation.
+        // SAFETY: `id` is below `COUNT`, so this stays within the mapping.
         unsafe { self.bytes.add(usize::from(id) * BUFFER_SIZE) }
     }
 }
 
-fn entries_layout() -> Layout {
-    let size = usize::from(COUNT) * size_of::<BufRingEntry>();
-    Layout::from_size_align(size, PAGE).expect("a small, page-aligned allocation")
-}
-
-fn bytes_layout() -> Layout {
-    let size = usize::from(COUNT) * BUFFER_SIZE;
-    Layout::from_size_align(size, PAGE).expect("a small, page-aligned allocation")
-}
-
-fn allocate(layout: Layout) -> NonNull<u8> {
-    // SAFETY: the layout's size is not zero.
-    let memory = unsafe { alloc_zeroed(layout) };
-    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+/// Zeroed pages, which cost no memory until bytes arrive in them.
+fn map(size: usize) -> io::Result<NonNull<u8>> {
+    let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping wherever the system likes touches no memory that exists.
+    let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), size, rights, flags) }?;
+    NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
