@@ -215,6 +215,34 @@ mod tests {
         assert!(!selection.reason.is_empty());
     }
 
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    #[tokio::test]
+    async fn where_io_uring_is_refused_epoll_is_used_and_says_why() {
+        use crate::transport::uring::probe::refusal;
+
+        for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
+            let (default, named) = refusal::with(errno, || {
+                let named = TransportOptions {
+                    backend: Some(Backend::IoUring),
+                    ..TransportOptions::default()
+                };
+                (best_or_default(), open(&named))
+            });
+            let (transport, reason) = default;
+            assert_eq!(transport.backend(), Backend::Epoll);
+            let system = std::io::Error::from_raw_os_error(errno).to_string();
+            assert!(reason.contains(&system), "{reason}");
+            let error = named.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(&system), "{error}");
+        }
+    }
+
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    fn best_or_default() -> (Arc<dyn Transport>, Cow<'static, str>) {
+        best(Handle::current(), None, StagePool::new(1))
+    }
+
     #[test]
     fn backends_have_names() {
         for backend in [Backend::Epoll, Backend::IoUring, Backend::Loopback] {

@@ -3,6 +3,8 @@
 
 mod special;
 mod suite;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

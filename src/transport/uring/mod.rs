@@ -50,9 +50,20 @@ impl UringTransport {
         ports: Option<PortRange>,
         stages: Arc<StagePool>,
     ) -> Result<Self> {
+        Self::with_sizes(runtime, ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
+    }
+
+    /// The same with queues of these sizes, each a power of two.
+    pub(super) fn with_sizes(
+        runtime: Handle,
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+        submissions: u32,
+        completions: u32,
+    ) -> Result<Self> {
         let ring = {
             let _runtime = runtime.enter();
-            ring::Ring::new().map_err(|error| probe::refusal_of(&error))?
+            ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
         };
         Ok(UringTransport {
             runtime,
@@ -60,6 +71,19 @@ impl UringTransport {
             stages,
             ring,
         })
+    }
+
+    /// How many operations the kernel has.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.ring.in_flight()
+    }
+
+    /// Tells whether the ring still lives.
+    #[cfg(test)]
+    pub(super) fn ring(&self) -> std::sync::Weak<dyn std::any::Any + Send + Sync> {
+        let ring: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ring) as _;
+        Arc::downgrade(&ring)
     }
 }
 

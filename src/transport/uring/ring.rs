@@ -37,10 +37,10 @@ use crate::slab::{Key, Slab};
 use crate::transport::{Direct, SendBatch};
 
 /// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
-const SUBMISSIONS: u32 = 256;
+pub(super) const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. A multishot receive may bring many per drain; what does not
 /// fit is kept by the kernel, and fetched.
-const COMPLETIONS: u32 = 4096;
+pub(super) const COMPLETIONS: u32 = 4096;
 /// Rounds of one drive before other tasks have their turn.
 const ROUNDS_PER_DRIVE: usize = 4;
 /// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
@@ -201,13 +201,13 @@ impl LinkMail {
 
 impl Ring {
     /// A ring in the reactor of the current runtime.
-    pub(super) fn new() -> io::Result<Arc<Self>> {
+    pub(super) fn new(submissions: u32, completions: u32) -> io::Result<Arc<Self>> {
         let ring = IoUring::builder()
             .setup_clamp()
             .setup_submit_all()
-            .setup_cqsize(COMPLETIONS)
+            .setup_cqsize(completions)
             .dontfork()
-            .build(SUBMISSIONS)?;
+            .build(submissions)?;
         super::probe::check(&ring)?;
         let buffers = BufferRing::register(&ring)?;
         // SAFETY: `IoUring` keeps its descriptor open and the same for as long as it lives, and
