@@ -7,7 +7,9 @@ use tokio_fabric::{Access, Event, Fabric, Hints, RemoteRegion, Result};
 async fn main() -> Result<()> {
     let fabric = Fabric::open(Hints::new())?;
     let events = fabric.event_queue().open()?;
-    let listener = fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into())?;
+    let listener = fabric
+        .passive_endpoint(&events)
+        .listen_at(([127, 0, 0, 1], 0).into())?;
     let address = listener.local_addr();
     tokio::try_join!(serve(fabric.clone(), events), call(fabric, address))?;
     Ok(())
@@ -18,8 +20,13 @@ async fn serve(fabric: Fabric, events: tokio_fabric::EventQueue) -> Result<()> {
     let domain = fabric.domain().open()?;
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = domain.register(vec![0; 1 << 20]).access(access).await?;
-    let Some(Event::ConnRequest(request)) = events.next().await else { unreachable!("nothing else is bound") };
-    let peer = request.accept(&domain).data(region.remote().to_bytes()).await?;
+    let Some(Event::ConnRequest(request)) = events.next().await else {
+        unreachable!("nothing else is bound")
+    };
+    let peer = request
+        .accept(&domain)
+        .data(region.remote().to_bytes())
+        .await?;
     peer.recv(vec![0; 3]).await?; // until the other side is done
     let mut bytes = [0; 5];
     region.read_at(0, &mut bytes)?;

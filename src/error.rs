@@ -1,5 +1,6 @@
 //! One error type for every call and every failed operation: what went wrong ([`ErrorKind`]), in
-//! which operation, in which phase of it, with which peer. `fi_errno(3)` gives each kind its number.
+//! which operation, in which phase of it, with which peer. `fi_errno(3)` gives each kind its
+//! number.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -49,7 +50,8 @@ pub enum ErrorKind {
     TooSmall,
     /// The requested key is taken already (`FI_ENOKEY`).
     KeyInUse,
-    /// The requested key cannot be had: out of range, or keys are the provider's (`FI_EKEYREJECTED`).
+    /// The requested key cannot be had: out of range, or keys are the provider's
+    /// (`FI_EKEYREJECTED`).
     KeyRejected,
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`).
     AccessDenied,

@@ -58,7 +58,9 @@ fn look_up(node: Option<&str>, service: Option<&str>) -> Result<Vec<SocketAddr>>
 }
 
 fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
-    let only = std::env::var("FI_TCP_IFACE").ok().filter(|name| !name.is_empty());
+    let only = std::env::var("FI_TCP_IFACE")
+        .ok()
+        .filter(|name| !name.is_empty());
     let mut offered: Vec<Interface> = transport::interfaces()?
         .into_iter()
         .filter(|found| found.running)
@@ -78,7 +80,10 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
         if offered.is_empty() {
             return Err(Error::new(
                 ErrorKind::NoMatch,
-                format!("FI_TCP_IFACE asks for interface {only}, there are {}", all.join(", ")),
+                format!(
+                    "FI_TCP_IFACE asks for interface {only}, there are {}",
+                    all.join(", ")
+                ),
             ));
         }
     }
@@ -89,8 +94,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is opened
-/// from it holds it.
+/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is
+/// opened from it holds it.
 #[derive(Clone)]
 pub struct Fabric {
     inner: Arc<Inner>,
@@ -98,6 +103,8 @@ pub struct Fabric {
 
 struct Inner {
     infos: Vec<Info>,
+    /// The hints chose the local side: connections leave from the Info's source.
+    source_chosen: bool,
     transport: TransportOptions,
     dependents: Dependents,
 }
@@ -109,14 +116,34 @@ impl Fabric {
     /// As [`discover`]; [`ErrorKind::InvalidArgument`] for a backend's name that does not exist.
     pub fn open(hints: Hints) -> Result<Fabric> {
         let infos = discover(&hints)?;
-        let backend = hints.backend.as_deref().map(Backend::from_str).transpose()?;
+        let backend = hints
+            .backend
+            .as_deref()
+            .map(Backend::from_str)
+            .transpose()?;
         let ports = PortRange::from_environment()?;
-        let transport = TransportOptions { backend, ports, ..TransportOptions::default() };
-        Ok(Fabric::with_transport(infos, transport))
+        let transport = TransportOptions {
+            backend,
+            ports,
+            ..TransportOptions::default()
+        };
+        Ok(Fabric::with_transport(&hints, infos, transport))
     }
 
-    pub(crate) fn with_transport(infos: Vec<Info>, transport: TransportOptions) -> Fabric {
-        Fabric { inner: Arc::new(Inner { infos, transport, dependents: Dependents::new() }) }
+    pub(crate) fn with_transport(
+        hints: &Hints,
+        infos: Vec<Info>,
+        transport: TransportOptions,
+    ) -> Fabric {
+        let only = std::env::var_os("FI_TCP_IFACE").is_some_and(|name| !name.is_empty());
+        Fabric {
+            inner: Arc::new(Inner {
+                source_chosen: only || hints.choose_source(),
+                infos,
+                transport,
+                dependents: Dependents::new(),
+            }),
+        }
     }
 
     /// What this fabric offers, best first; never empty.
@@ -125,13 +152,17 @@ impl Fabric {
     }
 
     fn first(&self) -> &Info {
-        self.inner.infos.first().expect("discovery answers with at least one or an error")
+        self.inner
+            .infos
+            .first()
+            .expect("discovery answers with at least one or an error")
     }
 
     /// Starts a domain (`fi_domain`, `fi_domain(3)`).
     pub fn domain(&self) -> DomainBuilder {
         DomainBuilder::new(
             self.first().clone(),
+            self.inner.source_chosen,
             self.inner.transport.clone(),
             Box::new(self.clone()),
             self.inner.dependents.depend("domain"),
@@ -160,10 +191,12 @@ impl Fabric {
     /// # Errors
     /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open.
     pub fn close(&self) -> Result<()> {
-        self.inner
-            .dependents
-            .close()
-            .map_err(|names| Error::new(ErrorKind::Busy, format!("still open in the fabric: {names}")))
+        self.inner.dependents.close().map_err(|names| {
+            Error::new(
+                ErrorKind::Busy,
+                format!("still open in the fabric: {names}"),
+            )
+        })
     }
 }
 

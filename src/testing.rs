@@ -43,7 +43,11 @@ impl Net {
 
     /// A network on this backend. Sockets stay on this machine's loopback interface.
     pub fn on(backend: Backend) -> Net {
-        Net { backend, loopback: LoopbackNet::new(), faults: None }
+        Net {
+            backend,
+            loopback: LoopbackNet::new(),
+            faults: None,
+        }
     }
 
     /// The same network with these faults on each side of every connection.
@@ -77,7 +81,7 @@ impl Net {
             faults: self.faults.clone(),
             ..TransportOptions::default()
         };
-        Ok(Fabric::with_transport(infos, transport))
+        Ok(Fabric::with_transport(&hints, infos, transport))
     }
 
     /// Two connected endpoints in domains of their own.
@@ -98,7 +102,11 @@ impl Net {
         let events = fabric.event_queue().open()?;
         let domain = fabric.domain().open()?;
         domain.bind(&events, DomainBind::empty())?;
-        Ok(Peer { fabric, domain, events })
+        Ok(Peer {
+            fabric,
+            domain,
+            events,
+        })
     }
 }
 
@@ -129,7 +137,11 @@ pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
 ///
 /// # Errors
 /// Whatever listening or connecting meets.
-pub async fn connect_endpoints(active: &Endpoint, passive: &Endpoint, fabric: &Fabric) -> Result<()> {
+pub async fn connect_endpoints(
+    active: &Endpoint,
+    passive: &Endpoint,
+    fabric: &Fabric,
+) -> Result<()> {
     let requests = fabric.event_queue().open()?;
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let listener = fabric.passive_endpoint(&requests).listen_at(any)?;
@@ -137,7 +149,10 @@ pub async fn connect_endpoints(active: &Endpoint, passive: &Endpoint, fabric: &F
     let accepting = async {
         match requests.next().await {
             Some(Event::ConnRequest(request)) => passive.accept(request).await,
-            other => Err(Error::new(ErrorKind::BadState, format!("{other:?} instead of a request"))),
+            other => Err(Error::new(
+                ErrorKind::BadState,
+                format!("{other:?} instead of a request"),
+            )),
         }
     };
     let (connected, accepted) = futures::future::join(connecting.into_future(), accepting).await;

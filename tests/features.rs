@@ -2,8 +2,8 @@
 //! the test it names.
 //!
 //! The page is a claim about the library; this file is what keeps the claim honest. Both files are
-//! plain text and the parsing is strict: a line that looks like a row and is not one is a complaint,
-//! never skipped. How to add a row stands in docs/features.md.
+//! plain text and the parsing is strict: a line that looks like a row and is not one is a
+//! complaint, never skipped. How to add a row stands in docs/features.md.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -42,8 +42,8 @@ enum Promise<'a> {
     Named(&'a str),
 }
 
-/// docs/features.md carries every item of docs/features-items.txt once, in order, and every row that
-/// works is shown by a test that quotes it.
+/// docs/features.md carries every item of docs/features-items.txt once, in order, and every row
+/// that works is shown by a test that quotes it.
 #[test]
 fn the_page_agrees_with_the_item_list_and_the_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -12,9 +12,15 @@ use super::traits::IoBuf;
 ///
 /// It derefs to its bytes. [`Buffer::downcast`] gives the original type back.
 ///
-/// ```ignore
-/// let buffer = completion.take_buffer().expect("it was a receive");
-/// let bytes: Vec<u8> = buffer.downcast().expect("it was posted as a Vec");
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// # use tokio_fabric::{Fabric, Hints};
+/// # let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let region = domain.register(vec![7u8; 64]).await?;
+/// let buffer = region.deregister().await?;
+/// let bytes: Vec<u8> = buffer.downcast().expect("it was registered as a Vec");
+/// assert_eq!(bytes, [7; 64]);
+/// # Ok(()) }
 /// ```
 pub struct Buffer {
     /// Out of every operation: nobody else has its span.

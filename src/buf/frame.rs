@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::payload::{Leases, Payload};
+use super::payload::Payload;
 use super::span::{Span, SpanList};
 use crate::limits::HEADER_SIZE_MAX;
 use crate::sync::GateClosed;
@@ -20,8 +20,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the caller's
-    /// own and comes back by [`Frame::token`].
+    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the
+    /// caller's own and comes back by [`Frame::token`].
     pub(crate) fn new(header: &[u8], payload: Payload, token: u64) -> Self {
         let mut bytes = [0; HEADER_SIZE_MAX];
         bytes[..header.len()].copy_from_slice(header);
@@ -38,10 +38,6 @@ impl Frame {
         self.token
     }
 
-    pub(crate) fn header(&self) -> &[u8] {
-        &self.header[..usize::from(self.header_len)]
-    }
-
     pub(crate) fn payload(&self) -> &Payload {
         &self.payload
     }
@@ -55,17 +51,13 @@ impl Frame {
         usize::from(self.header_len) + self.payload.len()
     }
 
-    /// Bytes that have gone out.
-    pub(crate) fn sent(&self) -> usize {
-        self.sent
-    }
-
     /// Bytes that have not gone out yet.
     pub(crate) fn remaining(&self) -> usize {
         self.len() - self.sent
     }
 
     /// True if all bytes have gone out.
+    #[cfg(test)]
     pub(crate) fn is_done(&self) -> bool {
         self.remaining() == 0
     }
@@ -77,11 +69,6 @@ impl Frame {
             "the kernel sends no more than it was given"
         );
         self.sent += count;
-    }
-
-    /// Enters the gates of the regions that the unsent part comes from; see [`Payload::lease`].
-    pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {
-        self.payload.lease()
     }
 
     /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.

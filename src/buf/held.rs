@@ -1,17 +1,18 @@
-//! A buffer taken apart: raw parts while an operation or a region has it, the user's own type before
-//! and after (memory-model rule 1).
+//! A buffer taken apart: raw parts while an operation or a region has it, the user's own type
+//! before and after (memory-model rule 1).
 //!
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
-//! before the address is given to anyone, and put together again from exactly those, once. What owns
-//! through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it is.
+//! before the address is given to anyone, and put together again from exactly those, once. What
+//! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
+//! is.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
-//! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address, however
-//! often the `Held` is moved. Only the owner of a `Held` gives its span to others. No writer ever
-//! gets the span of one that is not [writable](Held::is_writable).
+//! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
+//! however often the `Held` is moved. Only the owner of a `Held` gives its span to others. No
+//! writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
@@ -43,7 +44,7 @@ enum Owner {
 
 /// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
 /// would.
-pub(crate) struct Held {
+pub struct Held {
     span: Span,
     owner: Owner,
 }
@@ -176,8 +177,8 @@ impl Held {
             return Err(self);
         };
         let (span, _) = self.dissolve();
-        // SAFETY: the parts of the `String` that `From<String>` dissolved, used once; its bytes were
-        // never written, since it is not writable, and so are UTF-8 still.
+        // SAFETY: the parts of the `String` that `From<String>` dissolved, used once; its bytes
+        // were never written, since it is not writable, and so are UTF-8 still.
         Ok(unsafe { String::from_raw_parts(span.as_ptr(), span.len(), capacity) })
     }
 

@@ -36,12 +36,12 @@ mod traits;
 pub use buffer::Buffer;
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
-pub(crate) use exclusive::{Exclusive, Quiescing};
+pub(crate) use exclusive::Exclusive;
 pub(crate) use frame::Frame;
 pub(crate) use held::Held;
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use region::RegionMemory;
-pub(crate) use span::{Span, SpanList};
+pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
 pub(crate) use traits::{Convert, ConvertMany, LocalUse, Refused};

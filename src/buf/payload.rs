@@ -96,10 +96,7 @@ impl Payload {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
+    /// How many pieces of memory it holds, those without bytes among them.
     pub(crate) fn piece_count(&self) -> usize {
         self.pieces.as_slice().len()
     }
@@ -107,6 +104,31 @@ impl Payload {
     /// True if every piece may be received into.
     pub(crate) fn is_writable(&self) -> bool {
         self.pieces.as_slice().iter().all(Memory::is_writable)
+    }
+
+    /// The operation has ended and only its owner is still to have the memory: lets go of regions,
+    /// so that whoever waits for the operations on one does not wait for results to be fetched.
+    pub(crate) fn leave_regions(&mut self) {
+        for piece in self.pieces.as_mut_slice() {
+            if let Memory::Region(region) = piece {
+                region.leave();
+            }
+        }
+    }
+
+    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
+    /// is a region's. Refused if a region is.
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
+        let pieces = self.pieces.as_slice();
+        if !pieces
+            .iter()
+            .any(|piece| matches!(piece, Memory::Region(_)))
+        {
+            return Ok(self);
+        }
+        let mut bytes = vec![0; len];
+        self.copy_out(0, &mut bytes)?;
+        Ok(Self::from_vec(bytes))
     }
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
@@ -200,18 +222,8 @@ impl Payload {
             .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
     }
 
-    /// Why [`Payload::lease`] would be refused now, without taking one.
-    pub(crate) fn is_open(&self) -> Result<(), GateClosed> {
-        for piece in self.pieces.as_slice() {
-            if let Memory::Region(region) = piece {
-                region.is_open()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be used
-    /// while this payload is kept, unmoved or moved, and its leases are held.
+    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
+    /// used while this payload is kept, unmoved or moved, and its leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
         self.assert_within(offset, len);
         let mut skip = offset;

@@ -39,13 +39,13 @@ impl Memory {
 /// An operation's hold on a range of a region.
 ///
 /// A local operation is inside the gate from its post to its end, so its memory is there all the
-/// time. A peer's is not: it enters for each copy or kernel operation ([`Payload::lease`](super::Payload::lease)), and finds
-/// the gate shut once the region is revoked.
+/// time. A peer's is not: it enters for each copy or kernel operation
+/// ([`Payload::lease`](super::Payload::lease)), and finds the gate shut once the region is revoked.
 pub struct RegionUse {
     memory: Arc<RegionMemory>,
     offset: usize,
     len: usize,
-    /// Present exactly if the role is local.
+    /// Present exactly if the role is local and the operation has not ended.
     entry: Option<Entry>,
 }
 
@@ -100,19 +100,16 @@ impl RegionUse {
         }
     }
 
+    /// The operation has ended: leaves the gate, whenever its result is looked at.
+    pub(super) fn leave(&mut self) {
+        self.entry = None;
+    }
+
     /// Enters the gate if this use is not inside already.
     pub(super) fn lease(&self) -> Result<Option<Entry>, GateClosed> {
         match self.entry {
             Some(_) => Ok(None),
             None => self.memory.gate().enter(Role::Remote).map(Some),
-        }
-    }
-
-    /// Why [`RegionUse::lease`] would be refused now.
-    pub(super) fn is_open(&self) -> Result<(), GateClosed> {
-        match self.entry {
-            Some(_) => Ok(()),
-            None => self.memory.gate().is_open(Role::Remote),
         }
     }
 

@@ -1,10 +1,10 @@
 //! The memory of a region: one or more buffers under one gate, addressed as one range of bytes.
 //!
 //! Where the bytes are (`segments`) never changes and may be asked by anyone; it is only numbers.
-//! Whether they may be touched is the gate's word: they stay allocated while an entry of the gate is
-//! held, since [`RegionMemory::take`] gives the buffers away only from a gate that is closed for ever
-//! and that everyone has left. So a peer's transfer that stalls in the middle (it holds this memory
-//! by `Arc` but no entry) does not keep the buffers from their owner (memory-model rule 4).
+//! Whether they may be touched is the gate's word: they stay allocated while an entry of the gate
+//! is held, since [`RegionMemory::take`] gives the buffers away only from a gate that is closed for
+//! ever and that everyone has left. So a peer's transfer that stalls in the middle (it holds this
+//! memory by `Arc` but no entry) does not keep the buffers from their owner (memory-model rule 4).
 //!
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
@@ -171,8 +171,8 @@ impl RegionMemory {
         });
     }
 
-    /// Loads the aligned word at `offset` in one piece, with acquire ordering. `None` if its address
-    /// is not a multiple of eight, or it is not within one segment.
+    /// Loads the aligned word at `offset` in one piece, with acquire ordering. `None` if its
+    /// address is not a multiple of eight, or it is not within one segment.
     pub(crate) fn load_u64(&self, offset: usize) -> Result<Option<u64>, GateClosed> {
         let _entry = self.gate.enter(Role::Local)?;
         let Some((span, at)) = self.locate(offset) else {
@@ -193,8 +193,9 @@ impl RegionMemory {
         Ok(Some(u64::from_ne_bytes(bytes)))
     }
 
-    /// Stores the aligned word at `offset` in one piece, with release ordering. False if its address
-    /// is not a multiple of eight, or it is not within one segment, or the region is read-only.
+    /// Stores the aligned word at `offset` in one piece, with release ordering. False if its
+    /// address is not a multiple of eight, or it is not within one segment, or the region is
+    /// read-only.
     pub(crate) fn store_u64(&self, offset: usize, value: u64) -> Result<bool, GateClosed> {
         let _entry = self.gate.enter(Role::Local)?;
         let Some((span, at)) = self.locate(offset).filter(|_| self.writable) else {
@@ -272,7 +273,8 @@ impl RegionMemory {
             match done {
                 Ok(()) => return Ok(()),
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-                // A kernel before 5.14 does not know this advice, and a sandbox may forbid the call.
+                // A kernel before 5.14 does not know this advice, and a sandbox may forbid the
+                // call.
                 Err(
                     rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::PERM,
                 ) => break,
@@ -301,8 +303,8 @@ impl RegionMemory {
         }
     }
 
-    /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that, or
-    /// if they have been taken already. Read-only buffers are shared, and stay here too.
+    /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
+    /// or if they have been taken already. Read-only buffers are shared, and stay here too.
     pub(crate) fn take(&self) -> Option<Vec<Held>> {
         if self.gate.is_open(Role::Local) != Err(GateClosed::Closed) {
             return None;
@@ -315,8 +317,8 @@ impl RegionMemory {
         if drained.is_pending() {
             return None;
         }
-        // From here on no entry exists and none can be made, so nobody touches a span of this memory
-        // any more, whatever else still holds the `Arc`.
+        // From here on no entry exists and none can be made, so nobody touches a span of this
+        // memory any more, whatever else still holds the `Arc`.
         let mut owners = self.owners.lock("take a region's buffers");
         if self.writable {
             owners.take()

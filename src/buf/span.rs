@@ -113,22 +113,25 @@ impl SpanList {
     }
 
     /// How many spans are listed.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// How many bytes they cover together.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
+    #[allow(dead_code, reason = "a ring uses its lists again")]
     pub(crate) fn clear(&mut self) {
         self.count = 0;
         self.bytes = 0;
     }
 
-    /// The list as `sendmsg` and `recvmsg` take it. The entries' memory is guaranteed by the payloads
-    /// and leases they were made from, not by this list.
+    /// The list as `sendmsg` and `recvmsg` take it. The entries' memory is guaranteed by the
+    /// payloads and leases they were made from, not by this list.
     pub(crate) fn as_iovecs(&self) -> &[libc::iovec] {
         let filled = &self.entries[..self.count];
         // SAFETY: invariant: the first `count` entries have been written by `push`; MaybeUninit<T>
@@ -136,7 +139,8 @@ impl SpanList {
         unsafe { &*(std::ptr::from_ref(filled) as *const [libc::iovec]) }
     }
 
-    /// The listed spans again, for transports that copy instead of calling the kernel.
+    /// The listed spans again.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         self.as_iovecs()
             .iter()

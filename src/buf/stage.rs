@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::limits::STAGE_SIZE;
 use crate::sync::{Lock, LockKind};
 
-/// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed after,
-/// so taking one never fails and never waits. Each connection has at most one at a time, which bounds
-/// those in use.
+/// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed
+/// after, so taking one never fails and never waits. Each connection has at most one at a time,
+/// which bounds those in use.
 pub(crate) struct StagePool {
     idle: Lock<Vec<Box<[u8]>>>,
     idle_max: usize,
@@ -97,13 +97,6 @@ impl Stage {
             self.start = 0;
             self.end = 0;
         }
-    }
-
-    /// Moves the bytes held to the front, so that all the room is behind them.
-    pub(crate) fn compact(&mut self) {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
     }
 }
 

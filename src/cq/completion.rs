@@ -94,18 +94,8 @@ impl Completion {
         self
     }
 
-    pub(crate) fn with_tag(mut self, tag: u64) -> Self {
-        self.tag = Some(tag);
-        self
-    }
-
     pub(crate) fn with_error(mut self, error: CompletionError) -> Self {
         self.result = Err(error);
-        self
-    }
-
-    pub(crate) fn with_buffer(mut self, buffer: Buffer) -> Self {
-        self.buffers = Few::One(buffer);
         self
     }
 

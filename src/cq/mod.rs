@@ -24,7 +24,7 @@ use crate::limits::CQ_SIZE_DEFAULT;
 use crate::sync::{Dependence, Keep, LockKind, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
-pub(crate) use slots::{CqReserve, CqSlot};
+pub(crate) use slots::CqSlot;
 
 /// A queue of [`Completion`]s, read as a [`Stream`], in batches, or without waiting (`fi_cq(3)`).
 ///
@@ -142,11 +142,6 @@ impl CompletionQueue {
     /// Takes a place for one completion; `None` when the queue is full (or closed).
     pub(crate) fn try_reserve(&self) -> Option<CqSlot> {
         self.ring().try_reserve().map(CqSlot::new)
-    }
-
-    /// Waits for a place; `None` once the queue is closed. May be dropped at any time.
-    pub(crate) fn reserve(&self) -> CqReserve {
-        CqReserve::new(self.ring().reserve())
     }
 
     /// Wakes `waker` once when a place is or becomes free; for those whose `try_reserve` failed.

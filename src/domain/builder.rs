@@ -17,6 +17,7 @@ use super::{Binding, Domain, Inner};
 #[derive(Debug)]
 pub struct DomainBuilder {
     info: Info,
+    source_chosen: bool,
     transport: TransportOptions,
     context: Option<Context>,
     fabric: Keep,
@@ -26,11 +27,19 @@ pub struct DomainBuilder {
 impl DomainBuilder {
     pub(crate) fn new(
         info: Info,
+        source_chosen: bool,
         transport: TransportOptions,
         fabric: Keep,
         dependence: Option<Dependence>,
     ) -> Self {
-        DomainBuilder { info, transport, context: None, fabric, dependence }
+        DomainBuilder {
+            info,
+            source_chosen,
+            transport,
+            context: None,
+            fabric,
+            dependence,
+        }
     }
 
     /// The value that comes back with events of the domain itself. Default: none.
@@ -40,9 +49,10 @@ impl DomainBuilder {
     }
 
     /// Other attributes than the fabric's first choice, for instance another of `discover`'s
-    /// answers.
+    /// answers. Connections then leave from its source address.
     pub fn info(mut self, info: Info) -> Self {
         self.info = info;
+        self.source_chosen = true;
         self
     }
 
@@ -68,7 +78,9 @@ impl DomainBuilder {
         let keys = if mr_mode.contains(MrMode::PROV_KEY) {
             KeyPolicy::Provider
         } else {
-            KeyPolicy::Application { key_size: self.info.domain.mr_key_size }
+            KeyPolicy::Application {
+                key_size: self.info.domain.mr_key_size,
+            }
         };
         let lock_kind = LockKind::Mutex;
         let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
@@ -80,6 +92,7 @@ impl DomainBuilder {
         })?;
         Ok(Domain {
             inner: Arc::new(Inner {
+                source: self.info.source.filter(|_| self.source_chosen),
                 info: self.info,
                 engine,
                 regions,

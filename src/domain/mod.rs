@@ -7,6 +7,7 @@ mod builder;
 mod register;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::buf::{ReadOnlyBuf, RegionBufs};
@@ -61,6 +62,8 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
+    /// Where connections leave from, if the application chose; else routing decides.
+    source: Option<SocketAddr>,
     engine: Arc<Engine>,
     regions: SharedTable,
     runtime: tokio::runtime::Handle,
@@ -102,33 +105,46 @@ impl Domain {
     /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
     pub fn bind(&self, events: &EventQueue, flags: DomainBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(DomainBind::all()).bits() {
-            return Err(Error::new(ErrorKind::BadFlags, format!("{unknown:#x} for a domain's event queue")));
+            return Err(Error::new(
+                ErrorKind::BadFlags,
+                format!("{unknown:#x} for a domain's event queue"),
+            ));
         }
         let mut binding = self.binding();
         if binding.events.is_some() {
-            return Err(Error::new(ErrorKind::Busy, "the domain is bound to an event queue already"));
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "the domain is bound to an event queue already",
+            ));
         }
-        binding.dependence = Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
+        binding.dependence =
+            Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
         binding.events = Some(events.downgrade());
         binding.registers = flags.contains(DomainBind::REG_MR);
         Ok(())
     }
 
     fn binding(&self) -> std::sync::MutexGuard<'_, Binding> {
-        self.inner.binding.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .binding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The event queue the domain is bound to, if anybody still has a handle of it: the domain
     /// itself does not keep it.
     pub fn event_queue(&self) -> Option<EventQueue> {
-        self.binding().events.as_ref().and_then(WeakEventQueue::upgrade)
+        self.binding()
+            .events
+            .as_ref()
+            .and_then(WeakEventQueue::upgrade)
     }
 
     /// Registers memory that peers may be allowed to reach (`fi_mr_reg`, `fi_mr_regv`; `fi_mr(3)`):
     /// one buffer, or several as one region. The region owns the memory until it is deregistered.
     ///
-    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll; with one,
-    /// the work runs beside the runtime and the returned future waits for it.
+    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll; with
+    /// one, the work runs beside the runtime and the returned future waits for it.
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }
@@ -181,7 +197,10 @@ impl Domain {
     /// is awaited to its end.
     pub async fn close(&self) -> Result<()> {
         self.inner.dependents.close().map_err(|names| {
-            Error::new(ErrorKind::Busy, format!("still open in the domain: {names}"))
+            Error::new(
+                ErrorKind::Busy,
+                format!("still open in the domain: {names}"),
+            )
         })?;
         self.inner.engine.stop();
         self.inner.engine.wait_gone().await;
@@ -199,12 +218,20 @@ impl Domain {
 
     /// As [`Domain::keep`], for calls that fail on a closed domain.
     pub(crate) fn keep_open(&self, name: &'static str) -> Result<Keep> {
-        self.keep(name).ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
+        self.keep(name)
+            .ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
     }
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(self.lock_kind(), None).size(INTERNAL_QUEUE_SIZE).open()
+        CompletionQueue::builder(self.lock_kind(), None)
+            .size(INTERNAL_QUEUE_SIZE)
+            .open()
+    }
+
+    /// The local address of connections, when the application chose one.
+    pub(crate) fn source(&self) -> Option<SocketAddr> {
+        self.inner.source
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

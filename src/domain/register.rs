@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf, RegionBufs, RegionMemory};
+use crate::buf::{
+    ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf, RegionBufs, RegionMemory,
+};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::Context;
@@ -50,8 +52,16 @@ struct Request {
 
 impl<B: RegionBufs> Register<B> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
-        let request = Request { access: Access::all(), key: None, context: None };
-        Register { domain, buffers, request }
+        let request = Request {
+            access: Access::all(),
+            key: None,
+            context: None,
+        };
+        Register {
+            domain,
+            buffers,
+            request,
+        }
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
@@ -82,13 +92,20 @@ impl<B: RegionBufs> Register<B> {
     /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
     pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
-        let Register { domain, buffers, request } = self;
+        let Register {
+            domain,
+            buffers,
+            request,
+        } = self;
         if domain.registers_asynchronously() {
             let error = Error::new(
                 ErrorKind::BadState,
                 "this domain is bound with REG_MR and registers asynchronously",
             );
-            return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
+            return Err(Failed::new(
+                error.with_operation(OperationKind::Register),
+                Some(buffers),
+            ));
         }
         let held = take_buffers(&domain, buffers)?;
         register_now(&domain, held, &request).map_err(give_buffers)
@@ -97,11 +114,15 @@ impl<B: RegionBufs> Register<B> {
     /// Starts the registration and returns; the event carries the region, with this context.
     ///
     /// # Errors
-    /// [`ErrorKind::BadState`] if the domain is not bound with `REG_MR`; [`ErrorKind::Again`] if the
-    /// event queue has no slot. No event is written then, and the buffers come back.
+    /// [`ErrorKind::BadState`] if the domain is not bound with `REG_MR`; [`ErrorKind::Again`] if
+    /// the event queue has no slot. No event is written then, and the buffers come back.
     pub fn submit(mut self, context: impl Into<Context>) -> Result<(), Failed<B>> {
         self.request.context = Some(context.into());
-        let Register { domain, buffers, request } = self;
+        let Register {
+            domain,
+            buffers,
+            request,
+        } = self;
         let refused = |kind, what: &'static str, buffers| {
             let error = Error::new(kind, what).with_operation(OperationKind::Register);
             Failed::new(error, Some(buffers))
@@ -115,7 +136,11 @@ impl<B: RegionBufs> Register<B> {
             return Err(refused(ErrorKind::BadState, what, buffers));
         };
         let Some(slot) = events.try_reserve() else {
-            return Err(refused(ErrorKind::Again, "the event queue is full", buffers));
+            return Err(refused(
+                ErrorKind::Again,
+                "the event queue is full",
+                buffers,
+            ));
         };
         let held = take_buffers(&domain, buffers)?;
         let job = Arc::new(Job::new(Some(slot), request.context, false));
@@ -130,7 +155,11 @@ impl<B: RegionBufs> IntoFuture for Register<B> {
 
     /// Submits the registration; polling only waits.
     fn into_future(self) -> Registration<B> {
-        let Register { domain, buffers, request } = self;
+        let Register {
+            domain,
+            buffers,
+            request,
+        } = self;
         let state = if domain.registers_asynchronously() {
             Registration::begin(domain, buffers, request)
         } else {
@@ -204,15 +233,19 @@ impl<B: RegionBufs> Future for Registration<B> {
         loop {
             match &mut this.state {
                 State::Now(parts) => {
-                    let (domain, buffers, request) =
-                        parts.take().expect("a synchronous registration is polled once");
+                    let (domain, buffers, request) = parts
+                        .take()
+                        .expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(&domain, buffers)
-                        .and_then(|held| register_now(&domain, held, &request).map_err(give_buffers));
+                    let result = take_buffers(&domain, buffers).and_then(|held| {
+                        register_now(&domain, held, &request).map_err(give_buffers)
+                    });
                     return Poll::Ready(result);
                 }
                 State::AwaitSlot { reserve, parts } => {
-                    let Poll::Ready(slot) = reserve.as_mut().poll(cx) else { return Poll::Pending };
+                    let Poll::Ready(slot) = reserve.as_mut().poll(cx) else {
+                        return Poll::Pending;
+                    };
                     let (domain, buffers, request) =
                         parts.take().expect("the parts wait for the slot");
                     let Some(slot) = slot else {
@@ -223,12 +256,16 @@ impl<B: RegionBufs> Future for Registration<B> {
                     this.state = Registration::run(domain, buffers, request, Some(slot));
                 }
                 State::Running(job) => {
-                    let Poll::Ready(result) = job.poll(cx.waker()) else { return Poll::Pending };
+                    let Poll::Ready(result) = job.poll(cx.waker()) else {
+                        return Poll::Pending;
+                    };
                     this.state = State::Done;
                     return Poll::Ready(result.map_err(give_buffers));
                 }
                 State::Refused(failed) => {
-                    let failed = failed.take().expect("a refused registration is polled once");
+                    let failed = failed
+                        .take()
+                        .expect("a refused registration is polled once");
                     this.state = State::Done;
                     return Poll::Ready(Err(failed));
                 }
@@ -322,12 +359,18 @@ impl Job {
         let mut state = self.lock();
         state.finished = true;
         let outcome = if self.is_abandoned() {
-            Err((Error::new(ErrorKind::Canceled, "the registration was dropped"), Vec::new()))
+            Err((
+                Error::new(ErrorKind::Canceled, "the registration was dropped"),
+                Vec::new(),
+            ))
         } else {
             outcome
         };
         let event = state.context.map(|context| match &outcome {
-            Ok(region) => Event::MrComplete { context, region: region.clone() },
+            Ok(region) => Event::MrComplete {
+                context,
+                region: region.clone(),
+            },
             Err((error, _)) => {
                 Event::Error(EventError::new(error.clone()).with_context(Some(context)))
             }
@@ -373,15 +416,24 @@ fn take_buffers<B: RegionBufs>(domain: &Domain, buffers: B) -> Result<Vec<Held>,
     if buffers.count() > limit {
         let error = Error::new(
             ErrorKind::TooLarge,
-            format!("{} buffers, a region takes at most {limit}", buffers.count()),
+            format!(
+                "{} buffers, a region takes at most {limit}",
+                buffers.count()
+            ),
         );
-        return Err(Failed::new(error.with_operation(OperationKind::Register), Some(buffers)));
+        return Err(Failed::new(
+            error.with_operation(OperationKind::Register),
+            Some(buffers),
+        ));
     }
     let payload = buffers
         .into_payload(LocalUse::Receive)
         .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;
     payload.into_held().map_err(|_| {
-        Failed::new(Error::new(ErrorKind::InvalidArgument, "part of another region"), None)
+        Failed::new(
+            Error::new(ErrorKind::InvalidArgument, "part of another region"),
+            None,
+        )
     })
 }
 
@@ -402,8 +454,16 @@ pub struct RegisterReadOnly<B: ReadOnlyBuf> {
 
 impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     pub(super) fn new(domain: Domain, bytes: B) -> Self {
-        let request = Request { access: Access::READ_ONLY, key: None, context: None };
-        RegisterReadOnly { domain, bytes, request }
+        let request = Request {
+            access: Access::READ_ONLY,
+            key: None,
+            context: None,
+        };
+        RegisterReadOnly {
+            domain,
+            bytes,
+            request,
+        }
     }
 
     /// What the region may be used for: among [`Access::READ_ONLY`], which is the default.
@@ -424,13 +484,20 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     /// [`ErrorKind::InvalidArgument`] for rights that read-only bytes cannot grant,
     /// [`ErrorKind::KeyInUse`], [`ErrorKind::KeyRejected`]. The bytes come back.
     pub fn now(self) -> Result<ReadOnlyRegion, Failed<B>> {
-        let RegisterReadOnly { domain, bytes, request } = self;
+        let RegisterReadOnly {
+            domain,
+            bytes,
+            request,
+        } = self;
         let payload = bytes
             .into_payload(LocalUse::Send)
             .map_err(|(error, bytes)| Failed::new(error, Some(bytes)))?;
         let give_back = |(error, held): (Error, Vec<Held>)| {
             let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
-            Failed::new(error.with_operation(OperationKind::Register), B::from_payload(payload))
+            Failed::new(
+                error.with_operation(OperationKind::Register),
+                B::from_payload(payload),
+            )
         };
         let held = payload.into_held().map_err(|payload| {
             let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
@@ -466,7 +533,9 @@ fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: Arc<Job>) {
     runtime.clone().spawn(async move {
         let guard = guard;
         // Few at a time; the permit lives until the blocking work has ended.
-        let Ok(permit) = permits.acquire_owned().await else { return };
+        let Ok(permit) = permits.acquire_owned().await else {
+            return;
+        };
         let work = move || {
             let _permit = permit;
             let outcome = fault_in_and_register(&domain, held, &request, &worker);
@@ -496,7 +565,12 @@ impl Drop for FinishGuard {
     }
 }
 
-fn fault_in_and_register(domain: &Domain, held: Vec<Held>, request: &Request, job: &Job) -> Outcome {
+fn fault_in_and_register(
+    domain: &Domain,
+    held: Vec<Held>,
+    request: &Request,
+    job: &Job,
+) -> Outcome {
     let memory = prepare(held, request.access)?;
     let mut at = 0;
     while at < memory.len() {

@@ -16,8 +16,8 @@ use super::{Endpoint, Inner};
 /// Largest size of a transmit or receive context, in operations.
 const CONTEXT_SIZE_MAX: usize = 65_536;
 
-/// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here, before
-/// it is opened, so that no binding can come too late.
+/// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
+/// before it is opened, so that no binding can come too late.
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct EndpointBuilder {
@@ -42,8 +42,16 @@ impl Domain {
             counters: CounterSet::default(),
             context: None,
             sizes: PortSizes {
-                tx_size: if info.tx.size == 0 { CONTEXT_SIZE_DEFAULT } else { info.tx.size },
-                rx_size: if info.rx.size == 0 { CONTEXT_SIZE_DEFAULT } else { info.rx.size },
+                tx_size: if info.tx.size == 0 {
+                    CONTEXT_SIZE_DEFAULT
+                } else {
+                    info.tx.size
+                },
+                rx_size: if info.rx.size == 0 {
+                    CONTEXT_SIZE_DEFAULT
+                } else {
+                    info.rx.size
+                },
                 unexpected_bytes: info.rx.total_buffered_recv,
             },
         }
@@ -51,7 +59,8 @@ impl Domain {
 }
 
 impl EndpointBuilder {
-    /// The queue for operations posted with `.queue(context)` that transmit or read (`FI_TRANSMIT`).
+    /// The queue for operations posted with `.queue(context)` that transmit or read
+    /// (`FI_TRANSMIT`).
     pub fn transmit_queue(mut self, queue: &CompletionQueue) -> Self {
         self.transmit_queue = Some(queue.clone());
         self
@@ -141,12 +150,15 @@ impl EndpointBuilder {
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the domain
-    /// or a queue is closed, [`ErrorKind::Again`] if the event queue has no two slots free, which
-    /// the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
+    /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the
+    /// domain or a queue is closed, [`ErrorKind::Again`] if the event queue has no two slots free,
+    /// which the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
     /// domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
-        for (size, name) in [(self.sizes.tx_size, "transmit_size"), (self.sizes.rx_size, "receive_size")] {
+        for (size, name) in [
+            (self.sizes.tx_size, "transmit_size"),
+            (self.sizes.rx_size, "receive_size"),
+        ] {
             if !(1..=CONTEXT_SIZE_MAX).contains(&size) {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
@@ -175,9 +187,17 @@ impl EndpointBuilder {
                 None => (None, None),
                 Some(events) => {
                     dependences.push(events.depend(name)?);
-                    let full = || Error::new(ErrorKind::Again, "the event queue has no room for this endpoint");
+                    let full = || {
+                        Error::new(
+                            ErrorKind::Again,
+                            "the event queue has no room for this endpoint",
+                        )
+                    };
                     let connected = events.try_reserve().ok_or_else(full)?;
-                    (Some(connected), Some(events.try_reserve().ok_or_else(full)?))
+                    (
+                        Some(connected),
+                        Some(events.try_reserve().ok_or_else(full)?),
+                    )
                 }
             };
             Ok(Bindings {
@@ -196,6 +216,8 @@ impl EndpointBuilder {
             _keep: keep,
             _dependences: dependences,
         };
-        Ok(Endpoint { inner: Arc::new(inner) })
+        Ok(Endpoint {
+            inner: Arc::new(inner),
+        })
     }
 }

@@ -20,7 +20,10 @@ pub(super) fn check_data(data: &[u8]) -> Result<()> {
     if data.len() > CM_DATA_SIZE_MAX {
         return Err(Error::new(
             ErrorKind::TooLarge,
-            format!("{} bytes of private data, at most {CM_DATA_SIZE_MAX} go along", data.len()),
+            format!(
+                "{} bytes of private data, at most {CM_DATA_SIZE_MAX} go along",
+                data.len()
+            ),
         ));
     }
     Ok(())
@@ -32,17 +35,26 @@ impl Endpoint {
         Connect {
             endpoint: self.clone(),
             to,
-            from: self.domain().info().source.filter(|from| !from.ip().is_unspecified()),
+            from: self
+                .domain()
+                .source()
+                .filter(|from| !from.ip().is_unspecified())
+                .map(|from| SocketAddr::new(from.ip(), 0)),
             data: Bytes::new(),
             context: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
         }
     }
 
-    /// Accepts a connection request on this endpoint (`fi_accept`). Receives posted before are there
-    /// for the peer's first message.
+    /// Accepts a connection request on this endpoint (`fi_accept`). Receives posted before are
+    /// there for the peer's first message.
     pub fn accept(&self, request: ConnRequest) -> Accept {
-        Accept { endpoint: Ok(self.clone()), request, data: Bytes::new(), context: None }
+        Accept {
+            endpoint: Ok(self.clone()),
+            request,
+            data: Bytes::new(),
+            context: None,
+        }
     }
 }
 
@@ -78,8 +90,8 @@ impl Connect {
         self
     }
 
-    /// The local address to connect from. Default: the one of the domain's Info, or the system's
-    /// choice.
+    /// The local address to connect from. Default: the one that the hints chose, any port of it;
+    /// else routing decides.
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(from);
         self
@@ -94,8 +106,8 @@ impl IntoFuture for Connect {
     ///
     /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nobody
     /// listens, or the application said no: [`Error::data`] has its words),
-    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons; the endpoint cannot be
-    /// used again then.
+    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons; the endpoint cannot
+    /// be used again then.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the connection; its end still comes as an event.
@@ -135,7 +147,10 @@ impl ConnRequest {
 
     /// Rejects, with private data to follow (`fi_reject`). Dropping a request rejects it without.
     pub fn reject(self) -> Reject {
-        Reject { request: self, data: Bytes::new() }
+        Reject {
+            request: self,
+            data: Bytes::new(),
+        }
     }
 }
 
@@ -183,7 +198,12 @@ impl IntoFuture for Accept {
 
 impl Accept {
     async fn run(self) -> Result<Endpoint> {
-        let Accept { endpoint, request, data, context } = self;
+        let Accept {
+            endpoint,
+            request,
+            data,
+            context,
+        } = self;
         let endpoint = endpoint?;
         check_data(&data)?;
         let peer = request.peer_addr();
@@ -221,8 +241,11 @@ impl Reject {
     pub fn send(self) -> Result<()> {
         check_data(&self.data)?;
         let peer = self.request.peer_addr();
-        self.request.take_ticket().decide(Verdict::Reject(self.data)).map_err(|_| {
-            Error::new(ErrorKind::PeerClosed, "before it was rejected").with_peer(peer)
-        })
+        self.request
+            .take_ticket()
+            .decide(Verdict::Reject(self.data))
+            .map_err(|_| {
+                Error::new(ErrorKind::PeerClosed, "before it was rejected").with_peer(peer)
+            })
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::id::{Context, EndpointId, OperationId};
+use crate::id::{EndpointId, OperationId};
 use crate::progress::Port;
 use crate::proto::{OpKey, Withdrawn};
 use crate::sync::{Dependence, Keep};
@@ -40,7 +40,8 @@ pub use rma::{Read, RemoteRegions, Write};
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
 /// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
-/// and acknowledgements included, until a receive is posted: the protocol has no other flow control.
+/// and acknowledgements included, until a receive is posted: the protocol has no other flow
+/// control.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -129,6 +130,3 @@ impl fmt::Debug for Endpoint {
             .finish_non_exhaustive()
     }
 }
-
-/// Whose operation it is: shared by all builders.
-pub(crate) type UserContext = Context;

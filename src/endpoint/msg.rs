@@ -33,7 +33,13 @@ impl Endpoint {
     /// message. Ends when the buffers may be reused, or as said by
     /// [`delivery_complete`](Send::delivery_complete).
     pub fn send<B: IoBufs>(&self, buffers: B) -> Send<B> {
-        Send { endpoint: self.clone(), buffers, data: None, ack: false, more: false }
+        Send {
+            endpoint: self.clone(),
+            buffers,
+            data: None,
+            ack: false,
+            more: false,
+        }
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
@@ -41,15 +47,18 @@ impl Endpoint {
     /// A message longer than the buffers ends the receive with
     /// [`ErrorKind::Truncated`]; the buffers hold what fits, and the connection lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
-        Recv { endpoint: self.clone(), buffers }
+        Recv {
+            endpoint: self.clone(),
+            buffers,
+        }
     }
 
-    /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion is
-    /// reported. Counters count it.
+    /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
+    /// is reported. Counters count it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for more bytes, [`ErrorKind::Again`] if the transmit context is full,
-    /// [`ErrorKind::NotConnected`].
+    /// [`ErrorKind::TooLarge`] for more bytes, [`ErrorKind::Again`] if the transmit context is
+    /// full, [`ErrorKind::NotConnected`].
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
     }
@@ -61,8 +70,14 @@ impl Endpoint {
 
     fn inject_message(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         check_inject(bytes)?;
-        let post = Post::Inject { payload: Payload::inline(bytes), data };
-        self.inner.port.post(post, Report::Nowhere, false, false).map_err(|(error, _)| error)?;
+        let post = Post::Inject {
+            payload: Payload::inline(bytes),
+            data,
+        };
+        self.inner
+            .port
+            .post(post, Report::Nowhere, false, false)
+            .map_err(|(error, _)| error)?;
         Ok(())
     }
 }
@@ -71,7 +86,10 @@ pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
     if bytes.len() > INJECT_SIZE_MAX {
         return Err(Error::new(
             ErrorKind::TooLarge,
-            format!("{} bytes injected, at most {INJECT_SIZE_MAX} are copied", bytes.len()),
+            format!(
+                "{} bytes injected, at most {INJECT_SIZE_MAX} are copied",
+                bytes.len()
+            ),
         )
         .with_operation(OperationKind::Inject));
     }
@@ -102,8 +120,8 @@ impl<B: IoBufs> Send<B> {
         self
     }
 
-    /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`). It goes out at
-    /// the driver's next turn in any case.
+    /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`). It goes out
+    /// at the driver's next turn in any case.
     pub fn more(mut self) -> Self {
         self.more = true;
         self
@@ -124,7 +142,13 @@ impl<B: IoBufs> Draft<B> for Send<B> {
     }
 
     fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Send { endpoint, buffers, data, ack, .. } = self;
+        let Send {
+            endpoint,
+            buffers,
+            data,
+            ack,
+            ..
+        } = self;
         (endpoint, buffers, Shape::Send { data, ack })
     }
 }

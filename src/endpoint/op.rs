@@ -56,7 +56,13 @@ pub struct Op<B: IoBufs, R: Told = usize> {
 
 impl<B: IoBufs, R: Told> Op<B, R> {
     pub(super) fn new(endpoint: Endpoint, key: OpKey, cell: Arc<OpCell>) -> Self {
-        Op { endpoint, key, cell, finished: false, buffers: PhantomData }
+        Op {
+            endpoint,
+            key,
+            cell,
+            finished: false,
+            buffers: PhantomData,
+        }
     }
 
     /// Its name, unique within the endpoint.
@@ -66,7 +72,11 @@ impl<B: IoBufs, R: Told> Op<B, R> {
 
     /// How far it has come.
     pub fn phase(&self) -> Phase {
-        if self.cell.has_ended() { Phase::Ended } else { self.endpoint.inner.port.phase(self.key) }
+        if self.cell.has_ended() {
+            Phase::Ended
+        } else {
+            self.endpoint.inner.port.phase(self.key)
+        }
     }
 
     /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
@@ -80,7 +90,9 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
     type Output = Result<(R, B), Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(end) = self.cell.poll(cx.waker()) else { return Poll::Pending };
+        let Poll::Ready(end) = self.cell.poll(cx.waker()) else {
+            return Poll::Pending;
+        };
         self.finished = true;
         Poll::Ready(finish(end))
     }
@@ -88,7 +100,13 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
 
 /// Sorts an operation's end into the result its future gives.
 pub(super) fn finish<B: IoBufs, R: Told>(end: End) -> Result<(R, B), Failed<B>> {
-    let End { result, len, data, payload, .. } = end;
+    let End {
+        result,
+        len,
+        data,
+        payload,
+        ..
+    } = end;
     let buffers = B::from_payload(payload);
     match (result, buffers) {
         (Ok(()), Some(buffers)) => Ok((R::from_end(len, data), buffers)),
@@ -107,7 +125,10 @@ impl<B: IoBufs, R: Told> Drop for Op<B, R> {
 
 impl<B: IoBufs, R: Told> fmt::Debug for Op<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Op").field("id", &self.id()).field("phase", &self.phase()).finish()
+        f.debug_struct("Op")
+            .field("id", &self.id())
+            .field("phase", &self.phase())
+            .finish()
     }
 }
 
@@ -120,7 +141,10 @@ pub struct Queued<D> {
 
 impl<D: fmt::Debug> fmt::Debug for Queued<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued").field("draft", &self.draft).field("context", &self.context).finish()
+        f.debug_struct("Queued")
+            .field("draft", &self.draft)
+            .field("context", &self.context)
+            .finish()
     }
 }
 
@@ -132,8 +156,8 @@ impl<D: fmt::Debug> fmt::Debug for Queued<D> {
 /// hears nothing of it: each operation reports in exactly one place.
 ///
 /// # Cancel safety
-/// Dropped while the operation waits for room, the operation is withdrawn and its buffers are freed.
-/// Dropped later, nothing happens to it.
+/// Dropped while the operation waits for room, the operation is withdrawn and its buffers are
+/// freed. Dropped later, nothing happens to it.
 #[must_use = "an operation that waits for room is withdrawn when this is dropped"]
 pub struct QueuedOp<B: IoBufs> {
     pub(super) endpoint: Endpoint,
@@ -159,12 +183,18 @@ impl<B: IoBufs> Future for QueuedOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let id = self.id();
-        let Some(cell) = &self.waiting else { return Poll::Ready(Ok(id)) };
-        let Poll::Ready(accepted) = cell.poll_accepted(cx.waker()) else { return Poll::Pending };
+        let Some(cell) = &self.waiting else {
+            return Poll::Ready(Ok(id));
+        };
+        let Poll::Ready(accepted) = cell.poll_accepted(cx.waker()) else {
+            return Poll::Pending;
+        };
         self.waiting = None;
         Poll::Ready(match accepted {
             Ok(()) => Ok(id),
-            Err(End { result, payload, .. }) => {
+            Err(End {
+                result, payload, ..
+            }) => {
                 let error = result.expect_err("only a failure ends an operation before acceptance");
                 Err(Failed::new(error, B::from_payload(payload)))
             }
@@ -182,6 +212,8 @@ impl<B: IoBufs> Drop for QueuedOp<B> {
 
 impl<B: IoBufs> fmt::Debug for QueuedOp<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuedOp").field("id", &self.id()).finish_non_exhaustive()
+        f.debug_struct("QueuedOp")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
     }
 }

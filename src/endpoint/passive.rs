@@ -106,7 +106,9 @@ impl PassiveEndpointBuilder {
             _fabric: self.fabric,
             _dependences: [Some(dependence), self.dependence],
         };
-        Ok(PassiveEndpoint { inner: Arc::new(inner) })
+        Ok(PassiveEndpoint {
+            inner: Arc::new(inner),
+        })
     }
 }
 
@@ -153,6 +155,8 @@ impl PassiveEndpoint {
 
 impl fmt::Debug for PassiveEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassiveEndpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+        f.debug_struct("PassiveEndpoint")
+            .field("local_addr", &self.local_addr())
+            .finish_non_exhaustive()
     }
 }

@@ -7,14 +7,14 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
 use crate::limits::IOV_LIMIT;
-use crate::op_error::Failed;
 use crate::mr::Access;
+use crate::op_error::Failed;
 use crate::progress::{OpCell, Report};
 use crate::proto::Post;
 
-use super::rma::RemoteRegions;
 use super::Endpoint;
 use super::op::{Op, QueuedOp, Told};
+use super::rma::RemoteRegions;
 
 /// An operation described but not posted.
 pub(super) trait Draft<B: IoBufs>: Sized {
@@ -30,10 +30,19 @@ pub(super) trait Draft<B: IoBufs>: Sized {
 
 /// What is to be done with the buffers.
 pub(super) enum Shape {
-    Send { data: Option<u64>, ack: bool },
+    Send {
+        data: Option<u64>,
+        ack: bool,
+    },
     Receive,
-    Write { remote: RemoteRegions, data: Option<u64>, ack: bool },
-    Read { remote: RemoteRegions },
+    Write {
+        remote: RemoteRegions,
+        data: Option<u64>,
+        ack: bool,
+    },
+    Read {
+        remote: RemoteRegions,
+    },
 }
 
 impl Shape {
@@ -52,7 +61,12 @@ impl Shape {
             Shape::Receive => Ok(Post::Receive { payload }),
             Shape::Write { remote, data, ack } => {
                 match remote.segments(payload.len(), Access::REMOTE_WRITE) {
-                    Ok(segments) => Ok(Post::Write { payload, data, ack, segments }),
+                    Ok(segments) => Ok(Post::Write {
+                        payload,
+                        data,
+                        ack,
+                        segments,
+                    }),
                     Err(error) => Err((error, payload)),
                 }
             }
@@ -64,8 +78,12 @@ impl Shape {
     }
 }
 
-/// Posts to a future. `wait`: a full context makes the operation wait instead of failing with Again.
-pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(draft: D, wait: bool) -> Result<Op<B, R>, Failed<B>> {
+/// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
+/// Again.
+pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
+    draft: D,
+    wait: bool,
+) -> Result<Op<B, R>, Failed<B>> {
     let cell = OpCell::new();
     let report = Report::Future(cell.clone());
     let (endpoint, posted) = post(draft, report, wait)?;
@@ -87,9 +105,19 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
             return Err(Failed::new(error, Some(buffers)));
         }
     };
-    let report = Report::Queue { queue, context, slot: None, waiting: None };
+    let report = Report::Queue {
+        queue,
+        context,
+        slot: None,
+        waiting: None,
+    };
     let (endpoint, posted) = post(draft, report, wait)?;
-    Ok(QueuedOp { endpoint, key: posted.key, waiting: posted.waiting, buffers: PhantomData })
+    Ok(QueuedOp {
+        endpoint,
+        key: posted.key,
+        waiting: posted.waiting,
+        buffers: PhantomData,
+    })
 }
 
 fn queue_for(endpoint: &Endpoint, operation: OperationKind) -> Option<&CompletionQueue> {
@@ -138,7 +166,8 @@ fn check_buffers<B: IoBufs>(endpoint: &Endpoint, buffers: &B) -> Result<()> {
     Ok(())
 }
 
-/// The forms in which every builder posts: awaited, `post`, `try_post`, and the same through a queue.
+/// The forms in which every builder posts: awaited, `post`, `try_post`, and the same through a
+/// queue.
 macro_rules! posting_forms {
     ($builder:ident, $bound:ident, $told:ty) => {
         impl<B: crate::buf::$bound> $builder<B> {
@@ -160,7 +189,10 @@ macro_rules! posting_forms {
 
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
             pub fn queue(self, context: impl Into<crate::Context>) -> super::Queued<Self> {
-                super::Queued { draft: self, context: context.into() }
+                super::Queued {
+                    draft: self,
+                    context: context.into(),
+                }
             }
         }
 
@@ -213,7 +245,9 @@ pub struct Posting<F, B> {
 
 impl<F, B> Posting<F, B> {
     pub(super) fn new(posted: Result<F, Failed<B>>) -> Self {
-        Posting { state: Some(posted) }
+        Posting {
+            state: Some(posted),
+        }
     }
 }
 
@@ -229,7 +263,11 @@ where
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Self::Output> {
-        match self.state.as_mut().expect("an operation is not polled after its end") {
+        match self
+            .state
+            .as_mut()
+            .expect("an operation is not polled after its end")
+        {
             Ok(op) => {
                 let polled = std::pin::Pin::new(op).poll(cx);
                 if polled.is_ready() {

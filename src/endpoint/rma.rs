@@ -12,8 +12,8 @@ use super::Endpoint;
 use super::msg::check_inject;
 use super::post::{Draft, Shape, posting_forms};
 
-/// One range of the peer's memory, or up to four, filled or read one after the other: whatever turns
-/// into this can be given to [`Endpoint::write`] and [`Endpoint::read`].
+/// One range of the peer's memory, or up to four, filled or read one after the other: whatever
+/// turns into this can be given to [`Endpoint::write`] and [`Endpoint::read`].
 #[derive(Clone, Debug)]
 pub struct RemoteRegions(Vec<RemoteRegion>);
 
@@ -36,12 +36,16 @@ impl From<&[RemoteRegion]> for RemoteRegions {
 }
 
 impl RemoteRegions {
-    /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it takes.
+    /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it
+    /// takes.
     pub(super) fn segments(&self, len: usize, need: Access) -> Result<Segments> {
         if self.0.is_empty() || self.0.len() > RMA_IOV_LIMIT {
             return Err(Error::new(
                 ErrorKind::TooLarge,
-                format!("{} remote ranges, an operation takes 1 to {RMA_IOV_LIMIT}", self.0.len()),
+                format!(
+                    "{} remote ranges, an operation takes 1 to {RMA_IOV_LIMIT}",
+                    self.0.len()
+                ),
             ));
         }
         let mut left = len as u64;
@@ -55,7 +59,11 @@ impl RemoteRegions {
             }
             let len = region.len.min(left);
             left -= len;
-            segments.push(RemoteSegment { addr: region.addr, len, key: region.key });
+            segments.push(RemoteSegment {
+                addr: region.addr,
+                len,
+                key: region.key,
+            });
         }
         if left > 0 {
             return Err(Error::new(
@@ -69,20 +77,31 @@ impl RemoteRegions {
 
 impl Endpoint {
     /// Writes into the peer's memory (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`): from
-    /// one buffer or up to four, into one range or up to four, which together hold at least as much.
-    /// Ends when the buffers may be reused, or as said by
+    /// one buffer or up to four, into one range or up to four, which together hold at least as
+    /// much. Ends when the buffers may be reused, or as said by
     /// [`delivery_complete`](Write::delivery_complete).
     ///
     /// A peer without this library's extension can refuse only by closing the connection.
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
         let remote = remote.into();
-        Write { endpoint: self.clone(), buffers, remote, data: None, ack: false, more: false }
+        Write {
+            endpoint: self.clone(),
+            buffers,
+            remote,
+            data: None,
+            ack: false,
+            more: false,
+        }
     }
 
     /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
     /// as many bytes as they hold.
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
-        Read { endpoint: self.clone(), buffers, remote: remote.into() }
+        Read {
+            endpoint: self.clone(),
+            buffers,
+            remote: remote.into(),
+        }
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -90,10 +109,40 @@ impl Endpoint {
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`write`](Self::write).
     pub fn inject_write(&self, bytes: &[u8], remote: impl Into<RemoteRegions>) -> Result<()> {
+        self.inject_write_message(bytes, None, remote.into())
+    }
+
+    /// As [`inject_write`](Self::inject_write), with remote CQ data (`fi_inject_writedata`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inject_write_data(
+        &self,
+        bytes: &[u8],
+        data: u64,
+        remote: impl Into<RemoteRegions>,
+    ) -> Result<()> {
+        self.inject_write_message(bytes, Some(data), remote.into())
+    }
+
+    fn inject_write_message(
+        &self,
+        bytes: &[u8],
+        data: Option<u64>,
+        remote: RemoteRegions,
+    ) -> Result<()> {
         check_inject(bytes)?;
-        let segments = remote.into().segments(bytes.len(), Access::REMOTE_WRITE)?;
-        let post = Post::Write { payload: Payload::inline(bytes), data: None, ack: false, segments };
-        self.inner.port.post(post, Report::Nowhere, false, false).map_err(|(error, _)| error)?;
+        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE)?;
+        let post = Post::Write {
+            payload: Payload::inline(bytes),
+            data,
+            ack: false,
+            segments,
+        };
+        self.inner
+            .port
+            .post(post, Report::Nowhere, false, false)
+            .map_err(|(error, _)| error)?;
         Ok(())
     }
 }
@@ -145,7 +194,14 @@ impl<B: IoBufs> Draft<B> for Write<B> {
     }
 
     fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Write { endpoint, buffers, remote, data, ack, .. } = self;
+        let Write {
+            endpoint,
+            buffers,
+            remote,
+            data,
+            ack,
+            ..
+        } = self;
         (endpoint, buffers, Shape::Write { remote, data, ack })
     }
 }
@@ -171,7 +227,11 @@ impl<B: IoBufsMut> Draft<B> for Read<B> {
     }
 
     fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Read { endpoint, buffers, remote } = self;
+        let Read {
+            endpoint,
+            buffers,
+            remote,
+        } = self;
         (endpoint, buffers, Shape::Read { remote })
     }
 }

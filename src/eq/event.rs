@@ -32,7 +32,7 @@ pub enum Event {
     Shutdown {
         /// The endpoint that was connected.
         endpoint: EndpointId,
-        /// The context given with `connect` or `accept`, if any.
+        /// The context the endpoint was opened with, if any.
         context: Option<Context>,
     },
     /// A registration that asked for an event has ended well (`FI_MR_COMPLETE`).

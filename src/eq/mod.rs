@@ -186,7 +186,10 @@ impl EventQueue {
     /// A handle that does not keep the queue: an event may hold a region, a region its domain, and
     /// the domain must not hold the queue in turn.
     pub(crate) fn downgrade(&self) -> WeakEventQueue {
-        WeakEventQueue { ring: self.ring().downgrade(), writable: self.writable }
+        WeakEventQueue {
+            ring: self.ring().downgrade(),
+            writable: self.writable,
+        }
     }
 
     fn ring(&self) -> &Ring<Event> {
@@ -203,7 +206,10 @@ pub(crate) struct WeakEventQueue {
 impl WeakEventQueue {
     pub(crate) fn upgrade(&self) -> Option<EventQueue> {
         let reader = Reader::new(self.ring.upgrade()?);
-        Some(EventQueue { reader, writable: self.writable })
+        Some(EventQueue {
+            reader,
+            writable: self.writable,
+        })
     }
 }
 

@@ -322,6 +322,12 @@ fn keep(
 }
 
 impl Hints {
+    /// True if they say which local side is to be used, by address, interface or name.
+    pub(crate) fn choose_source(&self) -> bool {
+        let names = [&self.interface, &self.domain_name, &self.fabric_name];
+        self.source.is_some() || self.node_is_source || names.iter().any(|name| name.is_some())
+    }
+
     /// The node and service that must be looked up, if a name is in them, before the hints can be
     /// resolved in full: `(node, service)`, as given.
     pub(crate) fn unresolved(&self) -> Result<Option<(Option<&str>, Option<&str>)>> {

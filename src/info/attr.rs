@@ -45,8 +45,9 @@ pub struct DomainAttr {
     pub av_type: AvType,
     /// The rules of registration that the domain will hold the application to.
     ///
-    /// The library itself needs none, so of the modes that [`Hints::mr_mode`](super::Hints::mr_mode)
-    /// says the application can cope with, only `BASIC` remains here, as `fi_mr(3)` wants. What
+    /// The library itself needs none, so of the modes that
+    /// [`Hints::mr_mode`](super::Hints::mr_mode) says the application can cope with, only `BASIC`
+    /// remains here, as `fi_mr(3)` wants. What
     /// [`Hints::required_mr_mode`](super::Hints::required_mr_mode) asks for remains here too.
     /// [`MrMode::in_force`] spells the old names out.
     pub mr_mode: MrMode,

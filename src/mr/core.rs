@@ -28,8 +28,8 @@ pub(crate) struct NewRegion {
     pub(crate) keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the memory
-/// yet, so this is when its pages are faulted in.
+/// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
+/// memory yet, so this is when its pages are faulted in.
 pub(crate) fn prepare(
     buffers: Vec<Held>,
     access: Access,

@@ -17,8 +17,8 @@ use crate::id::Context;
 /// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
 /// derefs to its bytes, and may be shared with any number of regions, domains and readers.
 ///
-/// Clones are handles of the same region. When the last one is dropped, the key is void at once, and
-/// the memory is released as soon as no operation uses it any more.
+/// Clones are handles of the same region. When the last one is dropped, the key is void at once,
+/// and the memory is released as soon as no operation uses it any more.
 #[derive(Clone)]
 pub struct ReadOnlyRegion {
     core: Arc<RegionCore>,
@@ -67,7 +67,8 @@ impl ReadOnlyRegion {
         self.core.slice(range)
     }
 
-    /// Ends all access by peers, for good; as [`MemoryRegion::revoke`](super::MemoryRegion::revoke).
+    /// Ends all access by peers, for good; as
+    /// [`MemoryRegion::revoke`](super::MemoryRegion::revoke).
     ///
     /// # Cancel safety
     /// The first poll refuses peers for good; dropping the future only gives up waiting.

@@ -18,12 +18,12 @@ use crate::id::Context;
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
 ///
 /// Since a peer may write at any time, there is no `&[u8]` into it. Copy with
-/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or take the bytes for yourself for a
-/// while with [`quiesce`](Self::quiesce), or for good with [`deregister`](Self::deregister). Bytes
-/// that are written while they are read are seen old or new, byte by byte.
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or take the bytes for yourself for
+/// a while with [`quiesce`](Self::quiesce), or for good with [`deregister`](Self::deregister).
+/// Bytes that are written while they are read are seen old or new, byte by byte.
 ///
-/// Clones are handles of the same region. When the last one is dropped, the key is void at once, and
-/// the memory is freed as soon as no operation uses it any more.
+/// Clones are handles of the same region. When the last one is dropped, the key is void at once,
+/// and the memory is freed as soon as no operation uses it any more.
 #[derive(Clone)]
 pub struct MemoryRegion {
     core: Arc<RegionCore>,
@@ -59,7 +59,8 @@ impl MemoryRegion {
         self.core.memory().is_empty()
     }
 
-    /// How many buffers it was made of (`fi_mr_regv(3)`); they are addressed as one range, in order.
+    /// How many buffers it was made of (`fi_mr_regv(3)`); they are addressed as one range, in
+    /// order.
     pub fn segment_count(&self) -> usize {
         self.core.memory().segment_count()
     }
@@ -91,8 +92,8 @@ impl MemoryRegion {
     /// Copies `into.len()` bytes at `offset` out of the region.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within the region, `BadState` if it is deregistered,
-    /// `Busy` if it is quiesced.
+    /// `InvalidArgument` if the range is not all within the region, `BadState` if it is
+    /// deregistered, `Busy` if it is quiesced.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.core.read_at(offset, into)
     }
@@ -108,8 +109,8 @@ impl MemoryRegion {
     }
 
     /// Loads eight bytes at `offset` as a number in this machine's byte order, all at once, with
-    /// acquire ordering. It is whole against [`store_u64`](Self::store_u64); bytes that a peer writes
-    /// arrive as the kernel copies them.
+    /// acquire ordering. It is whole against [`store_u64`](Self::store_u64); bytes that a peer
+    /// writes arrive as the kernel copies them.
     ///
     /// # Errors
     /// `InvalidArgument` if the address of the bytes (not the offset: buffers of bytes may begin
@@ -134,10 +135,10 @@ impl MemoryRegion {
         }
     }
 
-    /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations on
-    /// the region are refused (ruling 16: they get an error, they do not wait), and once those that
-    /// run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A guard
-    /// that is leaked leaves the region excluded for ever.
+    /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations
+    /// on the region are refused (ruling 16: they get an error, they do not wait), and once those
+    /// that run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A
+    /// guard that is leaked leaves the region excluded for ever.
     ///
     /// Local operations are waited for to their own end: a posted receive ends by a message or by
     /// being cancelled.
@@ -164,8 +165,8 @@ impl MemoryRegion {
     /// A peer's transfer in progress ends with an error, as any later one does.
     ///
     /// # Cancel safety
-    /// The first poll refuses peers for good; dropping the future only gives up waiting for what the
-    /// kernel is doing. Calling it again waits again.
+    /// The first poll refuses peers for good; dropping the future only gives up waiting for what
+    /// the kernel is doing. Calling it again waits again.
     pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         Arc::clone(&self.core).revoke()
     }
@@ -202,8 +203,8 @@ impl MemoryRegion {
         }
     }
 
-    /// As [`deregister`](Self::deregister), for regions of any number of buffers, which come back in
-    /// order.
+    /// As [`deregister`](Self::deregister), for regions of any number of buffers, which come back
+    /// in order.
     ///
     /// # Errors
     /// `Busy` and `BadState` as there.

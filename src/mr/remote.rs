@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A peer's region, or a range of one, as RMA operations name it: address, length, key and rights.
 ///
-/// A plain value: send it to whoever shall read or write the memory, in whatever message. Nothing is
-/// looked up or held by it; the target judges every access for itself, so that a value that is
+/// A plain value: send it to whoever shall read or write the memory, in whatever message. Nothing
+/// is looked up or held by it; the target judges every access for itself, so that a value that is
 /// outdated or made up leads to an error there and to nothing else. Whoever knows the key may use
 /// it, so `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,14 +14,14 @@ use crate::error::Result;
 /// the operation's result, like any buffer.
 ///
 /// The region may be shared at the same time with peers and other operations: the slice gives no
-/// exclusive access. It is not a handle of the region either. When the last handle is dropped, or the
-/// region is deregistered or quiesced, an operation posted with the slice is refused; one posted
-/// before keeps the memory until it ends.
+/// exclusive access. It is not a handle of the region either. When the last handle is dropped, or
+/// the region is deregistered or quiesced, an operation posted with the slice is refused; one
+/// posted before keeps the memory until it ends.
 ///
 /// Rights are judged when it is posted: sending takes [`Access::SEND`], receiving [`Access::RECV`],
-/// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`]. In
-/// a domain opened with `FI_MR_LOCAL` only region slices may be posted; a region of another domain
-/// passes too, as the descriptor is only a formality over TCP.
+/// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`].
+/// In a domain opened with `FI_MR_LOCAL` only region slices may be posted; a region of another
+/// domain passes too, as the descriptor is only a formality over TCP.
 pub struct RegionSlice {
     memory: Arc<RegionMemory>,
     offset: usize,

@@ -150,6 +150,7 @@ impl MrTable {
         self.regions.len()
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }

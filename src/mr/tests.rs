@@ -251,8 +251,8 @@ fn chosen_keys_are_free_and_in_range_down_to_the_last() {
     assert!(high.count() > 60, "keys use all 64 bits");
 }
 
-/// fi_mr(3), access: "Indicates the type of operations that the local or a peer endpoint may perform
-/// on registered memory region." Each right is asked for by its own operations alone.
+/// fi_mr(3), access: "Indicates the type of operations that the local or a peer endpoint may
+/// perform on registered memory region." Each right is asked for by its own operations alone.
 #[test]
 fn access_rights_are_judged_per_operation() {
     let local = [
@@ -749,7 +749,8 @@ proptest! {
         write in any::<bool>(),
         by_virtual_address in any::<bool>(),
     ) {
-        let addressing = if by_virtual_address { MrAddressing::Virtual } else { MrAddressing::Offset };
+        let addressing =
+            if by_virtual_address { MrAddressing::Virtual } else { MrAddressing::Offset };
         let home = Home::new(addressing, KeyPolicy::Application { key_size: 8 });
         let granted = Access::from_bits_truncate(granted);
         let region = home.region(len, granted);

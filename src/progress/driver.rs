@@ -22,11 +22,19 @@ pub(super) struct Driver {
     clock: Box<dyn Clock>,
     ready: Vec<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
+    /// All ports have been told that the engine stops.
+    stopping: bool,
 }
 
 impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
-        Driver { engine, clock, ready: Vec::new(), deadlines: BTreeSet::new() }
+        Driver {
+            engine,
+            clock,
+            ready: Vec::new(),
+            deadlines: BTreeSet::new(),
+            stopping: false,
+        }
     }
 
     fn port(&self, key: Key) -> Option<Arc<Port>> {
@@ -82,13 +90,14 @@ impl Future for Driver {
             this.ready = ready;
             if this.engine.take_regions_changed() {
                 for key in this.all_ports() {
-                    if let Some(port) = this.port(key) {
-                        port.regions_changed();
+                    if this.port(key).is_some_and(|port| port.regions_changed()) {
                         this.turn(key);
                     }
                 }
             }
-            if this.engine.is_stopping() {
+            // Once: no port is opened in a domain that is closed.
+            if this.engine.is_stopping() && !this.stopping {
+                this.stopping = true;
                 for key in this.all_ports() {
                     if let Some(port) = this.port(key) {
                         port.begin_close();
@@ -120,7 +129,9 @@ impl Drop for Driver {
             if let Some(port) = self.port(key) {
                 port.driver_gone();
             }
-            self.engine.lock_ports().remove(key);
+            // The port may be the last to hold what applications gave it: dropped after unlocking.
+            let port = self.engine.lock_ports().remove(key);
+            drop(port);
         }
     }
 }

@@ -97,7 +97,11 @@ impl Engine {
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
-        if self.is_gone() { Err(Engine::gone_error()) } else { Ok(()) }
+        if self.is_gone() {
+            Err(Engine::gone_error())
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {

@@ -58,7 +58,10 @@ pub(crate) struct Handover {
 pub(crate) fn accept_ticket(ticket: Ticket<Verdict>) -> Option<oneshot::Receiver<Handover>> {
     let (sender, receiver) = oneshot::channel::<Handover>();
     let erased: Box<dyn Any + Send> = Box::new(sender);
-    ticket.decide(Verdict::Accept(erased)).is_ok().then_some(receiver)
+    ticket
+        .decide(Verdict::Accept(erased))
+        .is_ok()
+        .then_some(receiver)
 }
 
 /// The handle of a listening task; dropping it closes the listener. Requests already told remain
@@ -162,11 +165,14 @@ struct Peer {
 
 enum PeerStage {
     /// Its request is being read.
-    HalfOpen(CmDecoder),
+    HalfOpen(Box<CmDecoder>),
     /// Its request waits for a slot in the event queue.
     Whole { data: Bytes, order: ByteOrder },
     /// The application has been told and decides.
-    Told { holder: TicketHolder<Verdict>, order: ByteOrder },
+    Told {
+        holder: TicketHolder<Verdict>,
+        order: ByteOrder,
+    },
     /// Its rejection is on its way.
     Rejected,
 }
@@ -197,7 +203,9 @@ impl ListenTask {
             if !self.whole.is_empty() {
                 return;
             }
-            let Some(listener) = &mut self.listener else { return };
+            let Some(listener) = &mut self.listener else {
+                return;
+            };
             match listener.poll_accept(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(raw)) => self.begin(raw),
@@ -209,6 +217,7 @@ impl ListenTask {
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "the listener is broken and closes");
                     self.listener = None;
+                    self.shared.gone.store(true, Ordering::Release);
                     if let Some(slot) = self.config.events.try_reserve() {
                         let event = EventError::new(error)
                             .with_context(self.config.context)
@@ -237,9 +246,17 @@ impl ListenTask {
             }
         };
         link.receive(Receive::Stage);
-        let deadline = Some(self.clock.now() + self.config.handshake_timeout);
-        let stage = PeerStage::HalfOpen(CmDecoder::new());
-        self.peers.insert(id, Peer { link, waker, deadline, stage });
+        let deadline = self.clock.now().checked_add(self.config.handshake_timeout);
+        let stage = PeerStage::HalfOpen(Box::new(CmDecoder::new()));
+        self.peers.insert(
+            id,
+            Peer {
+                link,
+                waker,
+                deadline,
+                stage,
+            },
+        );
         self.order.push_back(id);
         self.evict();
         self.advance(id);
@@ -248,7 +265,8 @@ impl ListenTask {
     /// Closes the oldest half-open peers while there are too many.
     fn evict(&mut self) {
         let half_open = |peer: &Peer| matches!(peer.stage, PeerStage::HalfOpen(_));
-        self.order.retain(|id| self.peers.get(id).is_some_and(half_open));
+        self.order
+            .retain(|id| self.peers.get(id).is_some_and(half_open));
         while self.order.len() > self.config.half_open_max {
             if let Some(oldest) = self.order.pop_front() {
                 self.peers.remove(&oldest);
@@ -258,7 +276,9 @@ impl ListenTask {
 
     /// Looks at one peer; drops it when it has nothing more to do here.
     fn advance(&mut self, id: u64) {
-        let Some(mut peer) = self.peers.remove(&id) else { return };
+        let Some(mut peer) = self.peers.remove(&id) else {
+            return;
+        };
         if self.step(id, &mut peer) {
             self.peers.insert(id, peer);
         }
@@ -272,13 +292,20 @@ impl ListenTask {
                     match decoder.feed(&bytes) {
                         Err(_) => return false,
                         Ok(CmDecoded::Need(_)) => peer.link.receive(Receive::Stage),
-                        Ok(CmDecoded::Frame { frame, order, consumed }) => {
+                        Ok(CmDecoded::Frame {
+                            frame,
+                            order,
+                            consumed,
+                        }) => {
                             // Only a request may come, and nothing after it before our answer.
                             if frame.kind() != ControlKind::Request || consumed != bytes.len() {
                                 return false;
                             }
                             peer.deadline = None;
-                            peer.stage = PeerStage::Whole { data: frame.into_data(), order };
+                            peer.stage = PeerStage::Whole {
+                                data: frame.into_data(),
+                                order,
+                            };
                             peer.link.watch();
                             self.whole.push_back(id);
                         }
@@ -296,7 +323,10 @@ impl ListenTask {
                         peer.link.finish();
                         peer.link.receive(Receive::Stage);
                     } else {
-                        peer.link.send(SendBatch { frames: [frame].into(), leases: Vec::new() });
+                        peer.link.send(SendBatch {
+                            frames: [frame].into(),
+                            leases: Vec::new(),
+                        });
                     }
                 }
                 _ => return false,
@@ -307,7 +337,9 @@ impl ListenTask {
 
     /// Carries out the application's verdict once there is one.
     fn judge(&mut self, peer: &mut Peer) -> bool {
-        let PeerStage::Told { holder, order } = &mut peer.stage else { return true };
+        let PeerStage::Told { holder, order } = &mut peer.stage else {
+            return true;
+        };
         let order = *order;
         let verdict = match holder.poll_verdict(&mut Context::from_waker(&peer.waker)) {
             Poll::Pending => return true,
@@ -333,7 +365,10 @@ impl ListenTask {
         peer.stage = PeerStage::Rejected;
         peer.deadline = Some(self.clock.now() + REJECT_TIMEOUT);
         peer.link.cancel_receive();
-        peer.link.send(SendBatch { frames: [frame].into(), leases: Vec::new() });
+        peer.link.send(SendBatch {
+            frames: [frame].into(),
+            leases: Vec::new(),
+        });
         peer.waker.wake_by_ref();
         true
     }
@@ -353,14 +388,19 @@ impl ListenTask {
             }
             let Some(slot) = slot else { return };
             self.whole.pop_front();
-            let PeerStage::Whole { data, order } = &peer.stage else { continue };
+            let PeerStage::Whole { data, order } = &peer.stage else {
+                continue;
+            };
             let (request, holder) = ConnRequest::new(
                 self.config.id,
                 peer.link.peer_addr(),
                 peer.link.local_addr(),
                 data.clone(),
             );
-            peer.stage = PeerStage::Told { holder, order: *order };
+            peer.stage = PeerStage::Told {
+                holder,
+                order: *order,
+            };
             // Registers for the verdict.
             peer.waker.wake_by_ref();
             slot.fill(Event::ConnRequest(request), &mut WakeList::new());
@@ -369,7 +409,8 @@ impl ListenTask {
 
     fn expire(&mut self) -> Option<Instant> {
         let now = self.clock.now();
-        self.peers.retain(|_, peer| peer.deadline.is_none_or(|deadline| deadline > now));
+        self.peers
+            .retain(|_, peer| peer.deadline.is_none_or(|deadline| deadline > now));
         let first = self.peers.values().filter_map(|peer| peer.deadline).min();
         match (first, self.paused_until) {
             (Some(first), Some(paused)) => Some(first.min(paused)),
@@ -418,10 +459,17 @@ impl Future for ListenTask {
             if this.clock.poll_deadline(at, cx).is_pending() {
                 break;
             }
-            if this.paused_until.is_some_and(|until| until <= this.clock.now()) {
+            if this
+                .paused_until
+                .is_some_and(|until| until <= this.clock.now())
+            {
                 this.paused_until = None;
                 cx.waker().wake_by_ref();
             }
+        }
+        let stopping = this.shared.stopping.load(Ordering::Acquire);
+        if stopping && this.peers.is_empty() && this.listener.is_none() {
+            return Poll::Ready(()); // The last rejection took too long.
         }
         Poll::Pending
     }

@@ -1,10 +1,11 @@
 //! Progress: the only folder that sees both the protocol and the transport.
 //!
-//! An [`Engine`] is a domain's: its transport, its regions, its list of [`Port`]s (connections). One
-//! [`driver`] task per engine does all that no caller does: it harvests outcomes from links, feeds
-//! them to the protocol, publishes what ended, hands out frames, arms receives and keeps deadlines.
-//! Posting calls take the same per-connection lock, change the protocol's state directly, and may
-//! send at once (ruling 5); everything else they leave to the driver by waking the port.
+//! An [`Engine`] is a domain's: its transport, its regions, its list of [`Port`]s (connections).
+//! One [`driver`] task per engine does all that no caller does: it harvests outcomes from links,
+//! feeds them to the protocol, publishes what ended, hands out frames, arms receives and keeps
+//! deadlines. Posting calls take the same per-connection lock, change the protocol's state
+//! directly, and may send at once (ruling 5); everything else they leave to the driver by waking
+//! the port.
 //!
 //! One turn of a port (`turn.rs`): outcomes → protocol → events → frames out → next receive, until
 //! nothing moves or the turn's budget is spent; then the next port.
@@ -22,6 +23,8 @@ mod listen;
 mod port;
 mod publish;
 mod report;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub(crate) use engine::{Engine, EngineConfig};

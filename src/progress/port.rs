@@ -79,8 +79,8 @@ pub(crate) struct Bindings {
     pub(crate) context: Option<Context>,
 }
 
-/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells of
-/// its acceptance.
+/// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells
+/// of its acceptance.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) key: OpKey,
@@ -138,6 +138,9 @@ pub(super) struct PortState {
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
+    /// Buffers that nobody asks for any more, to be dropped once the lock is released: they are the
+    /// user's, and their drop may run the user's code.
+    pub(super) leftovers: Vec<Payload>,
     /// Wakers to wake once the lock is released.
     pub(super) wakes: WakeList,
 }
@@ -210,6 +213,7 @@ impl Port {
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,
+            leftovers: Vec::new(),
             wakes: WakeList::new(),
         };
         let port = Arc::new(Port {
@@ -220,7 +224,10 @@ impl Port {
             wake_state,
         });
         let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state.key.set(key).expect("the key is set once, here");
+        port.wake_state
+            .key
+            .set(key)
+            .expect("the key is set once, here");
         // The driver may have ended between the check and the insertion; then nobody drains the
         // table any more.
         if engine.is_gone() {
@@ -239,7 +246,9 @@ impl Port {
     }
 
     pub(super) fn lock(&self, purpose: &'static str) -> PortGuard<'_> {
-        PortGuard { state: Some(self.state.lock(purpose)) }
+        PortGuard {
+            state: Some(self.state.lock(purpose)),
+        }
     }
 
     // Connection management.
@@ -256,7 +265,10 @@ impl Port {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.connect(to, from, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .connect(to, from, self.waker.clone())?;
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
@@ -278,7 +290,10 @@ impl Port {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
-        let link = self.engine.transport.adopt(handover.raw, self.waker.clone())?;
+        let link = self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
@@ -310,10 +325,12 @@ impl Port {
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        if state.closing == Closing::No {
-            state.closing = Closing::Flushing;
-            state.deadline = None;
+        if state.closing != Closing::No {
+            return;
         }
+        state.closing = Closing::Flushing;
+        state.timeout = None;
+        state.deadline = None;
         drop(state);
         self.waker.wake_by_ref();
     }
@@ -344,6 +361,7 @@ impl Port {
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
+        let paused = state.machine.is_read_paused();
         let key = match state.post(self, post, report, wait) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -355,24 +373,26 @@ impl Port {
             }
         };
         if is_receive {
-            if state.machine.is_read_paused() || state.stage.is_some() || state.watching {
+            if paused || state.stage.is_some() {
                 self.waker.wake_by_ref();
             }
         } else if idle && !state.inline_spent && !more {
             state.inline_spent = true;
             self.transmit(&mut state);
         } else if state.machine.is_transmit_gathered() {
-            self.transmit(&mut state);
+            if self.transmit(&mut state) && paused {
+                self.waker.wake_by_ref(); // Sent answers let reading go on.
+            }
         } else {
             self.waker.wake_by_ref();
         }
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting) {
-            if let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key) {
-                cell = Some(Arc::clone(waiting.insert(OpCell::new())));
-            }
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        {
+            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
         Ok(Posted { key, waiting: cell })
     }
 
@@ -380,10 +400,7 @@ impl Port {
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         let mut state = self.lock("cancel");
         let withdrawn = state.machine.cancel(key);
-        if withdrawn == Withdrawn::Ended {
-            self.waker.wake_by_ref(); // Room for those who wait.
-        }
-        self.publish(&mut state);
+        self.settle(&mut state);
         withdrawn
     }
 
@@ -391,27 +408,34 @@ impl Port {
     pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
         let mut state = self.lock("detach");
         match state.machine.detach(key) {
-            Withdrawn::Ended => self.waker.wake_by_ref(),
+            Withdrawn::Ended => {}
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key) {
                     *report = Report::Nowhere;
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End { operation: OperationKind::Receive, result, len, overflow, data, payload }) =
-                    cell.take()
+                if let Some(End {
+                    operation,
+                    result,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }) = cell.take()
                 {
-                    let arrived = match &result {
-                        Ok(()) => true,
-                        Err(error) => error.kind() == ErrorKind::Truncated,
-                    };
+                    let arrived = operation == OperationKind::Receive
+                        && result
+                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
                     if arrived {
                         state.machine.give_back(payload, len, overflow, data);
+                    } else {
+                        state.leftovers.push(payload);
                     }
                 }
             }
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
     }
 
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
@@ -421,13 +445,26 @@ impl Port {
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
         }
-        self.publish(&mut state);
+        self.settle(&mut state);
+    }
+
+    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
+    /// from it: room for those who wait, the end of a connection that turned out to be broken.
+    fn settle(&self, state: &mut PortState) {
+        self.publish(state);
+        let broken = state.closing == Closing::No && state.machine.fault().is_some();
+        if broken || state.machine.wants_admission() {
+            self.waker.wake_by_ref();
+        }
     }
 
     // Getters.
 
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        self.lock("phase").machine.phase(key).unwrap_or(Phase::Ended)
+        self.lock("phase")
+            .machine
+            .phase(key)
+            .unwrap_or(Phase::Ended)
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
@@ -444,10 +481,6 @@ impl Port {
 
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
-    }
-
-    pub(crate) fn receive_queue(&self) -> CompletionQueue {
-        self.lock("receive queue").bindings.receive_queue.clone()
     }
 }
 
@@ -474,8 +507,10 @@ impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
+            let leftovers = std::mem::take(&mut state.leftovers);
             drop(state);
             drop(wakes);
+            drop(leftovers);
         }
     }
 }
@@ -495,6 +530,8 @@ fn check_idle(state: &PortState) -> Result<()> {
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -40,11 +40,7 @@ impl Port {
         }
     }
 
-    fn establish(
-        &self,
-        state: &mut PortState,
-        result: Result<bytes::Bytes, Error>,
-    ) {
+    fn establish(&self, state: &mut PortState, result: Result<bytes::Bytes, Error>) {
         state.establishing.result = Some(result);
         if let Some(waker) = state.establishing.waker.take() {
             state.wakes.push(waker);
@@ -68,7 +64,9 @@ impl Port {
         self.mark_ended(state);
     }
 
-    fn operation_ended(&self, state: &mut PortState, report: Report, end: End) {
+    fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
+        // Before anyone is told, and whether or not anyone ever fetches the result.
+        end.payload.leave_regions();
         if let Some(counter) = state.bindings.counters.of(end.operation) {
             match &end.result {
                 Ok(()) => counter.add_into(1, &mut state.wakes),
@@ -76,25 +74,52 @@ impl Port {
             }
         }
         let end = match (state.peer, end) {
-            (Some(peer), End { result: Err(error), operation, len, overflow, data, payload }) => {
+            (
+                Some(peer),
+                End {
+                    result: Err(error),
+                    operation,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                },
+            ) => {
                 let result = Err(error.with_peer(peer));
-                End { result, operation, len, overflow, data, payload }
+                End {
+                    result,
+                    operation,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }
             }
             (_, end) => end,
         };
         match report {
             Report::Future(cell) => cell.complete(end, &mut state.wakes),
-            Report::Queue { context, slot: Some(slot), .. } => {
+            Report::Queue {
+                context,
+                slot: Some(slot),
+                ..
+            } => {
                 let completion = completion_of(self.id(), context, end);
                 slot.fill(completion, &mut state.wakes);
             }
             // Never accepted: whoever waited for that is told, and the queue is not.
-            Report::Queue { slot: None, waiting, .. } => {
+            Report::Queue {
+                slot: None,
+                waiting,
+                ..
+            } => {
                 if let Some(cell) = waiting {
                     cell.complete(end, &mut state.wakes);
                 }
             }
-            Report::Nowhere => {}
+            // What was injected is a copy of our own.
+            Report::Nowhere if end.operation == OperationKind::Inject => {}
+            Report::Nowhere => state.leftovers.push(end.payload),
         }
     }
 
@@ -102,7 +127,10 @@ impl Port {
         if let Some(counter) = state.bindings.counters.of(OperationKind::RemoteWrite) {
             counter.add_into(1, &mut state.wakes);
         }
-        let slot = state.unasked.pop_front().expect("a slot was reserved before the payload came");
+        let slot = state
+            .unasked
+            .pop_front()
+            .expect("a slot was reserved before the payload came");
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
@@ -112,8 +140,10 @@ impl Port {
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
         if let Some(slot) = slot.filter(|_| connected) {
-            let event =
-                ControlEvent::Shutdown { endpoint: self.id(), context: state.bindings.context };
+            let event = ControlEvent::Shutdown {
+                endpoint: self.id(),
+                context: state.bindings.context,
+            };
             slot.fill(event, &mut state.wakes);
         }
         if state.establishing.result.is_none() {
@@ -125,7 +155,9 @@ impl Port {
 
     fn mark_ended(&self, state: &mut PortState) {
         state.ended = true;
-        let PortState { end_wakers, wakes, .. } = state;
+        let PortState {
+            end_wakers, wakes, ..
+        } = state;
         for waker in end_wakers.drain(..) {
             wakes.push(waker);
         }

@@ -25,7 +25,9 @@ enum CellState {
 
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(OpCell { state: Mutex::new(CellState::Pending(None)) })
+        Arc::new(OpCell {
+            state: Mutex::new(CellState::Pending(None)),
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CellState> {
@@ -78,7 +80,9 @@ impl OpCell {
                 CellState::Ended(end) => Poll::Ready(*end),
                 _ => unreachable!("matched above"),
             },
-            CellState::Accepted | CellState::Taken => panic!("an operation's future was polled after it ended"),
+            CellState::Accepted | CellState::Taken => {
+                panic!("an operation's future was polled after it ended")
+            }
         }
     }
 

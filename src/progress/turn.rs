@@ -14,8 +14,8 @@ use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 use super::report::Report;
 
-/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours wait
-/// well below a millisecond.
+/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
+/// wait well below a millisecond.
 const OUTCOMES_PER_TURN: usize = 32;
 /// How long an orderly close waits for queued frames, then for the peer's end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +32,15 @@ struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue { queue, slot, waiting, .. } = token else { return true };
+        let Report::Queue {
+            queue,
+            slot,
+            waiting,
+            ..
+        } = token
+        else {
+            return true;
+        };
         if slot.is_some() {
             return true;
         }
@@ -42,10 +50,13 @@ impl Host<Report> for View<'_> {
             queue.on_room(&self.port.waker);
             *slot = queue.try_reserve();
         }
-        if let (Some(_), Some(cell)) = (&slot, waiting.take()) {
+        if slot.is_none() {
+            return false; // Whoever waits goes on waiting.
+        }
+        if let Some(cell) = waiting.take() {
             cell.accept(self.wakes);
         }
-        slot.is_some()
+        true
     }
 
     fn reserve_unasked(&mut self) -> bool {
@@ -57,7 +68,13 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(&mut self, key: u64, addr: u64, len: u64, need: Access) -> Result<RegionUse, Refusal> {
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
         self.regions.lock("resolve").resolve(key, addr, len, need)
     }
 }
@@ -65,7 +82,13 @@ impl Host<Report> for View<'_> {
 /// Runs `$body` with the state's machine and the host it works in.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
-        let PortState { machine: $machine, bindings, unasked, wakes, .. } = &mut *$state;
+        let PortState {
+            machine: $machine,
+            bindings,
+            unasked,
+            wakes,
+            ..
+        } = &mut *$state;
         let $host = &mut View {
             regions: &$port.engine.regions,
             port: $port,
@@ -90,8 +113,9 @@ impl PortState {
                 .with_operation(post.operation());
             return Err((error, post.into_payload()));
         }
-        with_host!(port, self, |machine, host| machine.post(post, report, wait, host))
-            .map_err(|refused| (refused.error, refused.payload))
+        with_host!(port, self, |machine, host| machine
+            .post(post, report, wait, host))
+        .map_err(|refused| (refused.error, refused.payload))
     }
 }
 
@@ -114,16 +138,22 @@ impl Port {
                 machine.resume(host);
             });
             self.feed(state);
-            self.transmit(state);
+            let sent = self.transmit(state);
             self.arm(state);
             self.publish(state);
             self.close_step(state, now);
             self.publish(state);
-            if left == 0 {
-                self.waker.wake_by_ref();
+            // What has ended made room for those who wait, and sent answers let reading go on; no
+            // outcome will come to tell of either.
+            let again = state.machine.wants_admission() || sent && state.machine.is_read_paused();
+            if !moved && !again {
                 break;
             }
             if !moved {
+                left = left.saturating_sub(1);
+            }
+            if left == 0 {
+                self.waker.wake_by_ref();
                 break;
             }
         }
@@ -183,6 +213,8 @@ impl Port {
                 Received::Stage(stage) if stage.len() < state.linger_left => {
                     state.linger_left -= stage.len();
                 }
+                // Taken back because some region was closed: reading goes on.
+                Received::Cancelled { .. } => {}
                 _ => state.closing = Closing::Over,
             }
             return;
@@ -192,7 +224,9 @@ impl Port {
             Received::Stage(_) if state.closing > Closing::Flushing => {}
             Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
-                let Direct { payload, leases, .. } = direct;
+                let Direct {
+                    payload, leases, ..
+                } = direct;
                 drop(leases);
                 state.machine.handle_direct(payload, len);
             }
@@ -209,7 +243,10 @@ impl Port {
     }
 
     fn take_back(&self, state: &mut PortState, returned: Option<Direct>) {
-        if let Some(Direct { payload, leases, .. }) = returned {
+        if let Some(Direct {
+            payload, leases, ..
+        }) = returned
+        {
             drop(leases);
             state.machine.handle_direct(payload, 0);
         }
@@ -234,43 +271,75 @@ impl Port {
         }
         let staged = state.stage.as_ref().map_or(0, |stage| stage.len());
         let unread = state.link.as_ref().map_or(0, |link| link.unread()) + staged;
-        with_host!(self, state, |machine, host| machine.handle_last_bytes(unread as u64, host));
+        with_host!(self, state, |machine, host| machine
+            .handle_last_bytes(unread as u64, host));
     }
 
     /// Feeds what lies in the staging buffer.
     fn feed(&self, state: &mut PortState) {
-        let Some(mut stage) = state.stage.take() else { return };
-        let taken = with_host!(self, state, |machine, host| machine.handle_stage(&stage, host));
+        let Some(mut stage) = state.stage.take() else {
+            return;
+        };
+        let taken = with_host!(self, state, |machine, host| machine
+            .handle_stage(&stage, host));
         stage.advance(taken);
         if !stage.is_empty() {
             state.stage = Some(stage);
         }
     }
 
-    /// Hands frames to the link as long as it takes them at once.
-    pub(super) fn transmit(&self, state: &mut PortState) {
-        while let Some(link) = &mut state.link {
-            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else { break };
+    /// Hands frames to the link as long as it takes them at once. True if it took any.
+    pub(super) fn transmit(&self, state: &mut PortState) -> bool {
+        let mut sent = false;
+        // While a port drains, what came back must not go out again.
+        while state.closing < Closing::Draining {
+            let Some(link) = &mut state.link else { break };
+            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
+                break;
+            };
             state.region_out = !leases.is_empty();
             link.send(SendBatch { frames, leases });
-            match link.poll_outcome() {
-                Some(outcome) => self.handle(state, outcome),
-                None => break,
+            let Some(outcome) = link.poll_outcome() else {
+                break;
+            };
+            match &outcome {
+                Outcome::Sent { .. } => sent = true,
+                // A link that has told something expects to be asked again, and the driver does.
+                _ => self.waker.wake_by_ref(),
             }
+            self.handle(state, outcome);
         }
+        sent
     }
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.stage.is_some() || state.closing > Closing::Flushing {
+        if state.receive_armed || state.closing > Closing::Flushing {
             return;
         }
         let Some(link) = &mut state.link else { return };
-        match state.machine.poll_receive() {
-            ReceivePlan::Stage => link.receive(Receive::Stage),
-            ReceivePlan::Direct { payload, offset, len, leases } => {
+        // Staged bytes are fed before more is received; if the machine takes none it is paused.
+        let plan = match state.stage {
+            Some(_) => ReceivePlan::Paused,
+            None => state.machine.poll_receive(),
+        };
+        match plan {
+            ReceivePlan::Stage => {
+                link.receive(Receive::Stage);
+            }
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
                 state.region_armed = !leases.is_empty();
-                link.receive(Receive::Direct(Direct { payload, offset, len, leases }));
+                link.receive(Receive::Direct(Direct {
+                    payload,
+                    offset,
+                    len,
+                    leases,
+                }));
             }
             ReceivePlan::Paused => {
                 // The peer's end is told once; watching again would tell the same for ever.
@@ -317,12 +386,13 @@ impl Port {
         if state.closing == Closing::Draining {
             self.finish_draining(state, now);
         }
-        if state.closing == Closing::Lingering && !state.receive_armed {
-            if let Some(link) = &mut state.link {
-                link.receive(Receive::Stage);
-                state.receive_armed = true;
-                self.waker.wake_by_ref();
-            }
+        if state.closing == Closing::Lingering
+            && !state.receive_armed
+            && let Some(link) = &mut state.link
+        {
+            link.receive(Receive::Stage);
+            state.receive_armed = true;
+            self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
             state.link = None;
@@ -361,18 +431,21 @@ impl Port {
         }
     }
 
-    /// Kernel operations on regions that were closed are taken back; the machine looks at each
-    /// region again before it hands it out anew.
-    pub(super) fn regions_changed(&self) {
+    /// Kernel operations on peers' regions are taken back; the machine looks at each region again
+    /// before it hands it out anew. True if there were any.
+    pub(super) fn regions_changed(&self) -> bool {
         let mut guard = self.lock("regions changed");
         let state = &mut *guard;
-        let Some(link) = &mut state.link else { return };
+        let Some(link) = &mut state.link else {
+            return false;
+        };
         if state.region_armed {
             link.cancel_receive();
         }
         if state.region_out {
             link.cancel_send();
         }
+        state.region_armed || state.region_out
     }
 
     /// The driver is going away: everything ends here and now.

@@ -46,7 +46,12 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(budget_bytes: usize) -> Self {
-        Matcher { posted: VecDeque::new(), early: VecDeque::new(), held_bytes: 0, budget_bytes }
+        Matcher {
+            posted: VecDeque::new(),
+            early: VecDeque::new(),
+            held_bytes: 0,
+            budget_bytes,
+        }
     }
 
     /// Matches a new receive with the oldest complete early message, or posts it.
@@ -71,21 +76,29 @@ impl Matcher {
 
     /// Withdraws a receive that no message has been matched to.
     pub(crate) fn withdraw(&mut self, op: OpKey) -> bool {
-        let before = self.posted.len();
-        self.posted.retain(|posted| *posted != op);
-        self.posted.len() != before
+        let at = self.posted.iter().position(|posted| *posted == op);
+        at.and_then(|at| self.posted.remove(at)).is_some()
     }
 
     /// True if a message of this size may be kept. A message that could never fit an empty store is
     /// not kept either: it waits in the socket.
     pub(crate) fn has_room(&self, len: u64) -> bool {
         let free = self.budget_bytes.saturating_sub(self.held_bytes) as u64;
-        len.checked_add(UNEXPECTED_OVERHEAD as u64).is_some_and(|cost| cost <= free)
+        len.checked_add(UNEXPECTED_OVERHEAD as u64)
+            .is_some_and(|cost| cost <= free)
     }
 
     /// Counts a message that is about to land in the store.
     pub(crate) fn begin_early(&mut self, len: usize) {
         self.held_bytes += len + UNEXPECTED_OVERHEAD;
+    }
+
+    /// A message that was to land in the store never will in full.
+    pub(crate) fn abandon_early(&mut self, len: u64) {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        self.held_bytes = self
+            .held_bytes
+            .saturating_sub(len.saturating_add(UNEXPECTED_OVERHEAD));
     }
 
     /// A landed message. If a receive was posted meanwhile the two are returned together.
@@ -102,8 +115,8 @@ impl Matcher {
         }
     }
 
-    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the next
-    /// posted receive.
+    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the
+    /// next posted receive.
     pub(crate) fn give_back(&mut self, early: Early) -> Option<(OpKey, Early)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, early));
@@ -134,6 +147,16 @@ impl Matcher {
 
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert!(
+            self.posted.is_empty() || self.early.is_empty(),
+            "what fits is matched"
+        );
+        let held: usize = self.early.iter().map(Early::cost).sum();
+        assert!(held <= self.held_bytes, "all that is held is counted");
     }
 
     pub(crate) fn posted_len(&self) -> usize {

@@ -1,8 +1,8 @@
 //! The protocol without I/O: what happens to posted operations and received bytes on one
 //! connection. No sockets, clock, tasks, wakers or locks live here.
 //!
-//! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them in
-//! this order after each input:
+//! A [`Connection`] has four families of methods, and its owner (the progress engine) drains them
+//! in this order after each input:
 //!
 //! 1. getters (`&self`): state and what is wanted next;
 //! 2. application mutators: `post`, `cancel`, `detach`, `close`;
@@ -23,7 +23,7 @@ mod tests;
 
 pub(crate) use conn::{Connection, Lifecycle, Outgoing, ReceivePlan, Sizes, Withdrawn};
 pub(crate) use event::{End, Event};
-pub(crate) use op::{OpKey, Post, Refused};
+pub(crate) use op::{OpKey, Post};
 
 use crate::mr::{Access, Refusal};
 

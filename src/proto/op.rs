@@ -1,8 +1,8 @@
 //! Operations: what can be posted, and what the connection remembers of each until it ends.
 //!
 //! ```text
-//! Waiting ──room──▶ Queued ──handed to the transport──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
-//!    └─────cancel─────┴──▶ ended (Canceled)                └──nothing to await──▶ ended
+//! Waiting ──room──▶ Queued ──handed out──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
+//!    └─────cancel─────┴──▶ ended (Canceled)      └──nothing to await──▶ ended
 //! ```
 //! A receive is Queued while posted and Moving while a message lands in it.
 
@@ -18,15 +18,27 @@ pub(crate) type OpKey = Key;
 #[derive(Debug)]
 pub(crate) enum Post {
     /// A message; `ack`: complete when it is in the peer's memory.
-    Send { payload: Payload, data: Option<u64>, ack: bool },
+    Send {
+        payload: Payload,
+        data: Option<u64>,
+        ack: bool,
+    },
     /// A message whose bytes were copied, reported nowhere.
     Inject { payload: Payload, data: Option<u64> },
     /// A buffer for one message.
     Receive { payload: Payload },
     /// Bytes into the peer's regions.
-    Write { payload: Payload, data: Option<u64>, ack: bool, segments: Segments },
+    Write {
+        payload: Payload,
+        data: Option<u64>,
+        ack: bool,
+        segments: Segments,
+    },
     /// Bytes out of the peer's regions.
-    Read { payload: Payload, segments: Segments },
+    Read {
+        payload: Payload,
+        segments: Segments,
+    },
 }
 
 impl Post {
@@ -55,12 +67,11 @@ impl Post {
     }
 }
 
-/// A post that was not accepted: why, and everything back.
+/// A post that was not accepted: why, and its memory back.
 #[derive(Debug)]
-pub(crate) struct Refused<T> {
+pub(crate) struct Refused {
     pub(crate) error: Error,
     pub(crate) payload: Payload,
-    pub(crate) token: T,
 }
 
 /// What the connection remembers of an accepted operation.

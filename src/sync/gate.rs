@@ -232,13 +232,6 @@ pub(crate) struct Entry {
     role: Role,
 }
 
-impl Entry {
-    /// On whose behalf this user is inside.
-    pub(crate) fn role(&self) -> Role {
-        self.role
-    }
-}
-
 impl Drop for Entry {
     fn drop(&mut self) {
         self.gate.leave(self.role);
@@ -327,7 +320,6 @@ mod tests {
         let gate = gate();
         let local = gate.enter(Role::Local).unwrap();
         let remote = gate.enter(Role::Remote).unwrap();
-        assert_eq!(remote.role(), Role::Remote);
         gate.revoke();
         let mut peers = Box::pin(gate.drained(Drained::Remote));
         let mut all = Box::pin(gate.drained(Drained::All));

@@ -10,7 +10,7 @@ mod ticket;
 mod wake;
 
 pub(crate) use dependents::{Dependence, Dependents};
-pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Role};
+pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Role};
 pub(crate) use lock::{Lock, LockKind};
 pub(crate) use ring::{Keep, Reader, Reserve, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};

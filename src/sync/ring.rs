@@ -141,7 +141,9 @@ impl<T> Ring<T> {
 
     /// A reference that does not keep the ring, for owners whose entries may lead back to them.
     pub(crate) fn downgrade(&self) -> WeakRing<T> {
-        WeakRing { shared: Arc::downgrade(&self.shared) }
+        WeakRing {
+            shared: Arc::downgrade(&self.shared),
+        }
     }
 
     /// Takes a place, if one is free and the ring is open.
@@ -252,6 +254,7 @@ impl<T> Ring<T> {
     }
 
     /// Places handed out and not filled yet.
+    #[cfg(test)]
     pub(crate) fn reserved(&self) -> usize {
         self.shared.state.lock("count reservations").reserved
     }

@@ -1,7 +1,6 @@
 //! Addresses as text, and the range that listeners choose their ports from.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -57,11 +56,13 @@ impl PortRange {
     }
 
     /// The lowest port of the range.
+    #[cfg(test)]
     pub fn low(&self) -> u16 {
         self.low
     }
 
     /// The highest port of the range.
+    #[cfg(test)]
     pub fn high(&self) -> u16 {
         self.high
     }
@@ -87,79 +88,9 @@ impl PortRange {
     }
 }
 
-/// A numeric address from the `node` and `service` of `fi_getinfo(3)`. Without a node it is the
-/// unspecified address, without a service port 0. A node alone may hold both (`10.0.0.7:7471`,
-/// `[::1]:7471`). Names are not looked up here, since that blocks.
-pub(crate) fn parse_address(node: Option<&str>, service: Option<&str>) -> Result<SocketAddr> {
-    let refuse = |what: &str, text: &str| {
-        Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{what} {text:?} is not numeric"),
-        ))
-    };
-    let port = match service {
-        None => None,
-        Some(text) => match text.parse::<u16>() {
-            Ok(port) => Some(port),
-            Err(_) => return refuse("service", text),
-        },
-    };
-    let Some(text) = node else {
-        return Ok((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into());
-    };
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(text);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok((ip, port.unwrap_or(0)).into());
-    }
-    // Both of these carry a scope ("fe80::1%2"), which `IpAddr` has no room for.
-    let scoped = format!("[{bare}]:{}", port.unwrap_or(0));
-    if let Ok(address) = scoped.parse::<SocketAddrV6>() {
-        return Ok(address.into());
-    }
-    match text.parse::<SocketAddr>() {
-        Ok(mut address) => {
-            if let Some(port) = port {
-                address.set_port(port);
-            }
-            Ok(address)
-        }
-        Err(_) => refuse("node", text),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn parsed(node: Option<&str>, service: Option<&str>) -> String {
-        parse_address(node, service).unwrap().to_string()
-    }
-
-    #[test]
-    fn numeric_forms() {
-        assert_eq!(parsed(None, None), "0.0.0.0:0");
-        assert_eq!(parsed(None, Some("7471")), "0.0.0.0:7471");
-        assert_eq!(parsed(Some("10.0.0.7"), Some("7471")), "10.0.0.7:7471");
-        assert_eq!(parsed(Some("10.0.0.7:7471"), None), "10.0.0.7:7471");
-        assert_eq!(parsed(Some("10.0.0.7:1"), Some("2")), "10.0.0.7:2");
-        assert_eq!(parsed(Some("::1"), Some("5")), "[::1]:5");
-        assert_eq!(parsed(Some("[::1]"), None), "[::1]:0");
-        assert_eq!(parsed(Some("[::1]:5"), None), "[::1]:5");
-        assert_eq!(parsed(Some("fe80::1%2"), Some("5")), "[fe80::1%2]:5");
-    }
-
-    #[test]
-    fn names_and_nonsense_are_refused_by_name() {
-        let error = parse_address(Some("localhost"), None).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains("localhost"));
-        let error = parse_address(None, Some("70000")).unwrap_err();
-        assert!(error.to_string().contains("service \"70000\""));
-    }
 
     #[test]
     fn a_range_is_searched_once_and_only_past_ports_in_use() {

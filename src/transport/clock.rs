@@ -1,4 +1,5 @@
-//! Tokio's time as a [`Clock`], for backends that live in the process: a paused runtime pauses them.
+//! Tokio's time as a [`Clock`], for backends that live in the process: a paused runtime pauses
+//! them.
 
 use std::future::Future;
 use std::pin::Pin;

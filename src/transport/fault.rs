@@ -329,8 +329,8 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`, or `low` if that is no range. The bias of the remainder is far
-    /// below what a test could notice.
+    /// A number from `low` to `high`, or `low` if that is no range. The bias of the remainder is
+    /// far below what a test could notice.
     fn within(&mut self, low: u64, high: u64) -> u64 {
         match high.saturating_sub(low).checked_add(1) {
             Some(count) => low + self.next() % count,

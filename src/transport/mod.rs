@@ -10,8 +10,8 @@
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
 //!   more is a bug of the caller's and asserted.
 //! - **Partial is normal.** A send or receive that moved any bytes has ended. The cursor of a
-//!   frame is not touched here: who submitted the batch moves it, by [`SendBatch::advance`] with
-//!   the count of [`Outcome::Sent`].
+//!   frame is not touched here: who submitted the batch moves it, by the count of
+//!   [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
 //!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
@@ -64,11 +64,10 @@ use crate::buf::{Frame, Leases, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
 
 pub use address::PortRange;
-pub(crate) use address::parse_address;
 pub use fault::FaultPlan;
-pub(crate) use interfaces::{NetworkInterface, interfaces};
+pub(crate) use interfaces::interfaces;
 pub use loopback::LoopbackNet;
-pub(crate) use select::{Selection, TransportOptions, open, runtime_for};
+pub(crate) use select::{TransportOptions, open};
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,6 +183,7 @@ pub(crate) enum RawLink {
     Loopback(loopback::End),
 }
 
+#[cfg(test)]
 impl RawLink {
     pub(crate) fn peer_addr(&self) -> SocketAddr {
         match self {
@@ -296,12 +296,14 @@ impl SendBatch {
     }
 
     /// Bytes not sent yet, over all frames.
+    #[cfg(test)]
     pub(crate) fn remaining(&self) -> usize {
         self.frames.iter().map(Frame::remaining).sum()
     }
 
     /// Accounts for `count` sent bytes: frames that are sent in full leave the batch, in order,
     /// through `sent`; the cursor of the first one left moves on.
+    #[cfg(test)]
     pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(Frame)) {
         while let Some(frame) = self.frames.front_mut() {
             let moved = frame.remaining().min(count);

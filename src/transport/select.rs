@@ -129,8 +129,8 @@ fn io_uring(_: Handle, _: Option<PortRange>, _: Arc<StagePool>) -> Result<Arc<dy
 /// the latter by a panic only. It is caught here, so that callers get an error, but the process's
 /// panic hook has run by then and by default has printed a message: the hook belongs to the
 /// program, and there is no way to keep it quiet for one thread without racing others who set it.
-/// A program built with `panic = "abort"` ends there. [`ErrorKind::LimitReached`] when no descriptor
-/// is left for the probe.
+/// A program built with `panic = "abort"` ends there. [`ErrorKind::LimitReached`] when no
+/// descriptor is left for the probe.
 pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let handle = Handle::try_current().map_err(|error| {
         Error::new(

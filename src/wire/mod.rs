@@ -57,8 +57,7 @@ mod tests;
 
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
 pub(crate) use frame::{Decoded, FrameHeader, RemoteSegment, Segments, decode};
-pub(crate) use header::{ByteOrder, HeaderBytes, Op};
-pub(crate) use pretty::HeaderLine;
+pub(crate) use header::{ByteOrder, Op};
 
 use crate::error::{Error, ErrorKind};
 

@@ -3,29 +3,8 @@
 use std::fmt;
 
 use super::cm::{ControlFrame, ControlKind};
-use super::frame::{Decoded, FrameHeader, RemoteSegment, decode};
-use super::header::{ByteOrder, Op};
-
-/// A received or sent header as a line of text, whatever its bytes are.
-#[derive(Clone, Copy)]
-pub(crate) struct HeaderLine<'a> {
-    /// Starts with the header; may be cut short or go on with payload.
-    pub(crate) bytes: &'a [u8],
-    /// The connection's byte order.
-    pub(crate) order: ByteOrder,
-}
-
-impl fmt::Display for HeaderLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match decode(self.bytes, self.order) {
-            Ok(Decoded::Frame { header, id, .. }) => write!(f, "#{id} {header}"),
-            Ok(Decoded::Need(len)) => {
-                write!(f, "incomplete header, {} of {len} bytes", self.bytes.len())
-            }
-            Err(error) => write!(f, "no frame: {error}"),
-        }
-    }
-}
+use super::frame::{FrameHeader, RemoteSegment};
+use super::header::Op;
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

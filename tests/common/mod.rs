@@ -1,5 +1,5 @@
-//! One helper for all integration tests: run this test over every backend, on both kinds of runtime,
-//! within a time limit.
+//! One helper for all integration tests: run this test over every backend, on both kinds of
+//! runtime, within a time limit.
 
 use std::time::Duration;
 
@@ -58,8 +58,13 @@ where
     T: Future<Output = ()>,
 {
     let runtime = match threads {
-        0 => tokio::runtime::Builder::new_current_thread().enable_all().build(),
-        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).enable_all().build(),
+        0 => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build(),
+        n => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(n)
+            .enable_all()
+            .build(),
     }
     .expect("a runtime");
     runtime.block_on(async {

@@ -293,6 +293,11 @@ impl Process {
         (Ipv4Addr::LOCALHOST, self.port()).into()
     }
 
+    /// What it is, as given when it was started.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The process number, for signals.
     pub fn id(&self) -> u32 {
         self.child.id()

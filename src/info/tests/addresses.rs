@@ -26,7 +26,8 @@ fn fabrics_are_subnets_and_domains_are_interfaces() {
     }
 }
 
-/// fi_getinfo(3): "On output a provider shall return an address that corresponds to the indicated fabric, domain, node, and/or service fields."
+/// fi_getinfo(3): "On output a provider shall return an address that corresponds to the indicated
+/// fabric, domain, node, and/or service fields."
 #[test]
 fn the_source_is_the_interfaces_address() {
     let sources: Vec<_> = answers(Hints::new())
@@ -68,7 +69,8 @@ fn a_wildcard_source_stays_one_in_its_family() {
     );
 }
 
-/// fi_getinfo(3): "Node is commonly used to provide a network address (such as an IP address) or hostname."
+/// fi_getinfo(3): "Node is commonly used to provide a network address (such as an IP address) or
+/// hostname."
 #[test]
 fn a_node_in_numbers_is_the_destination() {
     let info = best(Hints::new().node("10.0.0.77").service("7471"));
@@ -83,7 +85,8 @@ fn a_node_in_numbers_is_the_destination() {
     );
 }
 
-/// fi_getinfo(3): "Each fi_info structure will describe an endpoint that meets the application’s specified communication criteria."
+/// fi_getinfo(3): "Each fi_info structure will describe an endpoint that meets the application’s
+/// specified communication criteria."
 #[test]
 fn the_destinations_subnet_comes_before_speed_and_the_family_counts() {
     let domains: Vec<_> = answers(Hints::new().node("10.0.0.77"))
@@ -116,7 +119,8 @@ fn beyond_the_subnet_routing_chooses_the_source_unless_a_hint_does() {
     assert_eq!(bound.source, Some(address("192.168.7.9:0")));
 }
 
-/// fi_domain(3): "At a conceptual level, this field indicates that the underlying device supports loopback communication."
+/// fi_domain(3): "At a conceptual level, this field indicates that the underlying device supports
+/// loopback communication."
 #[test]
 fn loopback_is_reached_from_loopback_only() {
     let infos = answers(Hints::new().node("127.0.0.1").service("9"));
@@ -127,7 +131,8 @@ fn loopback_is_reached_from_loopback_only() {
     assert!(error.to_string().contains("127.0.0.1 (lo)"), "{error}");
 }
 
-/// fi_getinfo(3): "Service is usually associated with a transport address (such as a TCP port number)."
+/// fi_getinfo(3): "Service is usually associated with a transport address (such as a TCP port
+/// number)."
 #[test]
 fn a_service_alone_is_a_port_of_this_machine() {
     let dests: Vec<_> = answers(Hints::new().service("7471"))
@@ -142,7 +147,8 @@ fn a_service_alone_is_a_port_of_this_machine() {
     assert!(message.contains("70000"), "{message}");
 }
 
-/// fi_getinfo(3): "Indicates that the node and service parameters specify the local source address to associate with an endpoint."
+/// fi_getinfo(3): "Indicates that the node and service parameters specify the local source address
+/// to associate with an endpoint."
 #[test]
 fn node_and_service_may_name_the_local_side() {
     let listener = best(
@@ -187,7 +193,8 @@ fn a_source_hint_is_ignored_beside_a_local_node() {
     assert_eq!(best(hints).source, Some(address("10.0.0.5:0")));
 }
 
-/// fi_getinfo(3): "This field will be ignored in hints unless the node and service parameters are NULL or FI_SOURCE flag is set."
+/// fi_getinfo(3): "This field will be ignored in hints unless the node and service parameters are
+/// NULL or FI_SOURCE flag is set."
 #[test]
 fn a_dest_hint_is_ignored_beside_a_node() {
     let hints = Hints::new().dest(address("192.168.7.1:1"));
@@ -198,7 +205,8 @@ fn a_dest_hint_is_ignored_beside_a_node() {
     );
 }
 
-/// fi_getinfo(3): "Applications may also pass in an FI_ADDR_STR formatted address (see format details below) as the node parameter."
+/// fi_getinfo(3): "Applications may also pass in an FI_ADDR_STR formatted address (see format
+/// details below) as the node parameter."
 #[test]
 fn a_node_may_be_an_address_in_text_form() {
     for (text, dest) in [
@@ -244,7 +252,8 @@ fn a_numeric_host_is_no_name() {
     answers(Hints::new().node("10.0.0.9").numeric_host());
 }
 
-/// fi_getinfo(3): "If node is provided, fi_getinfo will attempt to resolve the fabric address to the given node."
+/// fi_getinfo(3): "If node is provided, fi_getinfo will attempt to resolve the fabric address to
+/// the given node."
 #[test]
 fn names_are_left_to_the_caller_and_come_back_as_addresses() {
     let named = Hints::new().node("peer.example").service("http");
@@ -296,7 +305,8 @@ fn the_address_format_tells_the_family() {
     );
 }
 
-/// fi_getinfo(3): "Applications that require specific communication interfaces, domains, capabilities or other requirements, can specify them using fields in hints."
+/// fi_getinfo(3): "Applications that require specific communication interfaces, domains,
+/// capabilities or other requirements, can specify them using fields in hints."
 #[test]
 fn an_interface_and_a_backend_may_be_chosen() {
     let infos = answers(Hints::new().interface("eth1").backend("epoll"));

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// fi_getinfo(3): "If capabilities in the hint parameter are set to 0, the underlying provider will return the set of capabilities which are supported."
+/// fi_getinfo(3): "If capabilities in the hint parameter are set to 0, the underlying provider will
+/// return the set of capabilities which are supported."
 #[test]
 fn caps_of_zero_give_all_that_is_supported() {
     let all = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
@@ -10,7 +11,8 @@ fn caps_of_zero_give_all_that_is_supported() {
     assert_eq!(best(Hints::new().caps(all)).caps, all);
 }
 
-/// fi_getinfo(3): "Primary capabilities must explicitly be requested by an application, and a provider must enable support for only those primary capabilities which were selected."
+/// fi_getinfo(3): "Primary capabilities must explicitly be requested by an application, and a
+/// provider must enable support for only those primary capabilities which were selected."
 #[test]
 fn primary_caps_are_those_asked_for() {
     let caps = best(Hints::new().caps(Caps::MSG)).caps;
@@ -18,7 +20,8 @@ fn primary_caps_are_those_asked_for() {
     assert!(!caps.intersects(Caps::RMA_DIRECTIONS));
 }
 
-/// fi_getinfo(3): "If no modifiers are specified for an applicable capability, all relevant modifiers are assumed."
+/// fi_getinfo(3): "If no modifiers are specified for an applicable capability, all relevant
+/// modifiers are assumed."
 #[test]
 fn no_direction_means_all_directions() {
     let caps = best(Hints::new().caps(Caps::MSG | Caps::RMA | Caps::SEND)).caps;
@@ -26,7 +29,8 @@ fn no_direction_means_all_directions() {
     assert!(!caps.contains(Caps::RECV));
 }
 
-/// fi_getinfo(3): "Applications can use the FI_SEND and FI_RECV flags to optimize an endpoint as send-only or receive-only."
+/// fi_getinfo(3): "Applications can use the FI_SEND and FI_RECV flags to optimize an endpoint as
+/// send-only or receive-only."
 #[test]
 fn directions_limit_messages() {
     let info = best(Hints::new().caps(Caps::MSG | Caps::RECV));
@@ -35,7 +39,8 @@ fn directions_limit_messages() {
     assert_eq!(info.rx.caps, Caps::MSG | Caps::RECV);
 }
 
-/// fi_getinfo(3): "Applications can use the FI_READ, FI_WRITE, FI_REMOTE_READ, and FI_REMOTE_WRITE flags to restrict the types of RMA operations supported by an endpoint."
+/// fi_getinfo(3): "Applications can use the FI_READ, FI_WRITE, FI_REMOTE_READ, and FI_REMOTE_WRITE
+/// flags to restrict the types of RMA operations supported by an endpoint."
 #[test]
 fn directions_limit_rma() {
     let info = best(Hints::new().caps(Caps::RMA | Caps::REMOTE_READ));
@@ -44,7 +49,8 @@ fn directions_limit_rma() {
     assert_eq!(info.rx.caps, Caps::RMA | Caps::REMOTE_READ);
 }
 
-/// fi_getinfo(3): "A provider may optionally report non-selected secondary capabilities if doing so would not compromise performance or security."
+/// fi_getinfo(3): "A provider may optionally report non-selected secondary capabilities if doing so
+/// would not compromise performance or security."
 #[test]
 fn secondary_caps_are_offered_unasked() {
     assert!(
@@ -54,7 +60,8 @@ fn secondary_caps_are_offered_unasked() {
     );
 }
 
-/// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo request (FI_ENODATA)."
+/// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo
+/// request (FI_ENODATA)."
 #[test]
 fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
@@ -97,7 +104,8 @@ fn caps_without_their_companions_are_bad_flags() {
     }
 }
 
-/// fi_endpoint(3): "If the caps field is 0 on input to fi_getinfo(3), the applicable capability bits from the fi_info structure will be used."
+/// fi_endpoint(3): "If the caps field is 0 on input to fi_getinfo(3), the applicable capability
+/// bits from the fi_info structure will be used."
 #[test]
 fn context_caps_default_to_the_endpoints() {
     let info = best(Hints::new());
@@ -109,7 +117,8 @@ fn context_caps_default_to_the_endpoints() {
     assert_eq!(info.rx.caps, receive);
 }
 
-/// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated endpoint."
+/// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated
+/// endpoint."
 #[test]
 fn context_caps_are_a_subset_of_the_endpoints() {
     let messages = Hints::new().caps(Caps::MSG);
@@ -127,7 +136,8 @@ fn context_caps_are_a_subset_of_the_endpoints() {
     assert_eq!(reader.tx.caps, Caps::RMA | Caps::READ);
 }
 
-/// fi_endpoint(3): "If not specified (0), 1 context will be assigned if the endpoint supports outbound transfers."
+/// fi_endpoint(3): "If not specified (0), 1 context will be assigned if the endpoint supports
+/// outbound transfers."
 #[test]
 fn a_context_is_assigned_where_there_is_something_to_do() {
     let target = best(Hints::new().caps(Caps::RMA | Caps::REMOTE_WRITE));
@@ -144,7 +154,8 @@ fn shared_contexts_are_refused() {
     );
 }
 
-/// fi_getinfo(3): "On output, providers will clear mode bits that are not necessary to achieve high-performance."
+/// fi_getinfo(3): "On output, providers will clear mode bits that are not necessary to achieve
+/// high-performance."
 #[test]
 fn all_modes_are_cleared() {
     let all = Mode::all();
@@ -183,7 +194,8 @@ fn no_order_asked_gives_the_order_there_is() {
     assert_eq!(none.tx.msg_order, some.tx.msg_order);
 }
 
-/// fi_endpoint(3): "Providers should return the completion order that they actually provide, with the constraint that the returned ordering is stricter than that specified by the application."
+/// fi_endpoint(3): "Providers should return the completion order that they actually provide, with
+/// the constraint that the returned ordering is stricter than that specified by the application."
 #[test]
 fn receives_are_reported_in_order_and_transmits_as_they_end() {
     let info = best(Hints::new().rx_comp_order(CompOrder::STRICT));
@@ -198,7 +210,8 @@ fn buffered_receive_space_is_a_mebibyte_unless_asked() {
     assert_eq!(default, limits::UNEXPECTED_BYTES_DEFAULT);
 }
 
-/// fi_endpoint(3): "If tclass is unset or set to FI_TC_UNSPEC, the endpoint will use the default traffic class associated with the domain."
+/// fi_endpoint(3): "If tclass is unset or set to FI_TC_UNSPEC, the endpoint will use the default
+/// traffic class associated with the domain."
 #[test]
 fn an_endpoints_traffic_class_is_its_domains() {
     let info = best(Hints::new().traffic_class(TrafficClass::BestEffort));

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// fi_domain(3): "When specified, providers will return a threading model that allows for the greatest level of parallelism."
+/// fi_domain(3): "When specified, providers will return a threading model that allows for the
+/// greatest level of parallelism."
 #[test]
 fn unspecified_threading_is_safe() {
     assert_eq!(
@@ -29,7 +30,8 @@ fn unified_progress_is_for_control_only() {
     assert!(refusal(hints, ErrorKind::InvalidArgument).contains("data_progress"));
 }
 
-/// fi_domain(3): "It should be noted that even if resource management is disabled, the provider implementation and protocol may still provide some level of protection against overruns."
+/// fi_domain(3): "It should be noted that even if resource management is disabled, the provider
+/// implementation and protocol may still provide some level of protection against overruns."
 #[test]
 fn resource_management_is_on_even_if_not_wanted() {
     let info = best(Hints::new().resource_mgmt(ResourceManagement::Disabled));
@@ -44,7 +46,8 @@ fn any_address_vector_type_is_taken() {
     }
 }
 
-/// fi_domain(3): "This field is ignored unless the fabric is opened with API version 1.5 or greater."
+/// fi_domain(3): "This field is ignored unless the fabric is opened with API version 1.5 or
+/// greater."
 #[test]
 fn authorization_keys_are_ignored_before_1_5() {
     answers(
@@ -54,7 +57,9 @@ fn authorization_keys_are_ignored_before_1_5() {
     );
 }
 
-/// fi_domain(3): "If set to 0, then no authorization key will be associated with endpoints and memory registrations created within the domain unless specified in the endpoint or memory registration attributes."
+/// fi_domain(3): "If set to 0, then no authorization key will be associated with endpoints and
+/// memory registrations created within the domain unless specified in the endpoint or memory
+/// registration attributes."
 #[test]
 fn a_key_of_no_bytes_is_no_key() {
     assert_eq!(
@@ -65,7 +70,8 @@ fn a_key_of_no_bytes_is_no_key() {
     );
 }
 
-/// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations created within the domain."
+/// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations
+/// created within the domain."
 #[test]
 fn authorization_keys_are_never_shown() {
     let secret = AuthKey::new(*b"hunter2");

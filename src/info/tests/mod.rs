@@ -78,7 +78,8 @@ fn old_api() -> Hints {
 
 // The answer as a whole.
 
-/// fi_getinfo(3): "Callers may specify NULL for node, service, and hints in order to retrieve information about what providers are available and their optimal usage models."
+/// fi_getinfo(3): "Callers may specify NULL for node, service, and hints in order to retrieve
+/// information about what providers are available and their optimal usage models."
 #[test]
 fn no_hints_give_every_interface_address() {
     let names: Vec<_> = answers(Hints::new())
@@ -88,7 +89,8 @@ fn no_hints_give_every_interface_address() {
     assert_eq!(names, ["eth1", "eth1", "eth0", "lo", "lo"]);
 }
 
-/// fi_getinfo(3): "Providers that return multiple endpoints to a single fi_getinfo call should return the endpoints that are highest performing first."
+/// fi_getinfo(3): "Providers that return multiple endpoints to a single fi_getinfo call should
+/// return the endpoints that are highest performing first."
 #[test]
 fn faster_interfaces_come_first_and_loopback_last() {
     let infos = answers(Hints::new().address_format(AddressFormat::SockaddrIn));
@@ -97,7 +99,8 @@ fn faster_interfaces_come_first_and_loopback_last() {
     assert!(infos[2].interface.loopback);
 }
 
-/// fi_getinfo(3): "Indicates that no providers could be found which support the requested fabric information."
+/// fi_getinfo(3): "Indicates that no providers could be found which support the requested fabric
+/// information."
 #[test]
 fn no_interface_is_no_match() {
     let error = resolve(&Hints::new(), &[]).expect_err("nothing is offered");
@@ -105,7 +108,8 @@ fn no_interface_is_no_match() {
     assert_eq!(error.fi_errno(), 61);
 }
 
-/// fi_getinfo(3): "With the exception of mode bits, hints that are set to zero are treated as a wildcard."
+/// fi_getinfo(3): "With the exception of mode bits, hints that are set to zero are treated as a
+/// wildcard."
 #[test]
 fn zero_is_a_wildcard() {
     let zero = Hints::new()
@@ -171,7 +175,8 @@ fn sizes_and_counts_are_at_least_what_was_asked() {
     assert_eq!(info.endpoint.max_order_waw_size, u64::MAX);
 }
 
-/// fi_domain(3): "Domain attributes reflect the limitations and capabilities of the underlying hardware and/or software provider."
+/// fi_domain(3): "Domain attributes reflect the limitations and capabilities of the underlying
+/// hardware and/or software provider."
 #[test]
 fn the_offer_is_that_of_libfabrics_tcp_provider() {
     let info = best(Hints::new().domain_name("eth0"));
@@ -222,7 +227,8 @@ fn the_api_version_asked_for_is_reported() {
     assert_eq!((version.major(), version.minor()), (1, 4));
 }
 
-/// fi_fabric(3): "Specifying “FI_PROVIDER=foo,bar” will allow any providers with the names “foo” or “bar” to be registered."
+/// fi_fabric(3): "Specifying “FI_PROVIDER=foo,bar” will allow any providers with the names “foo” or
+/// “bar” to be registered."
 #[test]
 fn a_provider_filter_is_a_list_of_those_allowed() {
     answers(Hints::new().provider("tcp"));
@@ -231,7 +237,8 @@ fn a_provider_filter_is_a_list_of_those_allowed() {
     no_match(Hints::new().provider("ofi_rxm;tcp"), &["provider"]);
 }
 
-/// fi_fabric(3): "Similarly, specifying “FI_PROVIDER=^foo,bar” will prevent any providers with the names “foo” or “bar” from being registered."
+/// fi_fabric(3): "Similarly, specifying “FI_PROVIDER=^foo,bar” will prevent any providers with the
+/// names “foo” or “bar” from being registered."
 #[test]
 fn a_provider_filter_may_list_those_left_out() {
     answers(Hints::new().provider("^udp,verbs"));

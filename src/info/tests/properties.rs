@@ -41,7 +41,9 @@ fn subnets_of_every_prefix_length() {
 proptest! {
     /// Whatever bits are hinted, the answer covers what was asked or there is a reason.
     #[test]
-    fn any_bits_are_answered_or_refused(caps: u64, tx: u64, mr: u32, order: u64, minor in 0u16..20) {
+    fn any_bits_are_answered_or_refused(
+        caps: u64, tx: u64, mr: u32, order: u64, minor in 0u16..20,
+    ) {
         let hints = Hints::new()
             .caps(Caps::from_bits_retain(caps))
             .tx_caps(Caps::from_bits_retain(tx))
@@ -74,7 +76,8 @@ proptest! {
     /// No text in node, service, provider or names panics.
     #[test]
     fn any_text_is_answered_or_refused(node in ".{0,40}", service in ".{0,12}", other in ".{0,12}") {
-        let hints = Hints::new().node(node.clone()).service(service.clone()).provider(other.clone());
+        let hints =
+            Hints::new().node(node.clone()).service(service.clone()).provider(other.clone());
         let _ = resolve(&hints, &machine());
         let _ = hints.unresolved();
         let text = Hints::new().node(format!("fi_sockaddr{other}://{node}")).fabric_name(other);

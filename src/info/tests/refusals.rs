@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// fi_getinfo(3): "As a general rule, specifying a non-zero value for input hints indicates that a provider must support the requested value or fail the operation with -FI_ENODATA."
+/// fi_getinfo(3): "As a general rule, specifying a non-zero value for input hints indicates that a
+/// provider must support the requested value or fail the operation with -FI_ENODATA."
 #[test]
 fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered() {
     let new = Hints::new;

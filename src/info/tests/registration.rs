@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// fi_domain(3): "For library versions 1.5 and later, this is the default if no mr_mode bits are set."
+/// fi_domain(3): "For library versions 1.5 and later, this is the default if no mr_mode bits are
+/// set."
 #[test]
 fn mr_mode_is_scalable_by_default() {
     for hints in [Hints::new(), Hints::new().mr_mode(MrMode::empty())] {
@@ -14,7 +15,8 @@ fn mr_mode_is_scalable_by_default() {
     );
 }
 
-/// fi_domain(3): "Setting mr_mode to 0 indicates that FI_MR_BASIC or FI_MR_SCALABLE are requested and supported."
+/// fi_domain(3): "Setting mr_mode to 0 indicates that FI_MR_BASIC or FI_MR_SCALABLE are requested
+/// and supported."
 #[test]
 fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
     assert_eq!(best(old_api()).domain.mr_mode, MrMode::SCALABLE);
@@ -32,14 +34,16 @@ fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
     );
 }
 
-/// fi_domain(3): "The value FI_MR_UNSPEC may be used to indicate support for any registration mode."
+/// fi_domain(3): "The value FI_MR_UNSPEC may be used to indicate support for any registration
+/// mode."
 #[test]
 fn mr_mode_unspec_is_met_by_what_is_offered() {
     assert_eq!(MrMode::UNSPEC, MrMode::empty());
     answers(Hints::new().mr_mode(MrMode::UNSPEC));
 }
 
-/// fi_mr(3): "Unlike other mr_mode bits, if FI_MR_BASIC is set on input to fi_getinfo(), it will not be cleared by the provider."
+/// fi_mr(3): "Unlike other mr_mode bits, if FI_MR_BASIC is set on input to fi_getinfo(), it will
+/// not be cleared by the provider."
 #[test]
 fn mr_modes_not_needed_are_cleared_but_basic_stays() {
     let modern = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
@@ -90,7 +94,8 @@ fn before_1_5_there_are_no_other_mode_bits() {
     assert!(message.contains("1.4"), "{message}");
 }
 
-/// fi_domain(3): "This mode is equivalent to the FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, and FI_MR_PROV_KEY flags being set in later library versions."
+/// fi_domain(3): "This mode is equivalent to the FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, and
+/// FI_MR_PROV_KEY flags being set in later library versions."
 #[test]
 fn basic_in_force_is_three_modes() {
     let three = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
@@ -103,7 +108,8 @@ fn basic_in_force_is_three_modes() {
     assert_eq!(MrMode::LOCAL.in_force(), MrMode::LOCAL);
 }
 
-/// fi_domain(3): "Applications that require the use of a specific registration mode should set the domain attribute mr_mode to the necessary value when calling fi_getinfo."
+/// fi_domain(3): "Applications that require the use of a specific registration mode should set the
+/// domain attribute mr_mode to the necessary value when calling fi_getinfo."
 #[test]
 fn required_mr_modes_stay_and_must_agree_with_the_others() {
     let three = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::LOCAL;

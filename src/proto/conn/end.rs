@@ -1,5 +1,7 @@
 //! The end of a connection: everything bound to it ends, once, with the reason.
 
+use std::collections::HashMap;
+
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
 use crate::proto::event::Event;
@@ -31,13 +33,9 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
         let mut memory = self.collect_memory();
-        let mut keys = self.ops.keys();
-        keys.sort_by_key(|key| key.age());
-        for key in keys {
+        for key in self.ops.keys_by_age() {
             let payload = memory
-                .iter()
-                .position(|(owner, _)| *owner == key)
-                .map(|at| memory.swap_remove(at).1)
+                .remove(&key)
                 .or_else(|| self.ops.get_mut(key).and_then(|op| op.payload.take()))
                 .unwrap_or_else(Payload::empty);
             self.end_op(key, Err(error.clone()), 0, payload);
@@ -46,7 +44,10 @@ impl<T> Connection<T> {
         self.reads.clear();
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
-            _ => Event::Closed { error, connected: was == Lifecycle::Connected },
+            _ => Event::Closed {
+                error,
+                connected: was == Lifecycle::Connected,
+            },
         };
         self.events.push_back(closing);
         self.invariants();
@@ -54,24 +55,27 @@ impl<T> Connection<T> {
 
     /// The memory that lies in queues rather than in the table, with its operation. What the
     /// transport never gave back (its driver is gone) is missing.
-    fn collect_memory(&mut self) -> Vec<(OpKey, Payload)> {
-        let mut memory = Vec::new();
+    fn collect_memory(&mut self) -> HashMap<OpKey, Payload> {
+        let mut memory = HashMap::new();
         for (key, payload) in self.tx.drain() {
-            // A read's frame carries no memory; its destination is in the table.
-            if let (Some(key), false) = (key, payload.is_empty()) {
-                memory.push((key, payload));
+            // A read's frame carries no memory; its destination is in the table. A buffer without
+            // bytes is memory all the same, and goes back to its owner.
+            if let (Some(key), true) = (key, payload.piece_count() > 0) {
+                memory.insert(key, payload);
             }
         }
         for receive in [false, true] {
             while let Some((key, post)) = self.context(receive).backlog.pop_front() {
-                memory.push((key, post.into_payload()));
+                memory.insert(key, post.into_payload());
             }
         }
         if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
-            if let (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) =
-                (landing.target, landing.payload)
-            {
-                memory.push((op, payload));
+            match (landing.target, landing.payload) {
+                (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) => {
+                    memory.insert(op, payload);
+                }
+                (Target::Early { .. }, _) => self.matcher.abandon_early(landing.capacity),
+                _ => {}
             }
         }
         self.matcher.forget_posted();

@@ -26,28 +26,41 @@ impl<T> Connection<T> {
 
     pub(super) fn response_sent(&mut self) {
         self.lifecycle.go(Lifecycle::Connected);
-        self.events.push_back(Event::Connected { data: Bytes::new() });
+        self.events
+            .push_back(Event::Connected { data: Bytes::new() });
     }
 
     pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
-        let Some(decoder) = &mut self.handshake else { return Ok(0) };
+        let Some(decoder) = &mut self.handshake else {
+            return Ok(0);
+        };
         let (frame, order, taken) = match decoder.feed(input)? {
             CmDecoded::Need(_) => return Ok(input.len()),
-            CmDecoded::Frame { frame, order, consumed } => (frame, order, consumed),
+            CmDecoded::Frame {
+                frame,
+                order,
+                consumed,
+            } => (frame, order, consumed),
         };
         match frame.kind() {
             ControlKind::Response => {
                 self.handshake = None;
                 self.order = order;
                 self.lifecycle.go(Lifecycle::Connected);
-                self.events.push_back(Event::Connected { data: frame.into_data() });
+                self.events.push_back(Event::Connected {
+                    data: frame.into_data(),
+                });
                 Ok(taken)
             }
-            ControlKind::Reject => Err(Error::new(ErrorKind::ConnectionRefused, "by the peer's application")
-                .with_data(frame.into_data())),
-            ControlKind::Request => {
-                Err(Error::new(ErrorKind::ConnectionRefused, "the peer answered with a request"))
-            }
+            ControlKind::Reject => Err(Error::new(
+                ErrorKind::ConnectionRefused,
+                "by the peer's application",
+            )
+            .with_data(frame.into_data())),
+            ControlKind::Request => Err(Error::new(
+                ErrorKind::ConnectionRefused,
+                "the peer answered with a request",
+            )),
         }
     }
 }

@@ -18,18 +18,18 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::proto::Host;
 use crate::proto::event::{End, Event};
 use crate::proto::matching::{Early, Found, Matcher};
 use crate::proto::op::{Op, OpKey, Post, Refused};
-use crate::proto::Host;
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder, FrameHeader};
 
-use rx::Rx;
 pub(crate) use receive::ReceivePlan;
+use rx::Rx;
 pub(crate) use state::Lifecycle;
-use tx::Tx;
 pub(crate) use tx::Outgoing;
+use tx::Tx;
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +45,32 @@ struct ContextQueue {
     size: usize,
     used: usize,
     backlog: VecDeque<(OpKey, Post)>,
+    /// Room came free since the backlog was looked at.
+    freed: bool,
 }
 
 impl ContextQueue {
     fn new(size: usize) -> Self {
-        ContextQueue { size, used: 0, backlog: VecDeque::new() }
+        ContextQueue {
+            size,
+            used: 0,
+            backlog: VecDeque::new(),
+            freed: false,
+        }
+    }
+
+    /// True if somebody waits for the room that came free.
+    fn wants_admission(&self) -> bool {
+        self.freed && !self.backlog.is_empty()
     }
 
     fn withdraw(&mut self, key: OpKey) -> Option<Payload> {
-        let at = self.backlog.iter().position(|(waiting, _)| *waiting == key)?;
+        let at = self
+            .backlog
+            .iter()
+            .position(|(waiting, _)| *waiting == key)?;
+        // Who waits behind it may ask for less: not every operation needs a completion slot.
+        self.freed = true;
         self.backlog.remove(at).map(|(_, post)| post.into_payload())
     }
 }
@@ -122,20 +139,26 @@ impl<T> Connection<T> {
         mut token: T,
         wait: bool,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused<T>> {
+    ) -> Result<OpKey, Refused> {
         if let Err(error) = self.check_post(&post) {
             if self.lifecycle == Lifecycle::Closed && post.is_receive() {
                 return self.post_after_end(post, token, error, host);
             }
             let error = error.with_operation(post.operation());
-            return Err(Refused { error, payload: post.into_payload(), token });
+            return Err(Refused {
+                error,
+                payload: post.into_payload(),
+            });
         }
         let queue = self.context(post.is_receive());
         let free = queue.used < queue.size && queue.backlog.is_empty();
         let accepted = free && host.reserve(&mut token);
         if !accepted && !wait {
             let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
-            return Err(Refused { error, payload: post.into_payload(), token });
+            return Err(Refused {
+                error,
+                payload: post.into_payload(),
+            });
         }
         let key = self.ops.insert(Op {
             token,
@@ -150,7 +173,9 @@ impl<T> Connection<T> {
         if accepted {
             self.accept(key, post, host);
         } else {
-            self.context(post.is_receive()).backlog.push_back((key, post));
+            self.context(post.is_receive())
+                .backlog
+                .push_back((key, post));
         }
         self.invariants();
         Ok(key)
@@ -163,12 +188,16 @@ impl<T> Connection<T> {
         mut token: T,
         error: Error,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused<T>> {
-        let early = if host.reserve(&mut token) { self.matcher.take_early() } else { None };
+    ) -> Result<OpKey, Refused> {
+        let early = if host.reserve(&mut token) {
+            self.matcher.take_early()
+        } else {
+            None
+        };
         let payload = post.into_payload();
         let Some(early) = early else {
             let error = error.with_operation(OperationKind::Receive);
-            return Err(Refused { error, payload, token });
+            return Err(Refused { error, payload });
         };
         self.receive.used += 1;
         let key = self.ops.insert(Op {
@@ -186,25 +215,34 @@ impl<T> Connection<T> {
     }
 
     fn context(&mut self, receive: bool) -> &mut ContextQueue {
-        if receive { &mut self.receive } else { &mut self.transmit }
+        if receive {
+            &mut self.receive
+        } else {
+            &mut self.transmit
+        }
     }
 
     fn check_post(&self, post: &Post) -> Result<(), Error> {
-        if let Post::Write { payload, segments, .. } | Post::Read { payload, segments } = post {
-            if segments.total() != payload.len() as u64 {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!(
-                        "the remote segments hold {} bytes, the local buffers {}",
-                        segments.total(),
-                        payload.len()
-                    ),
-                ));
-            }
+        if let Post::Write {
+            payload, segments, ..
+        }
+        | Post::Read { payload, segments } = post
+            && segments.total() != payload.len() as u64
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "the remote segments hold {} bytes, the local buffers {}",
+                    segments.total(),
+                    payload.len()
+                ),
+            ));
         }
         match (self.lifecycle, &self.fault) {
             (_, Some(error)) => Err(error.clone()),
-            (Lifecycle::Closed, None) => Err(Error::new(ErrorKind::BadState, "the endpoint is closed")),
+            (Lifecycle::Closed, None) => {
+                Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
+            }
             (Lifecycle::Connected, None) => Ok(()),
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, None)
                 if post.is_receive() =>
@@ -218,13 +256,19 @@ impl<T> Connection<T> {
     /// Lets waiting operations in, as far as there is room.
     pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
+            self.context(receive).freed = false;
             loop {
                 let queue = self.context(receive);
                 if queue.used >= queue.size {
                     break;
                 }
-                let Some(&(key, _)) = queue.backlog.front() else { break };
-                let op = self.ops.get_mut(key).expect("a waiting operation is in the table");
+                let Some(&(key, _)) = queue.backlog.front() else {
+                    break;
+                };
+                let op = self
+                    .ops
+                    .get_mut(key)
+                    .expect("a waiting operation is in the table");
                 if !host.reserve(&mut op.token) {
                     break;
                 }
@@ -237,30 +281,56 @@ impl<T> Connection<T> {
 
     fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
         self.context(post.is_receive()).used += 1;
-        let op = self.ops.get_mut(key).expect("the operation was just inserted");
+        let op = self
+            .ops
+            .get_mut(key)
+            .expect("the operation was just inserted");
         op.phase = Phase::Queued;
         match post {
             Post::Send { payload, data, ack } => {
                 op.len = payload.len();
                 op.ack = ack;
                 let len = payload.len() as u64;
-                self.tx.push_user(FrameHeader::Message { data, ack, len }, payload, Some(key));
+                self.tx
+                    .push_user(FrameHeader::Message { data, ack, len }, payload, Some(key));
             }
             Post::Inject { payload, data } => {
                 op.len = payload.len();
                 let len = payload.len() as u64;
-                self.tx.push_user(FrameHeader::Message { data, ack: false, len }, payload, Some(key));
+                self.tx.push_user(
+                    FrameHeader::Message {
+                        data,
+                        ack: false,
+                        len,
+                    },
+                    payload,
+                    Some(key),
+                );
             }
-            Post::Write { payload, data, ack, segments } => {
+            Post::Write {
+                payload,
+                data,
+                ack,
+                segments,
+            } => {
                 op.len = payload.len();
                 op.ack = ack;
-                let header = FrameHeader::Write { data, ack, commit: false, segments };
+                let header = FrameHeader::Write {
+                    data,
+                    ack,
+                    commit: false,
+                    segments,
+                };
                 self.tx.push_user(header, payload, Some(key));
             }
             Post::Read { payload, segments } => {
                 op.len = payload.len();
                 op.payload = Some(payload);
-                self.tx.push_user(FrameHeader::ReadRequest { segments }, Payload::empty(), Some(key));
+                self.tx.push_user(
+                    FrameHeader::ReadRequest { segments },
+                    Payload::empty(),
+                    Some(key),
+                );
             }
             Post::Receive { payload } => {
                 op.len = payload.len();
@@ -290,20 +360,36 @@ impl<T> Connection<T> {
     /// that a message is landing in, so that the message survives. The end is still an event.
     pub(crate) fn detach(&mut self, key: OpKey) -> Withdrawn {
         let withdrawn = self.cancel(key);
-        if withdrawn == Withdrawn::Running {
-            if let Some(op) = self.ops.get_mut(key) {
-                op.orphaned = op.operation == OperationKind::Receive;
-            }
+        if withdrawn == Withdrawn::Running
+            && let Some(op) = self.ops.get_mut(key)
+        {
+            op.orphaned = op.operation == OperationKind::Receive;
         }
         withdrawn
     }
 
     /// A completed receive whose owner never looked: its message goes back to the head.
-    pub(crate) fn give_back(&mut self, payload: Payload, len: usize, overflow: usize, data: Option<u64>) {
+    pub(crate) fn give_back(
+        &mut self,
+        payload: Payload,
+        len: usize,
+        overflow: usize,
+        data: Option<u64>,
+    ) {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return; // Closed by this side: nobody will ask for it.
         }
-        if let Some((key, early)) = self.matcher.give_back(Early { payload, len, overflow, data }) {
+        // A region is not where a message waits: its owner writes there, and may take it away. One
+        // that is taken away already took the message along.
+        let Ok(payload) = payload.apart_from_regions(len) else {
+            return;
+        };
+        if let Some((key, early)) = self.matcher.give_back(Early {
+            payload,
+            len,
+            overflow,
+            data,
+        }) {
             self.deliver_early(key, early);
         }
     }
@@ -313,10 +399,11 @@ impl<T> Connection<T> {
         let is_receive = op.operation == OperationKind::Receive;
         match op.phase {
             Phase::Waiting => self.context(is_receive).withdraw(key),
-            Phase::Queued if is_receive => {
-                let payload = self.matcher.withdraw(key).then(|| op.payload.take())?;
-                payload
-            }
+            Phase::Queued if is_receive => self
+                .matcher
+                .withdraw(key)
+                .then(|| op.payload.take())
+                .flatten(),
             Phase::Queued => {
                 let kept = op.payload.take();
                 let queued = self.tx.withdraw(key);
@@ -343,7 +430,14 @@ impl<T> Connection<T> {
         if self.fault.is_some() {
             return None;
         }
-        let Connection { tx, ops, acks, reads, order, .. } = self;
+        let Connection {
+            tx,
+            ops,
+            acks,
+            reads,
+            order,
+            ..
+        } = self;
         let polled = tx.poll(*order, |key| {
             if let Some(op) = ops.get_mut(key) {
                 op.phase = Phase::Moving;
@@ -367,10 +461,17 @@ impl<T> Connection<T> {
     /// The transport gives a batch back after moving `sent` bytes of it.
     pub(crate) fn handle_sent(&mut self, frames: VecDeque<crate::buf::Frame>, sent: usize) {
         let mut finished = Vec::new();
-        self.tx.handle_sent(frames, sent, |op, payload| finished.push((op, payload)));
+        self.tx
+            .handle_sent(frames, sent, |op, payload| finished.push((op, payload)));
         for (key, payload) in finished {
-            if let Some(key) = key {
-                self.frame_sent(key, payload);
+            match key {
+                Some(key) => self.frame_sent(key, payload),
+                // An ack holds no memory, and a control frame is sent before the connection is up.
+                None if self.lifecycle == Lifecycle::Connected && payload.piece_count() > 0 => {
+                    let operation = OperationKind::RemoteRead;
+                    self.events.push_back(Event::RemoteAccess { operation });
+                }
+                None => {}
             }
         }
         if self.lifecycle == Lifecycle::Accepting && self.tx.is_drained() {
@@ -380,7 +481,9 @@ impl<T> Connection<T> {
     }
 
     fn frame_sent(&mut self, key: OpKey, payload: Payload) {
-        let Some(op) = self.ops.get_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else {
+            return;
+        };
         op.phase = Phase::AwaitingPeer;
         if op.operation == OperationKind::Read {
             return;
@@ -397,7 +500,9 @@ impl<T> Connection<T> {
         let Some(key) = self.acks.pop_front() else {
             return Err(violation("an acknowledgement that nothing awaits"));
         };
-        let Some(op) = self.ops.get_mut(key) else { return Ok(()) };
+        let Some(op) = self.ops.get_mut(key) else {
+            return Ok(());
+        };
         match (op.phase, op.payload.take()) {
             (Phase::AwaitingPeer, Some(payload)) => {
                 let len = op.len;
@@ -424,15 +529,28 @@ impl<T> Connection<T> {
         data: Option<u64>,
         payload: Payload,
     ) {
-        let Some(op) = self.ops.remove(key) else { return };
+        let Some(op) = self.ops.remove(key) else {
+            return;
+        };
         if op.phase != Phase::Waiting {
             let queue = self.context(op.operation == OperationKind::Receive);
             queue.used -= 1;
+            queue.freed = true;
         }
-        let result = result
-            .map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
-        let end = End { operation: op.operation, result, len, overflow, data, payload };
-        self.events.push_back(Event::Ended { token: op.token, end });
+        let result =
+            result.map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
+        let end = End {
+            operation: op.operation,
+            result,
+            len,
+            overflow,
+            data,
+            payload,
+        };
+        self.events.push_back(Event::Ended {
+            token: op.token,
+            end,
+        });
     }
 
     // Getters.
@@ -461,9 +579,10 @@ impl<T> Connection<T> {
         self.tx.is_idle()
     }
 
-    /// True once everything queued has been handed to the transport and come back sent.
+    /// True once everything posted for transmission has been handed to the transport and come back
+    /// sent, what waited for room included.
     pub(crate) fn is_transmit_drained(&self) -> bool {
-        self.tx.is_idle()
+        self.tx.is_idle() && self.transmit.backlog.is_empty()
     }
 
     /// True while the transport has a batch of ours.
@@ -471,14 +590,19 @@ impl<T> Connection<T> {
         self.tx.is_out()
     }
 
+    #[cfg(test)]
+    pub(crate) fn queued_answers(&self) -> usize {
+        self.tx.queued_answers()
+    }
+
     /// True if enough is queued that it should go out without waiting for the driver (ruling 5).
     pub(crate) fn is_transmit_gathered(&self) -> bool {
         self.tx.is_gathered()
     }
 
-    /// True if operations wait for room in a context or in a completion queue.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.transmit.backlog.is_empty() || !self.receive.backlog.is_empty()
+    /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
+    pub(crate) fn wants_admission(&self) -> bool {
+        self.transmit.wants_admission() || self.receive.wants_admission()
     }
 
     /// The next thing to publish.
@@ -491,12 +615,54 @@ impl<T> Connection<T> {
         self.matcher.held_bytes()
     }
 
-    fn invariants(&self) {
+    pub(crate) fn invariants(&self) {
         debug_assert!(self.transmit.used <= self.transmit.size);
         debug_assert!(self.receive.used <= self.receive.size);
         debug_assert!(self.matcher.posted_len() <= self.receive.used);
         debug_assert!(self.acks.len() <= self.transmit.used);
         debug_assert!(self.reads.len() <= self.transmit.used);
+    }
+
+    /// All that must hold between two calls, at the price of looking at every operation.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.invariants();
+        for receive in [false, true] {
+            let queue = if receive {
+                &self.receive
+            } else {
+                &self.transmit
+            };
+            let of_context = |op: &&Op<T>| (op.operation == OperationKind::Receive) == receive;
+            let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
+            let waiting = ops().filter(|op| op.phase == Phase::Waiting).count();
+            assert_eq!(
+                waiting,
+                queue.backlog.len(),
+                "who waits is in the backlog, once"
+            );
+            assert_eq!(
+                ops().count() - waiting,
+                queue.used,
+                "who does not takes room"
+            );
+        }
+        for key in self.acks.iter().chain(&self.reads) {
+            assert!(
+                self.ops.get(*key).is_some(),
+                "an awaited operation is in the table"
+            );
+        }
+        let posted = self
+            .ops
+            .iter()
+            .filter(|(_, op)| op.operation == OperationKind::Receive && op.phase == Phase::Queued);
+        assert_eq!(
+            posted.count(),
+            self.matcher.posted_len(),
+            "posted receives can be matched"
+        );
+        self.matcher.check();
     }
 }
 

@@ -21,7 +21,12 @@ pub(crate) enum ReceivePlan {
     /// Into a staging buffer, to be fed to [`Connection::handle_stage`].
     Stage,
     /// Straight into memory: `len` bytes at `offset` of the payload.
-    Direct { payload: Payload, offset: usize, len: usize, leases: Leases },
+    Direct {
+        payload: Payload,
+        offset: usize,
+        len: usize,
+        leases: Leases,
+    },
 }
 
 impl<T> Connection<T> {
@@ -32,16 +37,25 @@ impl<T> Connection<T> {
         if !reading || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
         }
-        let Rx::Payload(landing) = &mut self.rx else { return ReceivePlan::Stage };
+        let Rx::Payload(landing) = &mut self.rx else {
+            return ReceivePlan::Stage;
+        };
         let wanted = usize::try_from(landing.wanted()).unwrap_or(usize::MAX);
         if wanted < DIRECT_RECEIVE_MIN {
             return ReceivePlan::Stage;
         }
-        let Some(payload) = landing.payload.take() else { return ReceivePlan::Paused };
+        let Some(payload) = landing.payload.take() else {
+            return ReceivePlan::Paused;
+        };
         match payload.lease() {
             Ok(leases) => {
                 let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
-                ReceivePlan::Direct { payload, offset, len: wanted.min(DIRECT_PIECE_MAX), leases }
+                ReceivePlan::Direct {
+                    payload,
+                    offset,
+                    len: wanted.min(DIRECT_PIECE_MAX),
+                    leases,
+                }
             }
             Err(closed) => {
                 landing.payload = Some(payload);
@@ -96,6 +110,7 @@ impl<T> Connection<T> {
             Rx::Header { bytes, have } => {
                 let (taken, header) = collect_header(bytes, have, input, self.order)?;
                 if let Some(header) = header {
+                    tracing::trace!(%header, "received");
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)
@@ -103,11 +118,15 @@ impl<T> Connection<T> {
             Rx::Payload(landing) => {
                 let left = landing.len - landing.done;
                 let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                let fits = usize::try_from(landing.wanted()).unwrap_or(usize::MAX).min(take);
+                let fits = usize::try_from(landing.wanted())
+                    .unwrap_or(usize::MAX)
+                    .min(take);
                 if fits > 0 {
                     let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
-                    let payload =
-                        landing.payload.as_mut().expect("no direct receive is out while staging");
+                    let payload = landing
+                        .payload
+                        .as_mut()
+                        .expect("no direct receive is out while staging");
                     payload.copy_in(offset, &input[..fits]).map_err(|closed| {
                         Error::new(
                             ErrorKind::AccessDenied,
@@ -150,7 +169,10 @@ impl<T> Connection<T> {
         self.last_bytes = Some(unread);
         self.resume(host);
         if matches!(self.rx, Rx::AwaitReceive { .. }) {
-            self.fail(Error::new(ErrorKind::PeerClosed, "in the middle of a message"));
+            self.fail(Error::new(
+                ErrorKind::PeerClosed,
+                "in the middle of a message",
+            ));
         }
     }
 
@@ -182,7 +204,12 @@ impl<T> Connection<T> {
             }
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
-            FrameHeader::Write { data, ack, commit, ref segments } => {
+            FrameHeader::Write {
+                data,
+                ack,
+                commit,
+                ref segments,
+            } => {
                 if data.is_some() && !host.reserve_unasked() {
                     self.rx = Rx::AwaitRoom { header };
                     return Ok(());
@@ -205,20 +232,47 @@ impl<T> Connection<T> {
 
     fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
         let landing = if let Some(op) = self.matcher.take_posted() {
-            let entry = self.ops.get_mut(op).expect("a posted receive is in the table");
+            let entry = self
+                .ops
+                .get_mut(op)
+                .expect("a posted receive is in the table");
             entry.phase = Phase::Moving;
-            let payload = entry.payload.take().expect("a posted receive holds its buffer");
+            let payload = entry
+                .payload
+                .take()
+                .expect("a posted receive holds its buffer");
             let capacity = payload.len() as u64;
             let target = Target::Receive { op, data };
-            Landing { target, payload: Some(payload), capacity, len, done: 0, ack }
+            Landing {
+                target,
+                payload: Some(payload),
+                capacity,
+                len,
+                done: 0,
+                ack,
+            }
         } else if self.matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
-            let size = usize::try_from(len).expect("bounded by the budget or by the socket");
-            self.matcher.begin_early(size);
-            let payload = Payload::from_vec(vec![0; size]);
+            let Some(store) = zeroed(len) else {
+                self.rx = Rx::AwaitReceive {
+                    header: FrameHeader::Message { data, ack, len },
+                };
+                return;
+            };
+            self.matcher.begin_early(store.len());
+            let payload = Payload::from_vec(store);
             let target = Target::Early { data };
-            Landing { target, payload: Some(payload), capacity: len, len, done: 0, ack }
+            Landing {
+                target,
+                payload: Some(payload),
+                capacity: len,
+                len,
+                done: 0,
+                ack,
+            }
         } else {
-            self.rx = Rx::AwaitReceive { header: FrameHeader::Message { data, ack, len } };
+            self.rx = Rx::AwaitReceive {
+                header: FrameHeader::Message { data, ack, len },
+            };
             return;
         };
         self.rx = Rx::Payload(landing);
@@ -226,10 +280,12 @@ impl<T> Connection<T> {
 
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
         let pieces = resolve_all(segments, Access::REMOTE_READ, host)?;
-        let header = FrameHeader::ReadResponse { len: segments.total() };
-        self.tx.push_control(header, Payload::from_region_uses(pieces));
+        let header = FrameHeader::ReadResponse {
+            len: segments.total(),
+        };
+        self.tx
+            .push_control(header, Payload::from_region_uses(pieces));
         self.rx = Rx::header();
-        self.events.push_back(Event::RemoteAccess { operation: OperationKind::RemoteRead });
         Ok(())
     }
 
@@ -237,26 +293,42 @@ impl<T> Connection<T> {
         let Some(op) = self.reads.pop_front() else {
             return Err(violation("a read response that nothing awaits"));
         };
-        let entry = self.ops.get_mut(op).expect("an awaited read is in the table");
+        let entry = self
+            .ops
+            .get_mut(op)
+            .expect("an awaited read is in the table");
         if entry.len as u64 != len {
             self.reads.push_front(op);
-            return Err(violation("a read response of another length than the request's"));
+            return Err(violation(
+                "a read response of another length than the request's",
+            ));
         }
         entry.phase = Phase::AwaitingPeer;
-        let payload = entry.payload.take().expect("an awaited read holds its destination");
+        let payload = entry
+            .payload
+            .take()
+            .expect("an awaited read holds its destination");
         let target = Target::Read { op };
-        self.rx =
-            Rx::Payload(Landing { target, payload: Some(payload), capacity: len, len, done: 0, ack: false });
+        self.rx = Rx::Payload(Landing {
+            target,
+            payload: Some(payload),
+            capacity: len,
+            len,
+            done: 0,
+            ack: false,
+        });
         Ok(())
     }
 
     /// If the landing payload is whole, ends what it belongs to and looks for the next header.
     fn finish_landing(&mut self) {
-        let whole = matches!(&self.rx, Rx::Payload(landing) if landing.is_done() && landing.payload.is_some());
-        if !whole {
-            return;
+        match &self.rx {
+            Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
+            _ => return,
         }
-        let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else { return };
+        let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
+            return;
+        };
         let payload = landing.payload.expect("checked above");
         let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
@@ -267,7 +339,12 @@ impl<T> Connection<T> {
         match landing.target {
             Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),
             Target::Early { data } => {
-                let early = Early { payload, len, overflow, data };
+                let early = Early {
+                    payload,
+                    len,
+                    overflow,
+                    data,
+                };
                 if let Some((op, early)) = self.matcher.finish_early(early) {
                     self.deliver_early(op, early);
                 }
@@ -276,7 +353,9 @@ impl<T> Connection<T> {
                 self.events.push_back(Event::RemoteData { data, len });
             }
             Target::Region { data: None } => {
-                self.events.push_back(Event::RemoteAccess { operation: OperationKind::RemoteWrite });
+                self.events.push_back(Event::RemoteAccess {
+                    operation: OperationKind::RemoteWrite,
+                });
             }
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
         }
@@ -310,9 +389,14 @@ impl<T> Connection<T> {
 
     /// Gives an early message to its receive.
     pub(super) fn deliver_early(&mut self, key: OpKey, early: Early) {
-        let Some(op) = self.ops.get_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else {
+            return;
+        };
         op.phase = Phase::Moving;
-        let mut payload = op.payload.take().expect("a posted receive holds its buffer");
+        let mut payload = op
+            .payload
+            .take()
+            .expect("a posted receive holds its buffer");
         let fits = early.len.min(payload.len());
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
@@ -325,6 +409,19 @@ impl<T> Connection<T> {
     }
 }
 
+/// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
+/// budget, but the budget is the application's, and may be more than this machine has.
+fn zeroed(len: u64) -> Option<Vec<u8>> {
+    /// What is asked for without a second thought.
+    const SMALL: usize = 1 << 20;
+    let len = usize::try_from(len).ok()?;
+    if len > SMALL {
+        // Nothing can ask for zeroed memory and hear "no", so this asks first.
+        Vec::<u8>::new().try_reserve_exact(len).ok()?;
+    }
+    Some(vec![0; len])
+}
+
 fn resolve_all<T>(
     segments: &Segments,
     need: Access,
@@ -334,16 +431,17 @@ fn resolve_all<T>(
         .as_slice()
         .iter()
         .map(|segment| {
-            host.resolve(segment.key, segment.addr, segment.len, need).map_err(|refusal| {
-                let what = match refusal {
-                    Refusal::UnknownKey => "the peer used an unknown key",
-                    Refusal::OutOfBounds => "the peer reached outside of a region",
-                    Refusal::AccessDenied => "the peer lacks the right to this access",
-                    Refusal::Revoked => "the peer used a revoked region",
-                    Refusal::Quiesced => "the peer used a region held by a guard",
-                };
-                Error::new(ErrorKind::AccessDenied, what)
-            })
+            host.resolve(segment.key, segment.addr, segment.len, need)
+                .map_err(|refusal| {
+                    let what = match refusal {
+                        Refusal::UnknownKey => "the peer used an unknown key",
+                        Refusal::OutOfBounds => "the peer reached outside of a region",
+                        Refusal::AccessDenied => "the peer lacks the right to this access",
+                        Refusal::Revoked => "the peer used a revoked region",
+                        Refusal::Quiesced => "the peer used a region held by a guard",
+                    };
+                    Error::new(ErrorKind::AccessDenied, what)
+                })
         })
         .collect()
 }

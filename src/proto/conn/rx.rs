@@ -49,7 +49,10 @@ impl Landing {
 #[derive(Debug)]
 pub(super) enum Rx {
     /// Collecting a header.
-    Header { bytes: [u8; HEADER_SIZE_MAX], have: usize },
+    Header {
+        bytes: [u8; HEADER_SIZE_MAX],
+        have: usize,
+    },
     /// A payload is landing.
     Payload(Landing),
     /// A message waits in the socket: no receive is posted and the store has no room for it.
@@ -62,11 +65,17 @@ pub(super) enum Rx {
 
 impl Rx {
     pub(super) fn header() -> Self {
-        Rx::Header { bytes: [0; HEADER_SIZE_MAX], have: 0 }
+        Rx::Header {
+            bytes: [0; HEADER_SIZE_MAX],
+            have: 0,
+        }
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        matches!(self, Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed)
+        matches!(
+            self,
+            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed
+        )
     }
 
     /// True between two frames: nothing of the next one has come.
@@ -83,10 +92,12 @@ pub(super) fn collect_header(
     order: ByteOrder,
 ) -> Result<(usize, Option<FrameHeader>), WireError> {
     // The usual case: the whole header lies in the input, no copy needed.
-    if *have == 0 {
-        if let Decoded::Frame { header, header_len, .. } = decode(input, order)? {
-            return Ok((header_len, Some(header)));
-        }
+    if *have == 0
+        && let Decoded::Frame {
+            header, header_len, ..
+        } = decode(input, order)?
+    {
+        return Ok((header_len, Some(header)));
     }
     let mut taken = 0;
     loop {

@@ -38,7 +38,10 @@ impl Lifecycle {
 
     /// Moves along a legal edge.
     pub(crate) fn go(&mut self, to: Lifecycle) {
-        debug_assert!(Lifecycle::EDGES.contains(&(*self, to)), "no edge from {self:?} to {to:?}");
+        debug_assert!(
+            Lifecycle::EDGES.contains(&(*self, to)),
+            "no edge from {self:?} to {to:?}"
+        );
         *self = to;
     }
 }

@@ -59,12 +59,20 @@ impl Tx {
     }
 
     pub(super) fn push_control(&mut self, header: FrameHeader, payload: Payload) {
-        self.control.push_back(Queued { header, payload, op: None });
+        self.control.push_back(Queued {
+            header,
+            payload,
+            op: None,
+        });
     }
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
         self.user_bytes += payload.len();
-        self.user.push_back(Queued { header, payload, op });
+        self.user.push_back(Queued {
+            header,
+            payload,
+            op,
+        });
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
@@ -120,6 +128,7 @@ impl Tx {
             let Some(queued) = self.control.pop_front().or_else(|| self.pop_user()) else {
                 break;
             };
+            tracing::trace!(header = %queued.header, "handed out");
             let header = queued.header.encode(order, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let token = queued.op.map_or(NO_OP, OpKey::to_bits);
@@ -156,8 +165,8 @@ impl Tx {
         Some(queued)
     }
 
-    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that is
-    /// gone in full is told to `finished` with its payload.
+    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
+    /// is gone in full is told to `finished` with its payload.
     pub(super) fn handle_sent(
         &mut self,
         mut frames: VecDeque<Frame>,

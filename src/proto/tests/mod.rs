@@ -1,1 +1,7 @@
-//! The machine against itself.
+//! The machine against itself: two of them, and a link in the test's hands.
+
+mod ends;
+mod hostile;
+mod model;
+mod pair;
+mod script;

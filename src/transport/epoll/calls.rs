@@ -86,8 +86,8 @@ fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<
     let _keeps_alive = direct;
     let mut message = message_of(spans);
     // SAFETY:
-    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
-    //   and the kernel keeps no pointer after it.
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking
+    //   call, and the kernel keeps no pointer after it.
     // - The iovecs were made from `direct.payload`, which is borrowed here and owned by this link
     //   until its outcome, so the memory stays allocated (memory-model rule 1). It is writable: a
     //   payload is submitted to a receive only if made of writable memory.
@@ -105,8 +105,8 @@ pub(in crate::transport) fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max:
     let message = message_of(&spans);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY:
-    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking call,
-    //   after which the kernel holds copies and no pointer (there is no zero-copy flag).
+    // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking
+    //   call, after which the kernel holds copies and no pointer (there is no zero-copy flag).
     // - The iovecs were made from the headers and payloads of `batch`, which is borrowed here and
     //   owned by this link until its outcome, so the memory stays allocated (memory-model rule 1).
     // - The kernel only reads it, and no Rust code forms a reference to region bytes; if a peer

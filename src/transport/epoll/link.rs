@@ -44,7 +44,8 @@ pub(super) struct EpollLink {
 }
 
 impl EpollLink {
-    /// A socket on which `connect` has begun. Must be called within the runtime that shall watch it.
+    /// A socket on which `connect` has begun. Must be called within the runtime that shall watch
+    /// it.
     pub(super) fn connecting(
         fd: OwnedFd,
         from: Option<SocketAddr>,
@@ -355,7 +356,11 @@ impl Link for EpollLink {
             return None;
         }
         let fd = self.fd.take()?.into_inner();
-        Some(RawLink::Socket { fd, peer: self.peer, local: self.local })
+        Some(RawLink::Socket {
+            fd,
+            peer: self.peer,
+            local: self.local,
+        })
     }
 
     fn limit(&mut self, sizes: IoSizes) {

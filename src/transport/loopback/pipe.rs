@@ -87,8 +87,8 @@ impl Pipe {
         Ok(room)
     }
 
-    /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or leaves
-    /// it empty for reuse.
+    /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or
+    /// leaves it empty for reuse.
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("write");

@@ -6,6 +6,7 @@ use super::*;
 use crate::buf::{RegionMemory, RegionUse, StagePool};
 use crate::limits::STAGE_SIZE;
 use crate::transport::epoll::EpollTransport;
+use crate::transport::select::runtime_for;
 
 async fn until(clock: &mut dyn Clock, at: Instant) {
     std::future::poll_fn(|cx| clock.poll_deadline(at, cx)).await;

@@ -1,0 +1,249 @@
+//! The job of libfabric's `fi_pingpong(1)`, with its options and its side channel, so that either
+//! end can be the C program:
+//!
+//! ```text
+//! cargo run --release --example pingpong                    # the server
+//! cargo run --release --example pingpong -- 127.0.0.1       # the client
+//! fi_pingpong -p tcp -e msg 127.0.0.1                       # or a client in C
+//! ```
+
+mod run;
+mod side_channel;
+mod table;
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
+use tokio_fabric::{Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint};
+use tracing::{debug, level_filters::LevelFilter};
+
+use run::{Role, Test};
+use side_channel::SideChannel;
+
+/// The sizes tested when `-S` is absent, in bytes.
+const DEFAULT_SIZES: [usize; 6] = [64, 256, 1024, 4096, 65_536, 1_048_576];
+/// The largest power of two among the sizes of `-S all`; half as much again is the last of them.
+const ALL_SIZES_MAX_POWER: u32 = 22;
+
+/// Ping-pong between two processes, with fi_pingpong(1)'s options: without an address this is the
+/// server, with one the client.
+#[derive(Debug, Parser)]
+#[command(name = "pingpong", disable_version_flag = true)]
+struct Options {
+    /// Control port of this side [server: 47592, client: the system's choice]
+    #[arg(short = 'B', value_name = "SRC_PORT")]
+    source_port: Option<u16>,
+    /// Control port of the server, for the client
+    #[arg(short = 'P', value_name = "DEST_PORT", default_value_t = side_channel::PORT)]
+    dest_port: u16,
+    /// Domain: the name of a network interface
+    #[arg(short, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Provider, as libfabric names it
+    #[arg(short, value_name = "PROVIDER", default_value = "tcp")]
+    provider: String,
+    /// Endpoint type; rdm and dgram are not offered yet
+    #[arg(short, value_name = "ENDPOINT", value_enum, default_value = "msg")]
+    endpoint: EndpointKind,
+    /// Round trips for each size
+    #[arg(short = 'I', value_name = "ITER", default_value = "10")]
+    iterations: NonZeroU32,
+    /// Message size in bytes, or `all` [default: 64, 256, 1024, 4096, 65536, 1048576]
+    #[arg(short = 'S', value_name = "MSG_SIZE")]
+    size: Option<Size>,
+    /// Check the data at the receiver
+    #[arg(short)]
+    check: bool,
+    /// Kind of messages; tagged ones are not offered yet
+    #[arg(short, value_name = "MODE", value_enum, default_value = "msg")]
+    mode: TransmitMode,
+    /// Tell every step on stderr
+    #[arg(short)]
+    verbose: bool,
+    /// Control channel over IPv6
+    #[arg(short = '6')]
+    ipv6: bool,
+    /// What moves the bytes, for example epoll [default: the best one that works here]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// The server's address; absent, this is the server
+    #[arg(value_name = "SERVER")]
+    server: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum EndpointKind {
+    Msg,
+    Rdm,
+    Dgram,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum TransmitMode {
+    Msg,
+    Tagged,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    All,
+    One(usize),
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Size::All);
+        }
+        // The C program holds sizes in an int.
+        let bytes = text
+            .parse()
+            .ok()
+            .filter(|&bytes: &u32| i32::try_from(bytes).is_ok());
+        bytes
+            .map(|bytes| Size::One(bytes as usize))
+            .ok_or("neither `all` nor a number of bytes".into())
+    }
+}
+
+impl Options {
+    fn sizes(&self) -> Vec<usize> {
+        match self.size {
+            None => DEFAULT_SIZES.to_vec(),
+            Some(Size::One(size)) => vec![size],
+            Some(Size::All) => {
+                let rest =
+                    (1..=ALL_SIZES_MAX_POWER).flat_map(|power| [1 << power, 3 << (power - 1)]);
+                [0, 1].into_iter().chain(rest).collect()
+            }
+        }
+    }
+
+    fn fabric(&self) -> Result<Fabric> {
+        if self.endpoint != EndpointKind::Msg {
+            bail!("only msg endpoints (-e msg) are offered yet");
+        }
+        if self.mode != TransmitMode::Msg {
+            bail!("only untagged messages (-m msg) are offered yet");
+        }
+        let mut hints = Hints::new()
+            .endpoint(EndpointType::Msg)
+            .provider(&self.provider);
+        if let Some(domain) = &self.domain {
+            hints = hints.domain_name(domain);
+        }
+        if let Some(backend) = &self.backend {
+            hints = hints.backend(backend);
+        }
+        Ok(Fabric::open(hints)?)
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => error.exit(), // --help
+        Err(error) => {
+            // What is wrong, without the advice that follows it.
+            let text = error.to_string();
+            let said = text.split("\n\n").next().unwrap_or(&text);
+            return fail(said.strip_prefix("error: ").unwrap_or(said));
+        }
+    };
+    let level = if options.verbose {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::OFF
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{error:#}")),
+    }
+}
+
+fn fail(reason: &str) -> ExitCode {
+    let words: Vec<&str> = reason.split_whitespace().collect(); // one line, whatever it was
+    eprintln!("pingpong: {}", words.join(" "));
+    ExitCode::FAILURE
+}
+
+/// One thread for the application and for progress: the shortest way for a small message. Within it
+/// a task of its own: the runtime looks for I/O before it polls a `main` that was woken, but not
+/// before a task that was, which saves a system call for each message.
+#[tokio::main(flavor = "current_thread")]
+async fn run(options: Options) -> Result<()> {
+    tokio::spawn(async move {
+        let fabric = options.fabric()?;
+        match &options.server {
+            None => serve(&options, &fabric).await,
+            Some(server) => call(&options, &fabric, server).await,
+        }
+    })
+    .await?
+}
+
+async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
+    let port = options.source_port.unwrap_or(side_channel::PORT);
+    let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
+    let events = fabric.event_queue().open()?;
+    // The address at which the client has found us is one that it can reach.
+    let here = SocketAddr::new(side.local_addr()?.ip().to_canonical(), 0);
+    let listener = fabric.passive_endpoint(&events).listen_at(here)?;
+    side.tell_name(listener.local_addr()).await?;
+    let endpoint = fabric.domain().open()?.endpoint().open()?;
+    let test = Test::new(endpoint.clone(), Role::Server, options)?;
+    tokio::select! {
+        accepted = accept(&listener, &events, &endpoint) => accepted?,
+        gone = side.closed() => return Err(gone).context("before the client has connected"),
+    }
+    test.run(side, &options.sizes()).await
+}
+
+async fn accept(
+    listener: &PassiveEndpoint,
+    events: &EventQueue,
+    endpoint: &Endpoint,
+) -> Result<()> {
+    loop {
+        match events.next().await {
+            Some(Event::ConnRequest(request)) => {
+                debug!(peer = %request.peer_addr(), "connection request");
+                endpoint.accept(request).await?;
+                return Ok(());
+            }
+            Some(Event::Error(error)) => return Err(error.into()),
+            Some(_) => {}
+            None => bail!("nobody can connect to {} any more", listener.local_addr()),
+        }
+    }
+}
+
+async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
+    let from = any_address(options.ipv6);
+    let from = SocketAddr::new(from.ip(), options.source_port.unwrap_or(0));
+    let mut side = SideChannel::connect(server, options.dest_port, from).await?;
+    let name = side.learn_name().await?;
+    let endpoint = fabric.domain().open()?.endpoint().open()?;
+    let test = Test::new(endpoint.clone(), Role::Client, options)?;
+    debug!(%name, "connect");
+    endpoint.connect(name).await?;
+    test.run(side, &options.sizes()).await
+}
+
+fn any_address(ipv6: bool) -> SocketAddr {
+    if ipv6 {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    }
+}

@@ -1,0 +1,171 @@
+//! The test itself: messages to and fro, for one size after the other.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use tokio_fabric::limits::INJECT_SIZE_MAX;
+use tokio_fabric::{Endpoint, Op, Received};
+use tracing::debug;
+
+use super::Options;
+use super::side_channel::SideChannel;
+use super::table::Table;
+
+/// The last message of each side; a receive must have room for it, whatever is tested.
+const FIN: &[u8] = b"fin\0";
+/// Bytes that every receive has room for.
+const RECEIVE_MIN: usize = 64;
+/// What checked messages are made of, over and over.
+const ALPHABET: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+/// Each checked message begins this many characters further on than the one before.
+const ALPHABET_STEP: usize = 7;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+/// One run between two ends. There is always one receive posted ahead, so that no message has to
+/// wait for one.
+#[derive(Debug)]
+pub struct Test {
+    endpoint: Endpoint,
+    role: Role,
+    iterations: u32,
+    receive: Op<Vec<u8>, Received>,
+    sent: Checker,
+    received: Checker,
+}
+
+impl Test {
+    /// Posts the first receive; the endpoint need not be connected yet.
+    pub fn new(endpoint: Endpoint, role: Role, options: &Options) -> Result<Self> {
+        let largest = options.sizes().into_iter().max().unwrap_or_default();
+        let receive = endpoint.recv(vec![0; largest.max(RECEIVE_MIN)]).post()?;
+        Ok(Test {
+            endpoint,
+            role,
+            iterations: options.iterations.get(),
+            receive,
+            sent: Checker::new(options.check),
+            received: Checker::new(options.check),
+        })
+    }
+
+    /// Runs all sizes, prints the table, and takes leave.
+    pub async fn run(mut self, mut side: SideChannel, sizes: &[usize]) -> Result<()> {
+        let mut table = Table::default();
+        for &size in sizes {
+            debug!(size, "next size");
+            side.sync(self.role == Role::Client).await?;
+            let begin = Instant::now();
+            let received = self.round_trips(size).await?;
+            let elapsed = begin.elapsed();
+            let acknowledged = match self.role {
+                Role::Client => {
+                    side.tell_count(received).await?;
+                    received
+                }
+                Role::Server => side.learn_count().await?,
+            };
+            table.print(size, self.iterations.into(), acknowledged, elapsed)?;
+        }
+        self.finish().await
+    }
+
+    /// Messages received.
+    async fn round_trips(&mut self, size: usize) -> Result<u64> {
+        let mut message = vec![0; size];
+        for _ in 0..self.iterations {
+            if self.role == Role::Server {
+                self.receive(size).await?;
+            }
+            self.sent.fill(&mut message);
+            if size < INJECT_SIZE_MAX {
+                self.endpoint.inject(&message)?;
+            } else {
+                (_, message) = self.endpoint.send(message).await?;
+            }
+            if self.role == Role::Client {
+                self.receive(size).await?;
+            }
+        }
+        Ok(self.iterations.into())
+    }
+
+    /// Takes the next message and posts the receive for the one after it.
+    async fn receive(&mut self, size: usize) -> Result<()> {
+        let (received, buffer) = (&mut self.receive).await?;
+        if received.len != size {
+            bail!(
+                "a message of {} bytes came, one of {size} was due",
+                received.len
+            );
+        }
+        self.received.check(&buffer[..size])?;
+        self.receive = self.endpoint.recv(buffer).post()?;
+        Ok(())
+    }
+
+    /// Both sides say `fin` and wait until it has arrived, so that no data is lost by closing.
+    async fn finish(self) -> Result<()> {
+        debug!("say fin");
+        let said = self.endpoint.send(FIN).delivery_complete().post()?;
+        let said = async { Ok::<_, anyhow::Error>(said.await?) };
+        let heard = async { Ok(self.receive.await?) };
+        let (_, (received, buffer)) = tokio::try_join!(said, heard)?;
+        if buffer[..received.len] != *FIN {
+            bail!(
+                "a message of {} bytes came instead of the end",
+                received.len
+            );
+        }
+        self.endpoint.shutdown().await?;
+        debug!("closed");
+        Ok(())
+    }
+}
+
+/// Fills messages with, or checks them for, what the other side expects: `-c`.
+#[derive(Debug)]
+struct Checker {
+    on: bool,
+    message: usize,
+}
+
+impl Checker {
+    fn new(on: bool) -> Self {
+        Checker { on, message: 0 }
+    }
+
+    /// The characters of the next message, which repeats them over its whole length.
+    fn next(&mut self) -> [u8; ALPHABET.len()] {
+        let start = self.message % ALPHABET.len() * ALPHABET_STEP % ALPHABET.len();
+        self.message += 1;
+        let mut characters = *ALPHABET;
+        characters.rotate_left(start);
+        characters
+    }
+
+    fn fill(&mut self, message: &mut [u8]) {
+        if self.on {
+            let due = self.next();
+            message
+                .chunks_mut(due.len())
+                .for_each(|part| part.copy_from_slice(&due[..part.len()]));
+        }
+    }
+
+    fn check(&mut self, message: &[u8]) -> Result<()> {
+        if self.on {
+            let due = self.next();
+            let is_wrong = |part: &[u8]| *part != due[..part.len()];
+            if let Some(at) = message.chunks(due.len()).position(is_wrong) {
+                let (number, len, at) = (self.message, message.len(), at * due.len());
+                bail!("message {number} of {len} bytes is corrupt, at byte {at} or soon after");
+            }
+        }
+        Ok(())
+    }
+}

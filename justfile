@@ -1,0 +1,17 @@
+fmt:
+    cargo fmt
+
+lint:
+    cargo clippy --all-targets --all-features -- -D warnings
+
+test:
+    cargo test
+
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+deep:
+    .ci/deep
+
+ci:
+    .ci/run

@@ -1,0 +1,429 @@
+//! The engine over in-process pipes, with time paused: what once stood still for ever, or ran hot.
+//!
+//! Paused time passes only while every task sleeps, so a driver that spins stops these tests as one
+//! that hangs does.
+
+use std::future::{Future, IntoFuture};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::eq::{Event, EventQueue};
+use crate::error::ErrorKind;
+use crate::mr::Access;
+use crate::testing::{Net, Peer, connect_endpoints};
+
+/// Runs the test in paused time, on a thread of its own that is given up after a while.
+#[track_caller]
+fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let limited = tokio::time::timeout(Duration::from_secs(600), test(Net::loopback()));
+            limited.await.expect("the test stands still");
+        });
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(20)) {
+        Ok(()) => {}
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("something spins: time does not pass"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            let panic = thread
+                .join()
+                .expect_err("it ends without a word only by a panic");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Two connected endpoints: contexts of one operation, and no room for early messages.
+async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
+    let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+    let near = a.domain.endpoint().transmit_size(1).open().unwrap();
+    let far = b
+        .domain
+        .endpoint()
+        .receive_size(1)
+        .unexpected_bytes(0)
+        .open()
+        .unwrap();
+    connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+    (a, b, near, far)
+}
+
+async fn until_shutdown(events: &EventQueue) {
+    while !matches!(events.next().await, Some(Event::Shutdown { .. })) {}
+}
+
+/// Lets everything that has something to do do it.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// Ruling 3: "`post()`/await wait in one FIFO per context": all of them are let in, without anybody
+/// doing anything more.
+#[test]
+fn operations_that_wait_for_a_context_all_get_in() {
+    run(|net| async move {
+        let (_a, _b, near, far) = narrow(&net).await;
+        let receives: Vec<_> = (0..20)
+            .map(|_| far.recv(vec![0; 9]).post().unwrap())
+            .collect();
+        let sends: Vec<_> = (0..20)
+            .map(|at| near.send(vec![at; 9]).post().unwrap())
+            .collect();
+        for (at, send) in sends.into_iter().enumerate() {
+            assert_eq!(send.await.unwrap().1, [at as u8; 9]);
+        }
+        for (at, receive) in receives.into_iter().enumerate() {
+            assert_eq!(receive.await.unwrap().1, [at as u8; 9]);
+        }
+    });
+}
+
+/// The same for receives that wait while messages lie in the staging buffer already.
+#[test]
+fn receives_that_wait_for_a_context_take_what_is_staged() {
+    run(|net| async move {
+        let (_a, _b, near, far) = narrow(&net).await;
+        for at in 0..20 {
+            near.send(vec![at; 9]).await.unwrap();
+        }
+        settle().await;
+        let receives: Vec<_> = (0..20)
+            .map(|_| far.recv(vec![0; 9]).post().unwrap())
+            .collect();
+        for (at, receive) in receives.into_iter().enumerate() {
+            assert_eq!(receive.await.unwrap().1, [at as u8; 9]);
+        }
+    });
+}
+
+/// An operation that waits for a place in its completion queue is told when it has one.
+#[test]
+fn an_operation_that_waits_for_a_completion_slot_is_told_of_its_acceptance() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = a.domain.completion_queue().size(1).open().unwrap();
+        let near = a.domain.endpoint().transmit_queue(&queue).open().unwrap();
+        let far = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+        near.send(vec![1]).queue(1u64).await.unwrap();
+        let second = near.send(vec![2]).queue(2u64).post().unwrap();
+        let third = near.send(vec![3]).queue(3u64).post().unwrap();
+        let behind = near.send(vec![4]).post().unwrap();
+        settle().await; // The driver looks for a place, and finds none.
+        assert!(!second.is_accepted());
+        assert_eq!(queue.next().await.unwrap().context.0, 1);
+        second.await.unwrap();
+        // Who needs no slot gets in when the one before it goes away.
+        settle().await;
+        drop(third);
+        behind.await.unwrap();
+        assert_eq!(queue.next().await.unwrap().context.0, 2);
+    });
+}
+
+/// An orderly end does not wait for ever for a peer that does not read.
+#[test]
+fn shutdown_ends_although_the_peer_does_not_read() {
+    run(|net| async move {
+        let (a, _b, near, _far) = narrow(&net).await;
+        let stuck = near.send(vec![0; 4 << 20]).post().unwrap();
+        let waiting = near.send(vec![0; 10]).post().unwrap();
+        settle().await;
+        near.shutdown().await.unwrap();
+        assert_eq!(stuck.await.unwrap_err().error().kind(), ErrorKind::Canceled);
+        assert_eq!(
+            waiting.await.unwrap_err().error().kind(),
+            ErrorKind::Canceled
+        );
+        until_shutdown(&a.events).await;
+    });
+}
+
+/// What waits for room in the context is part of what an orderly end sends first.
+#[test]
+fn shutdown_sends_what_waits_first() {
+    run(|net| async move {
+        let (_a, _b, near, far) = narrow(&net).await;
+        let receives: Vec<_> = (0..5)
+            .map(|_| far.recv(vec![0; 9]).post().unwrap())
+            .collect();
+        let sends: Vec<_> = (0..5)
+            .map(|at| near.send(vec![at; 9]).post().unwrap())
+            .collect();
+        near.shutdown().await.unwrap();
+        for send in sends {
+            send.await.unwrap();
+        }
+        for receive in receives {
+            receive.await.unwrap();
+        }
+    });
+}
+
+/// "Idle costs no CPU": also while a closed connection waits for its peer's end and its domain is
+/// gone.
+#[test]
+fn a_domain_that_ends_waits_without_spinning() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let near = a.domain.endpoint().open().unwrap();
+        let far = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+        connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+        near.send(vec![1; 100]).await.unwrap(); // Stays unread, so the other side never closes.
+        settle().await;
+        drop((near, a));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    });
+}
+
+/// "Idle costs no CPU": also where a peer has ended its stream while its last write waits for a
+/// place in a completion queue; what came is told when there is one.
+#[test]
+fn a_paused_connection_whose_peer_has_ended_waits_without_spinning() {
+    run(|net| async move {
+        // With the payload of the write that waits in the staging buffer, and without.
+        for len in [8, 0] {
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let queue = b.domain.completion_queue().size(1).open().unwrap();
+            let near = a.domain.endpoint().open().unwrap();
+            let far = b.domain.endpoint().receive_queue(&queue).open().unwrap();
+            connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+            let region = b
+                .domain
+                .register(vec![0; 8])
+                .access(Access::REMOTE_WRITE)
+                .await
+                .unwrap();
+            for at in 0..2 {
+                near.write(vec![1; len], region.remote())
+                    .imm(at)
+                    .await
+                    .unwrap();
+            }
+            near.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            for at in 0..2 {
+                assert_eq!(queue.next().await.unwrap().data, Some(at));
+            }
+            until_shutdown(&b.events).await;
+        }
+    });
+}
+
+/// The peer's end is seen while reading is paused, also after a region was closed meanwhile.
+#[test]
+fn closing_a_region_does_not_hide_the_end_of_a_paused_connection() {
+    run(|net| async move {
+        let (_a, b, near, _far) = narrow(&net).await;
+        let region = b
+            .domain
+            .register(vec![0; 8])
+            .access(Access::REMOTE_WRITE)
+            .await
+            .unwrap();
+        near.send(vec![1; 100]).await.unwrap();
+        settle().await;
+        region.deregister().await.unwrap();
+        settle().await;
+        near.shutdown().await.unwrap();
+        until_shutdown(&b.events).await;
+    });
+}
+
+/// `Shutdown` tells of the end of a connection; without one there is nothing to tell.
+#[test]
+fn an_endpoint_that_was_never_connected_tells_of_no_shutdown() {
+    run(|net| async move {
+        let peer = net.peer().unwrap();
+        peer.domain
+            .endpoint()
+            .open()
+            .unwrap()
+            .shutdown()
+            .await
+            .unwrap();
+        settle().await;
+        assert!(peer.events.try_next().is_none());
+    });
+}
+
+/// Ruling 11: "every pending and later operation fails with `DriverGone`", whatever it was doing.
+#[test]
+fn everything_ends_with_the_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (peers, near, sends, receive) = runtime.block_on(async {
+        let (a, b, near, far) = narrow(&Net::loopback()).await;
+        let receive = near.recv(vec![0; 7]).post().unwrap();
+        let sends: Vec<_> = (0..3)
+            .map(|_| near.send(vec![0; 1 << 20]).post().unwrap())
+            .collect();
+        tokio::task::yield_now().await;
+        ((a, b, far), near, sends, receive)
+    });
+    drop(runtime);
+    futures::executor::block_on(async {
+        for send in sends {
+            let failed = send.await.unwrap_err();
+            assert_eq!(failed.error().kind(), ErrorKind::DriverGone);
+        }
+        assert_eq!(
+            receive.await.unwrap_err().error().kind(),
+            ErrorKind::DriverGone
+        );
+        assert_eq!(
+            near.send(vec![1]).await.unwrap_err().error().kind(),
+            ErrorKind::DriverGone
+        );
+        near.shutdown().await.unwrap();
+        until_shutdown(&peers.0.events).await;
+    });
+}
+
+/// A deadline beyond what a clock can count is none.
+#[test]
+fn a_listener_takes_any_handshake_timeout() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let listener = b
+            .fabric
+            .passive_endpoint(&b.events)
+            .handshake_timeout(Duration::MAX);
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let near = a.domain.endpoint().open().unwrap();
+        let connecting = near
+            .connect(listener.local_addr())
+            .timeout(Duration::MAX)
+            .into_future();
+        let Some(Event::ConnRequest(request)) = b.events.next().await else {
+            panic!("no request")
+        };
+        let _far = request.accept(&b.domain).await.unwrap();
+        connecting.await.unwrap();
+    });
+}
+
+/// Ruling 8: "a listener with no slot left stops accepting", and goes on when there is one.
+#[test]
+fn a_listener_goes_on_when_its_queue_has_room_again() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let requests = b.fabric.event_queue().size(1).open().unwrap();
+        let listener = b.fabric.passive_endpoint(&requests);
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut ends = Vec::new();
+        for at in 0..6u8 {
+            let near = a.domain.endpoint().open().unwrap();
+            let connecting = near.connect(listener.local_addr()).data([at]).into_future();
+            ends.push((near, connecting));
+        }
+        settle().await;
+        for (at, (_near, connecting)) in ends.into_iter().enumerate() {
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!("no request")
+            };
+            assert_eq!(request.data()[..], [at as u8]);
+            if at % 2 == 0 {
+                let _far = request.accept(&b.domain).await.unwrap();
+                connecting.await.unwrap();
+            } else {
+                request.reject().data("no").send().unwrap();
+                let refused = connecting.await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+                assert_eq!(refused.data()[..], *b"no");
+            }
+        }
+    });
+}
+
+/// Peers that connect and stay silent keep nobody out: the oldest of too many is closed, and the
+/// others when their time is over.
+#[test]
+fn silent_peers_keep_nobody_out() {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let net = Net::on(crate::transport::Backend::Epoll);
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let listener = b.fabric.passive_endpoint(&b.events).half_open_max(2);
+        let listener = listener.handshake_timeout(Duration::from_millis(300));
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            silent.push(TcpStream::connect(listener.local_addr()).await.unwrap());
+        }
+        let started = std::time::Instant::now();
+        assert_eq!(silent.remove(0).read(&mut [0; 8]).await.unwrap_or(0), 0);
+        let near = a.domain.endpoint().open().unwrap();
+        let connecting = near.connect(listener.local_addr()).into_future();
+        let Some(Event::ConnRequest(request)) = b.events.next().await else {
+            panic!("no request")
+        };
+        let _far = request.accept(&b.domain).await.unwrap();
+        connecting.await.unwrap();
+        for mut peer in silent {
+            assert_eq!(peer.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(9),
+            "it was the timeout that was set"
+        );
+    });
+}
+
+/// A connection may be accepted in a domain of another runtime than its listener's, and lives on
+/// when the listener's runtime ends.
+#[test]
+fn a_connection_is_accepted_in_another_runtime() {
+    for backend in [
+        crate::transport::Backend::Loopback,
+        crate::transport::Backend::Epoll,
+    ] {
+        let net = Net::on(backend);
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all().build().unwrap()
+        };
+        let (listening, serving) = (runtime(), runtime());
+        let (a, listener) = listening.block_on(async {
+            let a = net.peer().unwrap();
+            let listener = a.fabric.passive_endpoint(&a.events);
+            (
+                a.clone(),
+                listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap(),
+            )
+        });
+        let (near, far) = serving.block_on(async {
+            let (b, c) = (net.peer().unwrap(), net.peer().unwrap());
+            let near = c.domain.endpoint().open().unwrap();
+            let connecting = near.connect(listener.local_addr()).into_future();
+            let Some(Event::ConnRequest(request)) = a.events.next().await else {
+                panic!("no request")
+            };
+            let far = request.accept(&b.domain).await.unwrap();
+            connecting.await.unwrap();
+            (near, far)
+        });
+        drop(listening);
+        assert!(!listener.is_listening());
+        serving.block_on(async {
+            near.send("still here").await.unwrap();
+            assert_eq!(far.recv(vec![0; 10]).await.unwrap().1, b"still here");
+        });
+    }
+}

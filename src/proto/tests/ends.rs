@@ -1,0 +1,350 @@
+//! How operations and connections end, each way once.
+
+use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of};
+use crate::buf::Payload;
+use crate::error::{ErrorKind, Phase};
+use crate::limits::DIRECT_RECEIVE_MIN;
+use crate::mr::Access;
+use crate::proto::{Lifecycle, Post, Sizes, Withdrawn};
+
+/// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
+/// a receive posted after the end still takes it.
+#[test]
+fn what_came_in_full_before_the_end_can_still_be_received() {
+    let mut pair = Pair::with(TINY);
+    for token in 0..3 {
+        pair.a.send(token, b"last words");
+        pair.run();
+    }
+    assert!(pair.b.is_paused());
+    pair.b.finished = true;
+    pair.b.watch();
+    pair.run();
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::PeerClosed)
+    );
+    pair.b.close();
+    for token in 0..3 {
+        pair.b.receive(token, 10);
+        assert_eq!(pair.b.end_of(token), (Ok(10), b"last words".to_vec()));
+    }
+    let payload = Payload::from_vec(vec![0; 3]);
+    let late = pair
+        .b
+        .try_post(9, Post::Receive { payload }, true)
+        .unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::PeerClosed);
+}
+
+/// A message of which the peer sent only a part before its FIN ends the connection.
+#[test]
+fn half_a_message_before_the_end_is_a_failure() {
+    let mut pair = Pair::with(TINY);
+    pair.a.send(1, &[1; 100]);
+    pair.a.hand_out();
+    pair.a.move_out(50, &mut pair.b.wire);
+    while pair.b.move_in(usize::MAX) {}
+    assert!(pair.b.is_paused());
+    pair.b.finished = true;
+    pair.b.watch();
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::PeerClosed)
+    );
+    pair.b.close();
+    assert_eq!(
+        pair.b.told.last().map(String::as_str),
+        Some("closed: PeerClosed")
+    );
+    assert_eq!(pair.b.machine.unexpected_bytes(), 0);
+}
+
+/// fi_cancel(3), ruling 4: what has not started ends as Canceled with its memory, what has runs on.
+#[test]
+fn cancel_and_detach_in_each_phase() {
+    let mut pair = Pair::with(Sizes {
+        tx_size: 2,
+        rx_size: 1,
+        unexpected_bytes: 0,
+    });
+    let moving = pair.a.send(1, b"moving");
+    pair.a.hand_out();
+    let queued = pair.a.send(2, b"queued");
+    let waiting = pair.a.send(3, b"waiting");
+    let phases = [moving, queued, waiting].map(|key| pair.a.machine.phase(key));
+    assert_eq!(
+        phases,
+        [
+            Some(Phase::Moving),
+            Some(Phase::Queued),
+            Some(Phase::Waiting)
+        ]
+    );
+    assert_eq!(pair.a.machine.cancel(waiting), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.cancel(queued), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.cancel(moving), Withdrawn::Running);
+    pair.a.take_events();
+    assert_eq!(
+        pair.a.end_of(3),
+        (Err(ErrorKind::Canceled), b"waiting".to_vec())
+    );
+    assert_eq!(
+        pair.a.end_of(2),
+        (Err(ErrorKind::Canceled), b"queued".to_vec())
+    );
+    assert_eq!(pair.a.machine.cancel(queued), Withdrawn::Gone);
+
+    let posted = pair.b.receive(1, 6);
+    let behind = pair.b.receive(2, 6);
+    assert_eq!(pair.b.machine.detach(posted), Withdrawn::Ended);
+    pair.run();
+    assert_eq!(
+        pair.b.end_of(2),
+        (Ok(6), b"moving".to_vec()),
+        "it took the place that came free"
+    );
+    assert_eq!(pair.b.end_of(1), (Err(ErrorKind::Canceled), vec![0; 6]));
+    assert_eq!(pair.b.machine.detach(behind), Withdrawn::Gone);
+    assert_eq!(pair.a.end_of(1), (Ok(6), b"moving".to_vec()));
+
+    // A read that awaits its answer cannot be withdrawn, one that is queued can.
+    let awaiting = pair.a.send_acked(4, b"acked!");
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    assert_eq!(pair.a.machine.phase(awaiting), Some(Phase::AwaitingPeer));
+    assert_eq!(pair.a.machine.detach(awaiting), Withdrawn::Running);
+    let read = pair.a.read(5, 3, &[(1, 0, 3)]);
+    assert_eq!(pair.a.machine.cancel(read), Withdrawn::Ended);
+    pair.a.take_events();
+    assert_eq!(pair.a.end_of(5), (Err(ErrorKind::Canceled), vec![0; 3]));
+    pair.a.machine.check();
+    pair.b.machine.check();
+}
+
+/// Ruling 4: "Dropping a *receive* un-posts it; a message already matched to it goes back to the
+/// head of the unexpected store."
+#[test]
+fn the_message_of_a_dropped_receive_goes_to_the_next_one() {
+    for receive_is_there in [false, true] {
+        let mut pair = Pair::connected();
+        let dropped = pair.b.receive(1, 100);
+        pair.a.send(1, b"first");
+        pair.a.send(2, b"second");
+        pair.a.hand_out();
+        pair.a.move_out(18, &mut pair.b.wire);
+        while pair.b.move_in(usize::MAX) {}
+        assert_eq!(pair.b.machine.phase(dropped), Some(Phase::Moving));
+        assert_eq!(pair.b.machine.detach(dropped), Withdrawn::Running);
+        if receive_is_there {
+            pair.b.receive(2, 10);
+            pair.run();
+        } else {
+            pair.run();
+            pair.b.receive(2, 10);
+        }
+        pair.b.receive(3, 10);
+        assert_eq!(pair.b.end_kind(1), ErrorKind::Canceled);
+        assert_eq!(pair.b.end_of(2), (Ok(5), b"first\0\0\0\0\0".to_vec()));
+        assert_eq!(pair.b.end_of(3), (Ok(6), b"second\0\0\0\0".to_vec()));
+    }
+}
+
+/// The same for a receive that had ended, but whose owner never looked.
+#[test]
+fn a_message_nobody_looked_at_is_the_next_one_again() {
+    let mut pair = Pair::connected();
+    pair.b.receive(1, 3);
+    pair.a.send(1, b"first");
+    pair.a.send(2, b"second");
+    pair.run();
+    let end = pair.b.ended.remove(&1).unwrap();
+    pair.b
+        .machine
+        .give_back(end.payload, end.len, end.overflow, end.data);
+    pair.b.receive(2, 10);
+    pair.b.receive(3, 10);
+    assert_eq!(
+        pair.b.ended[&2].overflow, 2,
+        "what the first one lost is lost"
+    );
+    assert_eq!(
+        pair.b.end_of(2),
+        (Err(ErrorKind::Truncated), b"fir\0\0\0\0\0\0\0".to_vec())
+    );
+    assert_eq!(pair.b.end_of(3).0, Ok(6));
+}
+
+/// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
+#[test]
+fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
+    let mut pair = Pair::with(Sizes {
+        unexpected_bytes: 1 << 20,
+        ..TINY
+    });
+    for token in 0..5 {
+        pair.a.send(token, &[token as u8]);
+    }
+    let payload = || Payload::from_vec(vec![9]);
+    let inject = |payload| Post::Inject {
+        payload,
+        data: None,
+    };
+    let again = pair.a.try_post(9, inject(payload()), false).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Again);
+    pair.run();
+    assert_eq!(pair.a.order, [0, 1, 2, 3, 4]);
+    for token in 0..5 {
+        pair.b.receive(token, 1);
+        assert_eq!(pair.b.end_of(token), (Ok(1), vec![token as u8]));
+    }
+}
+
+/// A slot of the completion queue is reserved when an operation is accepted, not before.
+#[test]
+fn an_operation_without_a_completion_slot_waits_and_blocks_those_behind_it() {
+    let mut pair = Pair::connected();
+    pair.a.world.slots = 1;
+    pair.a.send(1 | QUEUED, b"a");
+    let second = pair.a.send(2 | QUEUED, b"b");
+    let third = pair.a.send(3, b"c");
+    assert_eq!(pair.a.machine.phase(second), Some(Phase::Waiting));
+    assert_eq!(pair.a.machine.phase(third), Some(Phase::Waiting));
+    assert_eq!(pair.a.machine.cancel(second), Withdrawn::Ended);
+    assert!(
+        pair.a.machine.wants_admission(),
+        "the third one needs no slot"
+    );
+    pair.run();
+    assert_eq!(
+        pair.a.world.slots, 1,
+        "the cancelled one had none to give back"
+    );
+    assert_eq!(pair.a.order, [2 | QUEUED, 1 | QUEUED, 3]);
+}
+
+/// The end of a connection ends every operation once, in the order of their posts, and each gives
+/// its memory back, also when it has no bytes.
+#[test]
+fn close_ends_everything_once_in_order_with_its_memory() {
+    for broken in [false, true] {
+        let mut pair = Pair::with(Sizes {
+            tx_size: 5,
+            rx_size: 2,
+            unexpected_bytes: 1000,
+        });
+        pair.b.world.region(1, vec![3; 64], REMOTE);
+        pair.a.send_acked(1, b"awaits its ack");
+        pair.a.read(2, 64, &[(1, 0, 64)]);
+        pair.a.hand_out();
+        pair.a.move_out(usize::MAX, &mut pair.b.wire);
+        pair.a.send(3, b"is moving");
+        pair.a.hand_out();
+        pair.a.receive(4, 40);
+        pair.a.send(5, b"");
+        pair.a.read(6, 5, &[(1, 0, 5)]);
+        pair.a.write(7, b"waits", &[(1, 0, 5)]);
+        pair.a.receive(8, 8);
+        pair.a.receive(9, 9);
+        pair.b.send(1, b"lands in the first receive");
+        pair.b.hand_out();
+        pair.b.move_out(20, &mut pair.a.wire);
+        while pair.a.move_in(usize::MAX) {}
+        if broken {
+            pair.a.cut()
+        } else {
+            pair.a.close()
+        }
+        let kind = if broken {
+            ErrorKind::ConnectionReset
+        } else {
+            ErrorKind::Canceled
+        };
+        assert_eq!(pair.a.order, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let lens = [14, 64, 9, 40, 0, 5, 5, 8, 9];
+        for (token, len) in (1..).zip(lens) {
+            let end = &pair.a.ended[&token];
+            let has_memory = end.payload.piece_count() == 1;
+            assert_eq!(
+                (end.payload.len(), has_memory),
+                (len, true),
+                "operation {token}"
+            );
+            assert_eq!(end.result.as_ref().unwrap_err().kind(), kind);
+            assert!(end.result.as_ref().unwrap_err().phase().is_some());
+        }
+        assert_eq!(bytes_of(&pair.a.ended[&7].payload), b"waits");
+        assert_eq!(pair.a.told.last().unwrap(), &format!("closed: {kind:?}"));
+        pair.a.machine.handle_closed();
+        pair.a.take_events();
+        assert_eq!(pair.a.order.len(), 9, "a second close changes nothing");
+        assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Closed);
+    }
+}
+
+/// Twenty thousand operations that wait end as fast as they can be counted.
+#[test]
+fn the_end_of_many_waiting_operations_takes_no_square_of_them() {
+    let mut pair = Pair::with(TINY);
+    pair.a.hand_out();
+    for token in 0..20_000 {
+        pair.a.send(token, b"x");
+    }
+    let started = std::time::Instant::now();
+    pair.a.cut();
+    assert_eq!(pair.a.ended.len(), 20_000);
+    // The square takes half a minute in a debug build; this takes some ten milliseconds.
+    assert!(
+        started.elapsed().as_secs() < 5,
+        "took {:?}",
+        started.elapsed()
+    );
+}
+
+/// A region that is revoked while its bytes are queued to be read out ends the connection: towards
+/// a peer without the extension, nothing else can be said.
+#[test]
+fn a_source_revoked_before_its_bytes_leave_is_a_fault() {
+    let mut pair = Pair::connected();
+    let region = pair.b.world.region(1, vec![1; 100], REMOTE);
+    pair.a.read(1, 100, &[(1, 0, 100)]);
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    while pair.b.move_in(usize::MAX) {}
+    region.gate().revoke();
+    pair.b.hand_out();
+    assert_eq!(
+        pair.b.machine.fault().map(|error| error.kind()),
+        Some(ErrorKind::AccessDenied)
+    );
+    pair.b.close();
+    pair.a.cut();
+    assert_eq!(
+        pair.a.end_of(1),
+        (Err(ErrorKind::ConnectionReset), vec![0; 100])
+    );
+}
+
+/// A destination that is revoked while a peer's write lands takes no further byte.
+#[test]
+fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
+    for len in [100, DIRECT_RECEIVE_MIN * 3] {
+        let mut pair = Pair::connected();
+        let region = pair.b.world.region(1, vec![0; len], Access::REMOTE_WRITE);
+        pair.a.write(1, &vec![1; len], &[(1, 0, len as u64)]);
+        pair.a.hand_out();
+        pair.a.move_out(40 + 30, &mut pair.b.wire);
+        while pair.b.move_in(50) {}
+        pair.b.move_in(0); // An armed direct receive comes back empty.
+        region.gate().revoke();
+        pair.run_in_pieces(1000);
+        assert_eq!(
+            pair.b.machine.fault().map(|error| error.kind()),
+            Some(ErrorKind::AccessDenied)
+        );
+        let mut bytes = vec![0; len];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes.iter().filter(|byte| **byte == 1).count(), 30);
+        pair.b.close();
+    }
+}

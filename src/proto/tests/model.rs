@@ -1,0 +1,435 @@
+//! Random lists of operations against a plain model: queues of messages and arrays of bytes.
+//!
+//! What is checked: every operation that was accepted ends exactly once; messages arrive in order,
+//! whole, with their data; memory holds what was written, in order; reads bring what is there; what
+//! was cancelled left no trace; and the machine's own invariants hold after each step.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::pair::{Pair, QUEUED, Rng, Side, bytes_of, segments};
+use crate::buf::{Payload, RegionMemory};
+use crate::error::{ErrorKind, OperationKind};
+use crate::limits::DIRECT_RECEIVE_MIN;
+use crate::mr::Access;
+use crate::proto::{OpKey, Post, Sizes, Withdrawn};
+
+/// The region each side may write, and the one it may read.
+const WRITABLE: u64 = 1;
+const READABLE: u64 = 2;
+const REGION_LEN: usize = 100_000;
+
+struct Posted {
+    key: OpKey,
+    operation: OperationKind,
+    bytes: Vec<u8>,
+    detached: bool,
+}
+
+struct Message {
+    token: u64,
+    bytes: Vec<u8>,
+    /// How much of it is left, after a receive that was dropped while it landed there.
+    left: usize,
+    data: Option<u64>,
+}
+
+struct Written {
+    token: u64,
+    at: usize,
+    bytes: Vec<u8>,
+    data: Option<u64>,
+}
+
+/// What one side has posted, and what must come of it.
+struct Model {
+    open: BTreeMap<u64, Posted>,
+    /// Messages on their way to the other side, oldest first.
+    messages: VecDeque<Message>,
+    writes: VecDeque<Written>,
+    /// Receives posted here, oldest first.
+    receives: VecDeque<u64>,
+    seen: usize,
+    writable: Arc<RegionMemory>,
+    readable: Vec<u8>,
+    ended: usize,
+    /// Operations that await acks, in the order of their posts.
+    acks: VecDeque<u64>,
+    large: usize,
+}
+
+impl Model {
+    fn new(side: &mut Side, rng: &mut Rng) -> Self {
+        let readable = rng.bytes(REGION_LEN);
+        side.world
+            .region(READABLE, readable.clone(), Access::REMOTE_READ);
+        let writable = side
+            .world
+            .region(WRITABLE, vec![0; REGION_LEN], Access::REMOTE_WRITE);
+        Model {
+            open: BTreeMap::new(),
+            messages: VecDeque::new(),
+            writes: VecDeque::new(),
+            receives: VecDeque::new(),
+            seen: 0,
+            writable,
+            readable,
+            ended: 0,
+            acks: VecDeque::new(),
+            large: [2, 5, 20][rng.below(3)],
+        }
+    }
+
+    fn forget(&mut self, token: u64) {
+        self.acks.retain(|awaits| *awaits != token);
+        self.messages.retain(|message| message.token != token);
+        self.writes.retain(|written| written.token != token);
+        self.receives.retain(|receive| *receive != token);
+    }
+}
+
+/// A length; of a hundred, `large` are received straight into their memory.
+fn some_len(large: usize, rng: &mut Rng) -> usize {
+    if rng.chance(large) {
+        return DIRECT_RECEIVE_MIN + rng.below(50_000);
+    }
+    match rng.below(20) {
+        0..3 => 0,
+        3..14 => rng.below(64),
+        _ => rng.below(3000),
+    }
+}
+
+fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rng: &mut Rng) {
+    let token = if rng.chance(40) {
+        token | QUEUED
+    } else {
+        token
+    };
+    let len = some_len(model.large, rng);
+    let data = rng.chance(30).then(|| rng.next());
+    let ack = rng.chance(30);
+    let at = rng.below(REGION_LEN - len + 1);
+    let split = rng.below(len + 1);
+    let both = |key| {
+        segments(&[
+            (key, at as u64, split as u64),
+            (key, (at + split) as u64, (len - split) as u64),
+        ])
+    };
+    let kind = rng.below(100);
+    let bytes = match kind {
+        45..80 => vec![0; len],
+        80..90 => peer_readable[at..at + len].to_vec(),
+        _ => rng.bytes(len),
+    };
+    let payload = match kind {
+        80..90 => Payload::from_vec(vec![0; len]),
+        _ => Payload::from_vec(bytes.clone()),
+    };
+    let post = match kind {
+        0..40 => Post::Send { payload, data, ack },
+        40..45 => Post::Inject { payload, data },
+        45..80 => Post::Receive { payload },
+        80..90 => Post::Read {
+            payload,
+            segments: both(READABLE),
+        },
+        _ => Post::Write {
+            payload,
+            data,
+            ack,
+            segments: both(WRITABLE),
+        },
+    };
+    let operation = post.operation();
+    // The model comes first: a receive may end within its post.
+    match operation {
+        OperationKind::Receive => model.receives.push_back(token),
+        OperationKind::Send | OperationKind::Inject => {
+            model.messages.push_back(Message {
+                token,
+                left: len,
+                bytes: bytes.clone(),
+                data,
+            });
+        }
+        OperationKind::Write => {
+            model.writes.push_back(Written {
+                token,
+                at,
+                bytes: bytes.clone(),
+                data,
+            });
+        }
+        _ => {}
+    }
+    if matches!(
+        post,
+        Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
+    ) {
+        model.acks.push_back(token);
+    }
+    match side.try_post(token, post, rng.chance(80)) {
+        Ok(key) => {
+            model.open.insert(
+                token,
+                Posted {
+                    key,
+                    operation,
+                    bytes,
+                    detached: false,
+                },
+            );
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Again);
+            model.forget(token);
+        }
+    }
+}
+
+/// Asks some open operation to end early.
+fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
+    let Some(at) = (!model.open.is_empty()).then(|| rng.below(model.open.len())) else {
+        return;
+    };
+    let (&token, posted) = model.open.iter_mut().nth(at).expect("counted");
+    if posted.detached {
+        return;
+    }
+    let detach = rng.chance(50);
+    let key = posted.key;
+    let withdrawn = if detach {
+        side.machine.detach(key)
+    } else {
+        side.machine.cancel(key)
+    };
+    match withdrawn {
+        Withdrawn::Ended => model.forget(token),
+        Withdrawn::Running => {
+            posted.detached |= detach;
+            if detach && posted.operation == OperationKind::Receive {
+                // Its message goes to the next receive.
+                model.receives.retain(|receive| *receive != token);
+            }
+        }
+        Withdrawn::Gone => panic!("an open operation is not gone"),
+    }
+    side.take_events();
+}
+
+/// Compares what has ended on `side` with what was to come; `from` is the other side's model.
+fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
+    while let Some(&token) = side.order.get(model.seen) {
+        model.seen += 1;
+        model.ended += 1;
+        let end = side
+            .ended
+            .remove(&token)
+            .expect("what is in the order has ended");
+        let posted = model.open.remove(&token).expect("only what is open ends");
+        assert_eq!(end.operation, posted.operation);
+        let got = bytes_of(&end.payload);
+        match &end.result {
+            Err(error) if error.kind() == ErrorKind::Canceled => {
+                assert!(posted.detached || got.len() == posted.bytes.len());
+                model.receives.retain(|receive| *receive != token);
+                if posted.detached && posted.operation == OperationKind::Receive {
+                    let message = from.messages.front_mut().expect("one was landing");
+                    message.left = message.left.min(posted.bytes.len());
+                }
+            }
+            Err(error) if error.kind() != ErrorKind::Truncated => panic!("{error}"),
+            _ if posted.operation == OperationKind::Receive => {
+                assert_eq!(
+                    model.receives.pop_front(),
+                    Some(token),
+                    "receives end in order"
+                );
+                let message = from.messages.pop_front().expect("a message was sent");
+                let fits = message.left.min(got.len());
+                assert_eq!((end.len, end.data), (fits, message.data));
+                assert_eq!(end.overflow, message.bytes.len() - fits);
+                assert_eq!(end.result.is_ok(), end.overflow == 0);
+                assert_eq!(got[..fits], message.bytes[..fits]);
+                assert_eq!(got.len(), posted.bytes.len(), "the buffer is the one given");
+            }
+            _ => {
+                if model.acks.contains(&token) {
+                    assert_eq!(model.acks.pop_front(), Some(token), "acks come in order");
+                }
+                assert_eq!(end.len, posted.bytes.len());
+                assert_eq!(got, posted.bytes);
+            }
+        }
+    }
+}
+
+/// Compares the memory here with what the other side wrote, once nothing is on its way.
+fn compare_memory(side: &mut Side, model: &Model, from: &mut Model, memory: &mut [u8]) {
+    let mut told = side.remote_data.drain(..);
+    for Written {
+        at, bytes, data, ..
+    } in from.writes.drain(..)
+    {
+        memory[at..at + bytes.len()].copy_from_slice(&bytes);
+        if let Some(data) = data {
+            assert_eq!(
+                told.next(),
+                Some((data, bytes.len())),
+                "remote data comes in order"
+            );
+        }
+    }
+    assert_eq!(told.next(), None);
+    drop(told);
+    let mut got = vec![0; REGION_LEN];
+    model.writable.read_at(0, &mut got).unwrap();
+    assert!(got == memory, "memory differs");
+}
+
+/// Lets everything that is under way end.
+fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &mut Rng) {
+    // Posted receives may hold all slots while remote data, ahead of their messages, waits for one:
+    // the application's doing, and here undone by a larger queue for the time being.
+    pair.a.world.slots += 1000;
+    pair.b.world.slots += 1000;
+    let mut rounds = 0;
+    while !(a.open.is_empty()
+        && b.open.is_empty()
+        && a.messages.is_empty()
+        && b.messages.is_empty())
+    {
+        rounds += 1;
+        assert!(rounds < 10_000, "everything ends once both sides receive");
+        offer(&mut pair.a, a, b, next);
+        offer(&mut pair.b, b, a, next);
+        pair.run_in_pieces(1 + rng.below(50_000));
+        compare(&mut pair.a, a, b);
+        compare(&mut pair.b, b, a);
+    }
+    pair.a.world.slots -= 1000;
+    pair.b.world.slots -= 1000;
+}
+
+/// Posts a receive for a message that has none, or withdraws those that no message will come for.
+fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64) {
+    if model.receives.len() < from.messages.len() {
+        *next += 1;
+        model.receives.push_back(*next);
+        let key = side.receive(*next, 2000);
+        let operation = OperationKind::Receive;
+        let posted = Posted {
+            key,
+            operation,
+            bytes: vec![0; 2000],
+            detached: false,
+        };
+        model.open.insert(*next, posted);
+    } else if from.messages.is_empty() {
+        for posted in model.open.values() {
+            if posted.operation == OperationKind::Receive {
+                side.machine.cancel(posted.key);
+            }
+        }
+        side.take_events();
+    }
+}
+
+fn run(seed: u64, steps: usize) {
+    let rng = &mut Rng(seed);
+    let sizes = Sizes {
+        tx_size: 1 + rng.below(10),
+        rx_size: 1 + rng.below(10),
+        unexpected_bytes: [0, 200, 5000, 1 << 20][rng.below(4)],
+    };
+    let mut pair = Pair::with(sizes);
+    let (mut a, mut b) = (Model::new(&mut pair.a, rng), Model::new(&mut pair.b, rng));
+    let (slots, most) = (1 + rng.below(6), [3, 50, 2000, 100_000][rng.below(4)]);
+    (pair.a.world.slots, pair.b.world.slots) = (slots, slots);
+    let (mut memory_a, mut memory_b) = (vec![0; REGION_LEN], vec![0; REGION_LEN]);
+    let (eager, mut next) = (20 + rng.below(60), 0);
+    for step in 0..steps {
+        next += 1;
+        let Pair { a: near, b: far } = &mut pair;
+        let (side, there, model, from) = if rng.chance(50) {
+            (near, far, &mut a, &mut b)
+        } else {
+            (far, near, &mut b, &mut a)
+        };
+        match rng.below(100) {
+            at if at < eager / 4 => post(side, model, &from.readable, next, rng),
+            at if at < eager / 3 => withdraw(side, model, rng),
+            _ => match rng.below(5) {
+                0 => side.nudge(),
+                1 => side.hand_out(),
+                2 => {
+                    let most = rng.below(most + 1);
+                    side.move_out(most, &mut there.wire);
+                }
+                _ => {
+                    side.move_in(1 + rng.below(most));
+                }
+            },
+        }
+        side.machine.check();
+        compare(side, model, from);
+        if step % 5000 == 4999 {
+            settle(&mut pair, &mut a, &mut b, &mut next, rng);
+            compare_memory(&mut pair.a, &a, &mut b, &mut memory_a);
+            compare_memory(&mut pair.b, &b, &mut a, &mut memory_b);
+            assert_eq!(
+                (pair.a.world.slots, pair.b.world.slots),
+                (slots, slots),
+                "no slot is lost"
+            );
+        }
+    }
+    // The end: of the link, or of one side and then of the other.
+    if rng.chance(50) {
+        pair.a.cut();
+        pair.b.cut();
+    } else {
+        pair.a.close();
+        pair.b.cut();
+    }
+    for (side, model) in [(&mut pair.a, &mut a), (&mut pair.b, &mut b)] {
+        while let Some(token) = side.order.get(model.seen) {
+            model.seen += 1;
+            model.ended += 1;
+            let posted = model.open.remove(token).expect("only what is open ends");
+            let end = &side.ended[token];
+            assert!(
+                posted.detached || end.payload.len() == posted.bytes.len(),
+                "memory comes back"
+            );
+            assert!(end.result.is_err() || posted.operation != OperationKind::Read);
+        }
+        assert!(model.open.is_empty(), "the close has ended everything");
+        assert_eq!(side.world.slots + side.world.unasked, slots);
+        side.machine.check();
+    }
+    assert!(
+        a.ended + b.ended > steps / 100,
+        "the test has tested something"
+    );
+}
+
+/// Runs with TOKIO_FABRIC_DEEP=1 are a hundred times as long.
+pub(super) fn depth() -> u64 {
+    if std::env::var_os("TOKIO_FABRIC_DEEP").is_some() {
+        100
+    } else {
+        1
+    }
+}
+
+/// "Each accepted op completes exactly once", and the model and the machine agree.
+#[test]
+fn random_operations_agree_with_the_model() {
+    for seed in 0..12 * depth() {
+        println!("seed {seed}");
+        run(seed, 10_000);
+    }
+}

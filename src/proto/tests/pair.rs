@@ -1,0 +1,539 @@
+//! Two machines with a link between them that a test holds in its hands: bytes move when, and in
+//! the pieces that, the test (or its seed) says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
+use crate::error::{Error, ErrorKind, OperationKind};
+use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
+use crate::proto::{
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes,
+};
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlKind, RemoteSegment, Segments};
+
+/// Tokens with this bit report to the completion queue, and so need one of its slots.
+pub(super) const QUEUED: u64 = 1 << 63;
+/// Such a token has got its slot.
+const RESERVED: u64 = 1 << 62;
+
+/// Numbers from a seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect();
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+/// The outside world of one machine.
+pub(super) struct World {
+    pub(super) regions: MrTable,
+    /// Free slots of the completion queue.
+    pub(super) slots: usize,
+    /// Slots reserved for remote data that has not been told yet.
+    pub(super) unasked: usize,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let keys = KeyPolicy::Application { key_size: 8 };
+        World {
+            regions: MrTable::new(MrAddressing::Offset, keys),
+            slots: usize::MAX / 2,
+            unasked: 0,
+        }
+    }
+
+    pub(super) fn region(&mut self, key: u64, bytes: Vec<u8>, access: Access) -> Arc<RegionMemory> {
+        let memory = RegionMemory::new(vec![bytes.into()], access.bits()).expect("one buffer");
+        self.regions
+            .insert(Some(key), Arc::clone(&memory), access)
+            .expect("a free key");
+        memory
+    }
+
+    fn take_slot(&mut self) -> bool {
+        let free = self.slots > 0;
+        self.slots -= usize::from(free);
+        free
+    }
+}
+
+impl Host<u64> for World {
+    fn reserve(&mut self, token: &mut u64) -> bool {
+        if *token & QUEUED == 0 {
+            return true;
+        }
+        let taken = *token & RESERVED == 0 && self.take_slot();
+        *token |= if taken { RESERVED } else { 0 };
+        *token & RESERVED != 0
+    }
+
+    fn reserve_unasked(&mut self) -> bool {
+        let taken = self.take_slot();
+        self.unasked += usize::from(taken);
+        taken
+    }
+
+    fn resolve(
+        &mut self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<RegionUse, Refusal> {
+        self.regions.resolve(key, addr, len, need)
+    }
+}
+
+/// A direct receive that is armed.
+struct Direct {
+    payload: Payload,
+    offset: usize,
+    len: usize,
+    _leases: Leases,
+}
+
+/// One machine and what lies around it.
+pub(super) struct Side {
+    pub(super) machine: Connection<u64>,
+    pub(super) world: World,
+    /// Bytes on their way here.
+    pub(super) wire: VecDeque<u8>,
+    /// The peer has sent its last byte.
+    pub(super) finished: bool,
+    sending: Option<(VecDeque<Frame>, Vec<Leases>)>,
+    direct: Option<Direct>,
+    stage: Vec<u8>,
+    /// Ends told, by token.
+    pub(super) ended: BTreeMap<u64, End>,
+    /// Tokens in the order in which they ended.
+    pub(super) order: Vec<u64>,
+    pub(super) remote_data: Vec<(u64, usize)>,
+    pub(super) remote_accesses: Vec<OperationKind>,
+    /// Everything about the connection itself.
+    pub(super) told: Vec<String>,
+    pub(super) sent_bytes: u64,
+}
+
+impl Side {
+    pub(super) fn new(sizes: Sizes) -> Self {
+        Side {
+            machine: Connection::new(sizes),
+            world: World::new(),
+            wire: VecDeque::new(),
+            finished: false,
+            sending: None,
+            direct: None,
+            stage: Vec::new(),
+            ended: BTreeMap::new(),
+            order: Vec::new(),
+            remote_data: Vec::new(),
+            remote_accesses: Vec::new(),
+            told: Vec::new(),
+            sent_bytes: 0,
+        }
+    }
+
+    /// Posts, and takes note of what that ended.
+    #[track_caller]
+    pub(super) fn post(&mut self, token: u64, post: Post) -> OpKey {
+        self.try_post(token, post, true)
+            .expect("the post is accepted")
+    }
+
+    pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
+        let posted = self.machine.post(post, token, wait, &mut self.world);
+        self.take_events();
+        posted.map_err(|refused| refused.error)
+    }
+
+    pub(super) fn send(&mut self, token: u64, bytes: &[u8]) -> OpKey {
+        let payload = Payload::from_vec(bytes.to_vec());
+        self.post(
+            token,
+            Post::Send {
+                payload,
+                data: None,
+                ack: false,
+            },
+        )
+    }
+
+    pub(super) fn send_acked(&mut self, token: u64, bytes: &[u8]) -> OpKey {
+        let payload = Payload::from_vec(bytes.to_vec());
+        self.post(
+            token,
+            Post::Send {
+                payload,
+                data: None,
+                ack: true,
+            },
+        )
+    }
+
+    pub(super) fn receive(&mut self, token: u64, len: usize) -> OpKey {
+        self.post(
+            token,
+            Post::Receive {
+                payload: Payload::from_vec(vec![0; len]),
+            },
+        )
+    }
+
+    pub(super) fn write(&mut self, token: u64, bytes: &[u8], to: &[(u64, u64, u64)]) -> OpKey {
+        self.write_with(token, bytes, None, true, to)
+    }
+
+    pub(super) fn write_with(
+        &mut self,
+        token: u64,
+        bytes: &[u8],
+        data: Option<u64>,
+        ack: bool,
+        to: &[(u64, u64, u64)],
+    ) -> OpKey {
+        let payload = Payload::from_vec(bytes.to_vec());
+        self.post(
+            token,
+            Post::Write {
+                payload,
+                data,
+                ack,
+                segments: segments(to),
+            },
+        )
+    }
+
+    pub(super) fn read(&mut self, token: u64, len: usize, from: &[(u64, u64, u64)]) -> OpKey {
+        let payload = Payload::from_vec(vec![0; len]);
+        self.post(
+            token,
+            Post::Read {
+                payload,
+                segments: segments(from),
+            },
+        )
+    }
+
+    /// The bytes that an operation gave back, and how it ended.
+    #[track_caller]
+    pub(super) fn end_of(&mut self, token: u64) -> (Result<usize, ErrorKind>, Vec<u8>) {
+        let end = self.ended.remove(&token).expect("the operation has ended");
+        let bytes = bytes_of(&end.payload);
+        (
+            end.result.map(|()| end.len).map_err(|error| error.kind()),
+            bytes,
+        )
+    }
+
+    #[track_caller]
+    pub(super) fn end_kind(&mut self, token: u64) -> ErrorKind {
+        self.end_of(token).0.expect_err("the operation failed")
+    }
+
+    pub(super) fn take_events(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Ended { token, end } => {
+                    self.world.slots += usize::from(token & RESERVED != 0);
+                    let token = token & !RESERVED;
+                    self.order.push(token);
+                    let before = self.ended.insert(token, end);
+                    assert!(before.is_none(), "operation {token} ended twice");
+                }
+                Event::RemoteData { data, len } => {
+                    self.world.unasked -= 1;
+                    self.world.slots += 1;
+                    self.remote_data.push((data, len));
+                }
+                Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
+                Event::Connected { data } => self.told.push(format!("connected {data:?}")),
+                Event::ConnectFailed { error } => {
+                    self.told.push(format!(
+                        "not connected: {:?} {:?}",
+                        error.kind(),
+                        error.data()
+                    ));
+                }
+                Event::Closed { error, connected } => {
+                    let what = if connected { "closed" } else { "given up" };
+                    self.told.push(format!("{what}: {:?}", error.kind()));
+                }
+            }
+        }
+    }
+
+    /// Hands the next frames out, if there are any and none are out.
+    pub(super) fn hand_out(&mut self) {
+        if self.sending.is_none()
+            && let Some(Outgoing { frames, leases }) = self.machine.poll_transmit()
+        {
+            self.sending = Some((frames, leases));
+        }
+    }
+
+    /// Moves up to `most` bytes of what is out to the other side's wire; what is left comes back.
+    /// Zero: the batch is taken back.
+    pub(super) fn move_out(&mut self, most: usize, wire: &mut VecDeque<u8>) -> usize {
+        let Some((frames, leases)) = self.sending.take() else {
+            return 0;
+        };
+        let mut left = most;
+        for frame in &frames {
+            let mut bytes = vec![0; frame.remaining().min(left)];
+            frame.copy_out(&mut bytes).expect("leased regions are open");
+            left -= bytes.len();
+            wire.extend(bytes);
+        }
+        drop(leases);
+        self.machine.handle_sent(frames, most - left);
+        self.sent_bytes += (most - left) as u64;
+        self.take_events();
+        most - left
+    }
+
+    /// Feeds what is staged; else arms, or ends, a receive of up to `most` bytes. True if anything
+    /// moved.
+    pub(super) fn move_in(&mut self, most: usize) -> bool {
+        let moved = self.move_in_some(most);
+        self.take_events();
+        moved
+    }
+
+    fn move_in_some(&mut self, most: usize) -> bool {
+        if let Some(Direct {
+            mut payload,
+            offset,
+            len,
+            _leases,
+        }) = self.direct.take()
+        {
+            let count = len.min(most).min(self.wire.len());
+            let bytes: Vec<u8> = self.wire.iter().copied().take(count).collect();
+            // A region that refuses by now: the link takes nothing from the stream for it.
+            let count = payload.copy_in(offset, &bytes).map_or(0, |()| count);
+            self.wire.drain(..count);
+            drop(_leases);
+            self.machine.handle_direct(payload, count);
+            return count > 0;
+        }
+        if !self.stage.is_empty() {
+            let taken = self.machine.handle_stage(&self.stage, &mut self.world);
+            self.stage.drain(..taken);
+            return taken > 0;
+        }
+        match self.machine.poll_receive() {
+            ReceivePlan::Paused => false,
+            ReceivePlan::Direct {
+                payload,
+                offset,
+                len,
+                leases,
+            } => {
+                assert!(
+                    len > 0 && offset + len <= payload.len(),
+                    "a plan lies within its payload"
+                );
+                self.direct = Some(Direct {
+                    payload,
+                    offset,
+                    len,
+                    _leases: leases,
+                });
+                true
+            }
+            ReceivePlan::Stage => {
+                self.stage = self.wire.drain(..most.min(self.wire.len())).collect();
+                if self.stage.is_empty() && self.finished && self.machine.fault().is_none() {
+                    self.machine.handle_end();
+                    return true;
+                }
+                !self.stage.is_empty()
+            }
+        }
+    }
+
+    /// What the driver does besides: lets those in who wait.
+    pub(super) fn nudge(&mut self) {
+        self.machine.admit(&mut self.world);
+        self.machine.resume(&mut self.world);
+        self.take_events();
+    }
+
+    /// While reading is paused, the link tells that the peer has finished.
+    pub(super) fn watch(&mut self) {
+        if self.finished && self.machine.is_read_paused() {
+            let unread = self.wire.len() + self.stage.len();
+            self.machine
+                .handle_last_bytes(unread as u64, &mut self.world);
+            self.take_events();
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.machine.is_read_paused()
+    }
+
+    /// Takes everything back from the link and ends the machine, with its fault if it has one.
+    pub(super) fn close(&mut self) {
+        if let Some((frames, leases)) = self.sending.take() {
+            drop(leases);
+            self.machine.handle_sent(frames, 0);
+        }
+        if let Some(Direct { payload, .. }) = self.direct.take() {
+            self.machine.handle_direct(payload, 0);
+        }
+        self.stage.clear();
+        self.machine.handle_closed();
+        self.take_events();
+        assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
+    }
+
+    /// The link breaks.
+    pub(super) fn cut(&mut self) {
+        self.machine
+            .fail(Error::new(ErrorKind::ConnectionReset, "cut by the test"));
+        self.close();
+    }
+}
+
+/// Two machines, connected or about to be.
+pub(super) struct Pair {
+    pub(super) a: Side,
+    pub(super) b: Side,
+}
+
+/// What lets a peer read and write.
+pub(super) const REMOTE: Access = Access::REMOTE;
+
+/// Contexts of one operation, and no room for early messages.
+pub(super) const TINY: Sizes = Sizes {
+    tx_size: 1,
+    rx_size: 1,
+    unexpected_bytes: 0,
+};
+
+pub(super) fn sizes() -> Sizes {
+    Sizes {
+        tx_size: 64,
+        rx_size: 64,
+        unexpected_bytes: 1 << 20,
+    }
+}
+
+impl Pair {
+    /// Neither side has begun.
+    pub(super) fn idle(sizes: Sizes) -> Pair {
+        Pair {
+            a: Side::new(sizes),
+            b: Side::new(sizes),
+        }
+    }
+
+    pub(super) fn connected() -> Pair {
+        Pair::with(sizes())
+    }
+
+    pub(super) fn with(sizes: Sizes) -> Pair {
+        let mut pair = Pair::idle(sizes);
+        pair.handshake(ByteOrder::Native, b"", b"");
+        pair
+    }
+
+    /// Connects: `a` asks, `b` answers. With `Big`, each side believes that the other's numbers are
+    /// laid out the other way round.
+    pub(super) fn handshake(&mut self, order: ByteOrder, asked: &[u8], answered: &[u8]) {
+        self.a.machine.begin_connect(asked);
+        self.a.hand_out();
+        self.a.move_out(usize::MAX, &mut self.b.wire);
+        assert_eq!(self.request_data(), asked);
+        self.b.machine.begin_accept(answered, order);
+        self.b.hand_out();
+        self.b.move_out(usize::MAX, &mut self.a.wire);
+        if order == ByteOrder::Big {
+            self.a.wire.make_contiguous()[24..32].reverse();
+        }
+        self.run();
+    }
+
+    /// The listener's part, which is not the machine's: reads the request.
+    pub(super) fn request_data(&mut self) -> Vec<u8> {
+        let bytes: Vec<u8> = self.b.wire.drain(..).collect();
+        match CmDecoder::new().feed(&bytes) {
+            Ok(CmDecoded::Frame {
+                frame, consumed, ..
+            }) => {
+                assert_eq!(
+                    (frame.kind(), consumed),
+                    (ControlKind::Request, bytes.len())
+                );
+                frame.data().to_vec()
+            }
+            other => panic!("{other:?} instead of a request"),
+        }
+    }
+
+    /// Moves whatever can move, until nothing does.
+    pub(super) fn run(&mut self) {
+        self.run_in_pieces(usize::MAX);
+    }
+
+    pub(super) fn run_in_pieces(&mut self, most: usize) {
+        loop {
+            let Pair { a, b } = self;
+            let first = step(a, b, most);
+            let second = step(b, a, most);
+            if !first && !second {
+                break;
+            }
+        }
+        self.a.machine.check();
+        self.b.machine.check();
+    }
+}
+
+fn step(here: &mut Side, there: &mut Side, most: usize) -> bool {
+    here.nudge();
+    here.hand_out();
+    let sent = here.move_out(most, &mut there.wire) > 0;
+    let received = here.move_in(most);
+    sent || received || here.machine.wants_admission()
+}
+
+pub(super) fn segments(list: &[(u64, u64, u64)]) -> Segments {
+    let list: Vec<RemoteSegment> = list
+        .iter()
+        .map(|&(key, addr, len)| RemoteSegment { addr, len, key })
+        .collect();
+    Segments::new(&list).expect("one to four segments")
+}
+
+pub(super) fn bytes_of(payload: &Payload) -> Vec<u8> {
+    let mut bytes = vec![0; payload.len()];
+    payload.copy_out(0, &mut bytes).expect("no region refuses");
+    bytes
+}

@@ -1,0 +1,271 @@
+//! Our end of a scenario: opening, connecting, the farewell, what events may and may not come.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{
+    Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, Op, PassiveEndpoint,
+    Received, RemoteRegion,
+};
+
+/// Bytes of a descriptor: address, length, key.
+pub const DESCRIPTOR_LEN: usize = 24;
+
+/// The pattern with seed `seed` over `len` bytes.
+pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + seed) as u8).collect()
+}
+
+/// Fails, telling the first difference only: buffers are large.
+#[track_caller]
+pub fn assert_bytes(what: &str, got: &[u8], want: &[u8]) {
+    assert_eq!(got.len(), want.len(), "{what}: length");
+    if let Some(at) = got.iter().zip(want).position(|(got, want)| got != want) {
+        panic!(
+            "{what}: byte {at} of {} is {:#04x}, not {:#04x}",
+            got.len(),
+            got[at],
+            want[at]
+        );
+    }
+}
+
+/// How this end meets the other.
+#[derive(Debug)]
+enum Way {
+    Listen {
+        requests: EventQueue,
+        listener: PassiveEndpoint,
+    },
+    Connect {
+        to: SocketAddr,
+    },
+}
+
+/// One end of a scenario: at most one connection at a time.
+#[derive(Debug)]
+pub struct Session {
+    pub peer: Peer,
+    way: Way,
+    /// The transmit queue of every endpoint: for operations posted with `.queue(..)`.
+    pub completions: CompletionQueue,
+    request: Option<ConnRequest>,
+    endpoint: Option<Endpoint>,
+}
+
+impl Session {
+    pub fn listen() -> Session {
+        let peer = Net::on(Backend::Epoll).peer().unwrap();
+        let requests = peer.fabric.event_queue().open().unwrap();
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let listener = peer
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any)
+            .unwrap();
+        Session::new(peer, Way::Listen { requests, listener })
+    }
+
+    pub fn connect(to: SocketAddr) -> Session {
+        Session::new(Net::on(Backend::Epoll).peer().unwrap(), Way::Connect { to })
+    }
+
+    fn new(peer: Peer, way: Way) -> Session {
+        let completions = peer.domain.completion_queue().open().unwrap();
+        Session {
+            peer,
+            way,
+            completions,
+            request: None,
+            endpoint: None,
+        }
+    }
+
+    /// The endpoint of the present connection.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone().expect("begin comes first")
+    }
+
+    pub fn is_listener(&self) -> bool {
+        matches!(self.way, Way::Listen { .. })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        match &self.way {
+            Way::Listen { listener, .. } => listener.local_addr(),
+            Way::Connect { .. } => panic!("only a listener has an address"),
+        }
+    }
+
+    /// Where a connector connects to.
+    pub fn address_of_peer(&self) -> SocketAddr {
+        match &self.way {
+            Way::Connect { to } => *to,
+            Way::Listen { .. } => panic!("a listener connects to nobody"),
+        }
+    }
+
+    /// Takes the next connection request; checks what came with it.
+    pub async fn request(&mut self, data: &[u8]) -> ConnRequest {
+        let Way::Listen { requests, .. } = &self.way else {
+            panic!("only listeners are asked")
+        };
+        match requests.next().await {
+            Some(Event::ConnRequest(request)) => {
+                assert_bytes("request data", request.data(), data);
+                request
+            }
+            other => panic!("{other:?} instead of a request"),
+        }
+    }
+
+    /// First half of a connection: an endpoint to post receives on. A listener has its request
+    /// then, a connector has sent nothing yet.
+    pub async fn begin_with(&mut self, request: &[u8]) -> Endpoint {
+        if self.is_listener() {
+            self.request = Some(self.request(request).await);
+        }
+        let queue = &self.completions;
+        let endpoint = self
+            .peer
+            .domain
+            .endpoint()
+            .transmit_queue(queue)
+            .open()
+            .unwrap();
+        self.endpoint = Some(endpoint.clone());
+        endpoint
+    }
+
+    pub async fn begin(&mut self) -> Endpoint {
+        self.begin_with(b"").await
+    }
+
+    /// Second half: sends or checks request and reply data, whichever end this is.
+    pub async fn complete_with(&mut self, request: &[u8], reply: &[u8]) {
+        let endpoint = self.endpoint();
+        let due = match (&self.way, self.request.take()) {
+            (Way::Connect { to }, _) => {
+                let answer = endpoint.connect(*to).data(request).await.unwrap();
+                assert_bytes("reply data", &answer, reply);
+                reply
+            }
+            (Way::Listen { .. }, asked) => {
+                endpoint
+                    .accept(asked.expect("begin took it"))
+                    .data(reply)
+                    .await
+                    .unwrap();
+                b""
+            }
+        };
+        match self.peer.events.next().await {
+            Some(Event::Connected {
+                endpoint: id, data, ..
+            }) => {
+                assert_eq!(id, endpoint.id());
+                assert_bytes("data of the Connected event", &data, due);
+            }
+            other => panic!("{other:?} instead of Connected"),
+        }
+    }
+
+    pub async fn complete(&mut self) {
+        self.complete_with(b"", b"").await;
+    }
+
+    /// The connection ends: one Shutdown, of this endpoint, and nothing else.
+    pub async fn shutdown_seen(&mut self) {
+        let endpoint = self.endpoint.take().expect("begin comes first");
+        match self.peer.events.next().await {
+            Some(Event::Shutdown { endpoint: id, .. }) => assert_eq!(id, endpoint.id()),
+            other => panic!("{other:?} instead of Shutdown"),
+        }
+        assert!(!endpoint.is_connected());
+        assert!(
+            self.peer.events.is_empty(),
+            "{:?} after Shutdown",
+            self.peer.events.try_next()
+        );
+    }
+
+    /// The closing side has nothing left to receive; the other has received all it was sent.
+    pub async fn close(&mut self, closer: bool) {
+        if closer {
+            self.endpoint().shutdown().await.unwrap();
+        }
+        self.shutdown_seen().await;
+    }
+
+    /// The initiator's whole farewell.
+    pub async fn initiator_farewell(&mut self, done: Op<Vec<u8>, Received>) {
+        self.send_done().await;
+        await_done(done).await;
+        self.close(true).await;
+    }
+
+    /// The target's, after [`await_done`] and its checks.
+    pub async fn target_farewell(&mut self) {
+        self.send_done().await;
+        self.close(false).await;
+    }
+
+    pub async fn send_done(&mut self) {
+        let (sent, _) = self.endpoint().send("done").await.unwrap();
+        assert_eq!(sent, 4);
+    }
+}
+
+/// Posts a receive of `len` bytes of 0xEE.
+#[track_caller]
+pub fn post_receive(endpoint: &Endpoint, len: usize) -> Op<Vec<u8>, Received> {
+    endpoint.recv(vec![0xEE; len]).post().unwrap()
+}
+
+/// Posts the receive for the word "done".
+#[track_caller]
+pub fn post_done(endpoint: &Endpoint) -> Op<Vec<u8>, Received> {
+    post_receive(endpoint, 4)
+}
+
+pub async fn await_done(done: Op<Vec<u8>, Received>) {
+    await_message("done", done, b"done", None).await;
+}
+
+/// Awaits a message; checks its length, its bytes, the rest of the buffer, and its CQ data.
+pub async fn await_message(
+    what: &str,
+    receive: Op<Vec<u8>, Received>,
+    message: &[u8],
+    data: Option<u64>,
+) {
+    let (received, buffer) = receive.await.unwrap();
+    assert_eq!(
+        (received.len, received.data),
+        (message.len(), data),
+        "{what}"
+    );
+    assert_bytes(what, &buffer[..received.len], message);
+    assert_bytes(
+        what,
+        &buffer[received.len..],
+        &vec![0xEE; buffer.len() - received.len],
+    );
+}
+
+/// What a target says of its region.
+pub fn encode_descriptor(region: RemoteRegion) -> Vec<u8> {
+    [region.addr, region.len, region.key]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect()
+}
+
+pub async fn await_descriptor(receive: Op<Vec<u8>, Received>, len: u64) -> RemoteRegion {
+    let (received, bytes) = receive.await.unwrap();
+    assert_eq!(received.len, DESCRIPTOR_LEN);
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    assert_eq!(word(8), len, "the region's length");
+    RemoteRegion::new(word(0), len, word(16))
+}

@@ -1,0 +1,123 @@
+//! `examples/pingpong`, built and run as a program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime};
+
+use crate::harness::{PATIENCE, PingPong, Process, free_port, listens};
+
+/// Our example.
+#[derive(Debug)]
+pub struct Example {
+    program: PathBuf,
+}
+
+impl Example {
+    /// The example of the profile that this test was built with. `cargo test` builds it beside the
+    /// tests; when only a test target was asked for it is built here, should it be missing or older
+    /// than what it is made from.
+    pub fn get() -> &'static Example {
+        static EXAMPLE: OnceLock<Example> = OnceLock::new();
+        EXAMPLE.get_or_init(|| {
+            let test = std::env::current_exe().unwrap();
+            let directory = test.ancestors().nth(2).expect("tests lie in PROFILE/deps");
+            let program = directory.join("examples/pingpong");
+            let built = modified(&program);
+            if built.is_none() || built < newest_source() {
+                build(directory);
+            }
+            assert!(program.is_file(), "{} was not built", program.display());
+            Example { program }
+        })
+    }
+
+    /// Runs it with these arguments.
+    #[track_caller]
+    pub fn start(&self, arguments: Vec<String>) -> Process {
+        let name = format!("pingpong {}", arguments.join(" "));
+        Process::start(name, &self.program, arguments)
+    }
+
+    /// The server form, once its side channel listens; and its port.
+    #[track_caller]
+    pub fn server(&self, options: &PingPong) -> (Process, u16) {
+        for _ in 0..5 {
+            let port = free_port();
+            let mut arguments = options.arguments();
+            arguments.extend(["-B".to_owned(), port.to_string()]);
+            let mut process = self.start(arguments);
+            let deadline = Instant::now() + PATIENCE;
+            while process.try_status().is_none() {
+                // It takes the first client, so it must not be found out by connecting.
+                if listens(port) {
+                    return (process, port);
+                }
+                assert!(Instant::now() < deadline, "it does not listen\n{process}");
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        panic!("pingpong found no free port");
+    }
+
+    /// The client form.
+    #[track_caller]
+    pub fn client(&self, options: &PingPong, port: u16) -> Process {
+        let mut arguments = options.arguments();
+        arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
+        self.start(arguments)
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata()
+        .and_then(|metadata| metadata.modified())
+        .ok()
+}
+
+fn newest_source() -> Option<SystemTime> {
+    fn newest(path: PathBuf) -> Option<SystemTime> {
+        match path.read_dir() {
+            Ok(entries) => entries
+                .flatten()
+                .filter_map(|entry| newest(entry.path()))
+                .max(),
+            Err(_) => modified(&path),
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ["src", "examples/pingpong", "Cargo.toml"]
+        .into_iter()
+        .filter_map(|part| newest(root.join(part)))
+        .max()
+}
+
+fn build(directory: &Path) {
+    let profile = directory
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a profile's name");
+    let profile = if profile == "debug" { "dev" } else { profile };
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--example",
+            "pingpong",
+            "--profile",
+            profile,
+            "--target-dir",
+        ])
+        .arg(
+            directory
+                .parent()
+                .expect("a profile's directory lies in the target directory"),
+        )
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo built this test");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

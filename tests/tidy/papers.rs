@@ -1,0 +1,86 @@
+//! The rules that look at the papers: README, the checks of `.ci/run`, the examples' manifest.
+
+/// The commands of the first fenced block below the heading, comments and blank lines left out.
+pub fn commands(text: &str, heading: &str) -> Vec<String> {
+    let below = text.lines().skip_while(|line| line.trim() != heading);
+    let block = below.skip_while(|line| !line.starts_with("```")).skip(1);
+    block
+        .take_while(|line| !line.starts_with("```"))
+        .map(|line| line.split('#').next().unwrap_or_default().trim().to_owned())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+/// Two commands: the main job, and the tests, which `.ci/run` runs as they stand.
+pub fn check_set_up(readme: &str, ci: &str) -> Vec<String> {
+    match commands(readme, "## Set up").as_slice() {
+        [job, tests] if job.starts_with("cargo run --release --example ") => {
+            let is_run = |line: &str| line.trim().trim_start_matches("step ") == tests;
+            if ci.lines().any(is_run) {
+                Vec::new()
+            } else {
+                vec![format!(".ci/run does not run README's `{tests}`")]
+            }
+        }
+        other => vec![format!("README.md: the two set-up commands are {other:?}")],
+    }
+}
+
+/// No example needs a feature that only tests have.
+pub fn check_manifest(manifest: &str) -> Vec<String> {
+    let examples = manifest
+        .split("[[")
+        .filter(|table| table.starts_with("example]]"));
+    let needs_tests = |table: &&str| {
+        table
+            .lines()
+            .any(|line| line.contains("required-features") && line.contains("test-util"))
+    };
+    let wrong = examples.filter(needs_tests);
+    wrong
+        .map(|_| "Cargo.toml: an example needs test-util".to_owned())
+        .collect()
+}
+
+/// Links of a page to files of the repository that are not there.
+pub fn check_links(page: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (_, rest) in text
+        .match_indices("](")
+        .map(|(at, _)| text[at..].split_at(2))
+    {
+        let target = rest.split([')', '#']).next().unwrap_or_default();
+        if !target.is_empty() && !target.contains("://") && !exists(target) {
+            wrong.push(format!("{page}: no {target}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn set_up_is_two_commands() {
+    let good = "## Set up\n\n```sh\ncargo run --release --example a   # job\ncargo test\n```\n";
+    assert_eq!(check_set_up(good, "step cargo test\n"), [""; 0]);
+    assert_eq!(check_set_up(good, "step cargo test --lib\n").len(), 1);
+    let three = good.replace("cargo test\n", "cargo build\ncargo test\n");
+    assert_eq!(check_set_up(&three, "step cargo test\n").len(), 1);
+}
+
+#[test]
+fn an_example_that_needs_test_util_is_found() {
+    let manifest = "[[example]]\nname = \"a\"\nrequired-features = [\"test-util\"]\n[lib]\n";
+    assert_eq!(check_manifest(manifest).len(), 1);
+    assert_eq!(
+        check_manifest("[dev-dependencies]\na = { features = [\"test-util\"] }"),
+        [""; 0]
+    );
+}
+
+#[test]
+fn dead_links_are_found() {
+    let text = "[a](docs/a.md#x) [b](https://b.example) [c](#here) [d](docs/d.md)";
+    assert_eq!(
+        check_links("README.md", text, |path| path == "docs/a.md").len(),
+        1
+    );
+}
