@@ -14,17 +14,29 @@ use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Hints};
 fn alone(name: &str) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            name,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .output()
         .expect("a second process");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} fails alone:\n{printed}\n{errors}");
+    assert!(
+        output.status.success(),
+        "{name} fails alone:\n{printed}\n{errors}"
+    );
     printed
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 /// api.md: "containers forbid it: `EPERM`/`ENOSYS` at probe means the epoll backend, visible in
@@ -33,16 +45,27 @@ fn runtime() -> tokio::runtime::Runtime {
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("under_a_filter");
     assert!(printed.contains("default epoll"), "{printed}");
-    assert!(printed.contains("io_uring cannot be used"), "one line in the log: {printed}");
+    assert!(
+        printed.contains("io_uring cannot be used"),
+        "one line in the log: {printed}"
+    );
 }
 
 #[test]
 #[ignore = "the other process of another test"]
 fn under_a_filter() {
     forbid_io_uring();
-    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
     runtime().block_on(async {
-        let error = Net::on(Backend::IoUring).fabric().unwrap().domain().open().unwrap_err();
+        let error = Net::on(Backend::IoUring)
+            .fabric()
+            .unwrap()
+            .domain()
+            .open()
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
         println!("default {}", domain.backend());
@@ -68,7 +91,12 @@ fn forbid_io_uring() {
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 2, FIRST),
         step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0, LAST),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog {
@@ -79,7 +107,11 @@ fn forbid_io_uring() {
     let results = unsafe {
         [
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ),
         ]
     };
     assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
@@ -88,7 +120,10 @@ fn forbid_io_uring() {
 /// "EMFILE (pause accepting, resume by itself)".
 #[test]
 fn accepting_pauses_without_descriptors_and_resumes_by_itself() {
-    for name in ["without_descriptors_on_epoll", "without_descriptors_on_io_uring"] {
+    for name in [
+        "without_descriptors_on_epoll",
+        "without_descriptors_on_io_uring",
+    ] {
         let printed = alone(name);
         let paused = printed.contains("accepting pauses") || printed.contains("skipped");
         assert!(paused, "{name}: {printed}");
@@ -110,12 +145,17 @@ fn without_descriptors_on_io_uring() {
 }
 
 fn without_descriptors(backend: Backend) {
-    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
     runtime().block_on(async {
         let fabric = Net::on(backend).fabric().unwrap();
         let events = fabric.event_queue().open().unwrap();
-        let listener =
-            fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = fabric
+            .passive_endpoint(&events)
+            .listen_at(([127, 0, 0, 1], 0).into())
+            .unwrap();
         let here = fabric.domain().open().unwrap();
         let there = fabric.domain().open().unwrap();
         let endpoint = there.endpoint().open().unwrap();
@@ -138,14 +178,19 @@ fn without_descriptors(backend: Backend) {
             // Still listening, as ever.
             drop(TcpStream::connect(address).unwrap());
         };
-        tokio::time::timeout(Duration::from_secs(20), served).await.expect("accepting resumes");
+        tokio::time::timeout(Duration::from_secs(20), served)
+            .await
+            .expect("accepting resumes");
     });
 }
 
 /// Lowers the limit to what leaves room for a few; returns more than that few.
 fn limit_descriptors() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let limit = libc::rlimit { rlim_cur: open as u64 + 8, rlim_max: open as u64 + 8 };
+    let limit = libc::rlimit {
+        rlim_cur: open as u64 + 8,
+        rlim_max: open as u64 + 8,
+    };
     // SAFETY: a plain structure that outlives the call.
     let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     assert_eq!(result, 0);

@@ -211,7 +211,10 @@ mod tests {
     async fn the_default_is_sockets() {
         let selection = open(&TransportOptions::default()).unwrap();
         let found = selection.transport.backend();
-        assert!(matches!(found, Backend::IoUring | Backend::Epoll), "{found}");
+        assert!(
+            matches!(found, Backend::IoUring | Backend::Epoll),
+            "{found}"
+        );
         assert!(!selection.reason.is_empty());
     }
 

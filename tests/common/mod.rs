@@ -21,9 +21,14 @@ pub fn backends() -> Vec<Backend> {
 
 /// Why io_uring cannot be used here, if so.
 fn refusal_of_io_uring() -> Option<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
     runtime.block_on(async {
-        let opened = Net::on(Backend::IoUring).fabric().and_then(|fabric| fabric.domain().open());
+        let opened = Net::on(Backend::IoUring)
+            .fabric()
+            .and_then(|fabric| fabric.domain().open());
         opened.err().map(|error| error.to_string())
     })
 }

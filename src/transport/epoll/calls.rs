@@ -18,7 +18,10 @@ use crate::transport::{Direct, SendBatch};
 
 /// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
 /// still under way.
-pub(in crate::transport) fn connect_result(fd: &OwnedFd, peer: SocketAddr) -> io::Result<Option<SocketAddr>> {
+pub(in crate::transport) fn connect_result(
+    fd: &OwnedFd,
+    peer: SocketAddr,
+) -> io::Result<Option<SocketAddr>> {
     if let Err(error) = sockopt::socket_error(fd)? {
         return Err(error.into());
     }
@@ -99,7 +102,11 @@ fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<
 }
 
 /// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
-pub(in crate::transport) fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max: usize) -> io::Result<usize> {
+pub(in crate::transport) fn send_some(
+    fd: &OwnedFd,
+    batch: &SendBatch,
+    size_max: usize,
+) -> io::Result<usize> {
     let mut spans = SpanList::new();
     batch.spans(size_max, &mut spans);
     let message = message_of(&spans);

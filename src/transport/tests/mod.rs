@@ -130,11 +130,7 @@ impl World {
         World::try_new(name, backend, faults).expect("a transport")
     }
 
-    fn try_new(
-        name: &'static str,
-        backend: Backend,
-        faults: Option<FaultPlan>,
-    ) -> Result<World> {
+    fn try_new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> Result<World> {
         let options = TransportOptions {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
@@ -168,7 +164,9 @@ impl World {
 
     /// One world per kind of socket, and the in-process one.
     pub(super) fn all() -> impl Iterator<Item = World> {
-        [World::epoll(), World::loopback()].into_iter().chain(World::io_uring())
+        [World::epoll(), World::loopback()]
+            .into_iter()
+            .chain(World::io_uring())
     }
 
     pub(super) fn epoll() -> World {

@@ -121,22 +121,27 @@ async fn more_than_all_buffers_hold_arrives_in_order() {
         warm_up(&mut near, &mut far).await;
         pairs.push((near, far));
     }
-    let all = pairs.iter_mut().enumerate().map(|(salt, (near, far))| async move {
-        let bytes = pattern(LEN, salt);
-        let receive = async {
-            // The receiver comes late, so that the kernel runs ahead of it.
-            tokio::time::sleep(Duration::from_millis(30)).await;
-            far.receive_staged(LEN).await
-        };
-        let ((), got) = tokio::join!(near.send_all(plain(&bytes)), receive);
-        assert!(got == bytes, "all bytes, in order");
-    });
+    let all = pairs
+        .iter_mut()
+        .enumerate()
+        .map(|(salt, (near, far))| async move {
+            let bytes = pattern(LEN, salt);
+            let receive = async {
+                // The receiver comes late, so that the kernel runs ahead of it.
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                far.receive_staged(LEN).await
+            };
+            let ((), got) = tokio::join!(near.send_all(plain(&bytes)), receive);
+            assert!(got == bytes, "all bytes, in order");
+        });
     futures::future::join_all(all).await;
 }
 
 #[tokio::test]
 async fn a_full_completion_queue_loses_nothing() {
-    let Some((world, ring)) = ring(2, 4) else { return };
+    let Some((world, ring)) = ring(2, 4) else {
+        return;
+    };
     let mut pairs = Vec::new();
     for _ in 0..20 {
         let (mut near, mut far) = world.pair().await;
@@ -148,7 +153,10 @@ async fn a_full_completion_queue_loses_nothing() {
     for (near, _) in &mut pairs {
         // Without a pause, so that nobody harvests meanwhile.
         near.link.send(plain(b"one of many"));
-        assert!(matches!(near.link.poll_outcome(), Some(Outcome::Sent { .. })));
+        assert!(matches!(
+            near.link.poll_outcome(),
+            Some(Outcome::Sent { .. })
+        ));
     }
     for (_, far) in &mut pairs {
         match far.received().await {

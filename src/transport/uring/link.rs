@@ -30,9 +30,7 @@ use crate::transport::epoll::{
     connect_result, interrupted, local_addr, send_some, unspecified, would_block,
 };
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{
-    IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch,
-};
+use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
 
 /// Staged receives in a row after which the next one is a multishot. A direct receive has to stop
 /// it, which costs more than it saves where the two alternate.
@@ -102,7 +100,7 @@ impl UringLink {
         stages: Arc<StagePool>,
     ) -> Self {
         let mail = LinkMail::new(waker.clone(), stages);
-        let mail = ring.with(|state, _| state.insert(Mailbox::Link(mail)));
+        let mail = ring.with(|state, _| state.insert(Mailbox::Link(Box::new(mail))));
         UringLink {
             ring: Arc::clone(ring),
             mail,
@@ -129,7 +127,9 @@ impl UringLink {
 
     fn poll_connect(&mut self) -> Option<Outcome> {
         let fd = self.fd.as_ref()?;
-        let polled = self.ring.with(|state, _| state.link(self.mail).polled.take());
+        let polled = self
+            .ring
+            .with(|state, _| state.link(self.mail).polled.take());
         let error = match polled? {
             result if is_passing(result) => {
                 self.wait_for(libc::POLLOUT as u32);
@@ -167,7 +167,9 @@ impl UringLink {
 
     fn poll_send(&mut self) -> Option<Outcome> {
         if self.submitted.batch_lent {
-            let (batch, result) = self.ring.with(|state, _| state.link(self.mail).sent.take())?;
+            let (batch, result) = self
+                .ring
+                .with(|state, _| state.link(self.mail).sent.take())?;
             self.submitted.batch_lent = false;
             self.submitted.batch = Some(batch);
             let cancelled = mem::take(&mut self.send_cancelled);
@@ -289,7 +291,8 @@ impl UringLink {
     }
 
     fn put_back(&self, stage: Stage) {
-        self.ring.with(|state, _| state.link(self.mail).put_back(stage));
+        self.ring
+            .with(|state, _| state.link(self.mail).put_back(stage));
     }
 
     fn stream_ended(&mut self) -> Outcome {
@@ -422,7 +425,8 @@ impl Link for UringLink {
                     Arrival::Bytes(stage) => self.put_back(stage),
                     Arrival::End(end) => {
                         let end = Some(end);
-                        self.ring.with(|state, _| state.link(self.mail).stage_end = end);
+                        self.ring
+                            .with(|state, _| state.link(self.mail).stage_end = end);
                     }
                 }
                 self.submitted.announce();
@@ -494,7 +498,9 @@ impl Link for UringLink {
 
     fn unread(&self) -> usize {
         let Some(fd) = &self.fd else { return 0 };
-        let arrived = self.ring.with(|state, _| state.link(self.mail).arrived_bytes());
+        let arrived = self
+            .ring
+            .with(|state, _| state.link(self.mail).arrived_bytes());
         let count = rustix::io::ioctl_fionread(fd).unwrap_or(0);
         usize::try_from(count)
             .unwrap_or(usize::MAX)

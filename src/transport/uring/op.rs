@@ -141,9 +141,7 @@ impl Cargo {
         let parts = self.parts_mut();
         parts.spans.clear();
         let len = direct.len.min(size_max);
-        direct
-            .payload
-            .spans(direct.offset, len, &mut parts.spans);
+        direct.payload.spans(direct.offset, len, &mut parts.spans);
         parts.load = Load::Receive(direct);
         parts.point();
     }

@@ -87,7 +87,7 @@ struct Outbox {
 
 /// Where the ends of somebody's operations go.
 pub(super) enum Mailbox {
-    Link(LinkMail),
+    Link(Box<LinkMail>),
     Listener(ListenerMail),
 }
 
@@ -189,7 +189,9 @@ impl LinkMail {
                 if !self.copied.back_mut().is_some_and(is_room) {
                     self.copied.push_back(self.stages.take());
                 }
-                let Some(stage) = self.copied.back_mut() else { return };
+                let Some(stage) = self.copied.back_mut() else {
+                    return;
+                };
                 if buffers.move_to(&mut front, stage, usize::MAX) {
                     break;
                 }
@@ -701,10 +703,7 @@ impl Drop for Ring {
     /// since the kernel may still use it (memory-model rule 7).
     fn drop(&mut self) {
         let ring = self.fd.get_ref();
-        let state = self
-            .state
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let keys: Vec<Key> = state.ops.keys();
         for key in keys {
             state.push_cancel(ring, key);
@@ -722,11 +721,18 @@ impl Drop for Ring {
         drop(state.take_outbox());
         let left = state.ops.len();
         if left > 0 {
-            tracing::warn!(left, "operations did not end with their ring; memory is leaked");
+            tracing::warn!(
+                left,
+                "operations did not end with their ring; memory is leaked"
+            );
             mem::forget(mem::replace(&mut state.ops, Slab::new()));
             return;
         }
-        if ring.submitter().unregister_buf_ring(super::bufs::GROUP).is_ok() {
+        if ring
+            .submitter()
+            .unregister_buf_ring(super::bufs::GROUP)
+            .is_ok()
+        {
             // SAFETY: taken once, in drop.
             let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
             // SAFETY: no operation is in flight, and the group is unregistered.
