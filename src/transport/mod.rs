@@ -140,9 +140,9 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
 
     /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
-    /// transport: first in each of its polls, since it makes links ready. Registers that task; ready
-    /// when there was something to do. Backends without such work are pending for ever and register
-    /// nothing.
+    /// transport: first in each of its polls, since it makes links ready. Registers that task;
+    /// ready when there was something to do. Backends without such work are pending for ever and
+    /// register nothing.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// A clock with one alarm, for one driver. Sockets live in real time, loopback in Tokio's

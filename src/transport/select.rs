@@ -57,8 +57,8 @@ pub(crate) struct Selection {
 /// Makes a transport on the current runtime.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is asked
-/// for by name and cannot be had.
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is
+/// asked for by name and cannot be had.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     let backend = options.backend.unwrap_or(Backend::Epoll);
     let runtime = runtime_for(backend)?;

@@ -19,6 +19,10 @@ pub(super) enum Reading {
     Watching,
     Armed(Receive),
     /// Armed, its destination lent to the ring.
+    #[cfg_attr(
+        not(feature = "io-uring"),
+        allow(dead_code, reason = "only a ring borrows")
+    )]
     Lent,
 }
 
@@ -39,6 +43,10 @@ pub(super) struct Submitted {
     asked_again: bool,
 }
 
+#[cfg_attr(
+    not(feature = "io-uring"),
+    allow(dead_code, reason = "only a ring borrows")
+)]
 impl Submitted {
     pub(super) fn new(peer: SocketAddr, waker: Waker) -> Self {
         Submitted {

@@ -125,7 +125,7 @@ pub(super) fn probe_reactor() -> Result<()> {
     clock::TimerClock::new().map(drop)
 }
 
-/// A socket that listens at `address`, on a port of the range if there is one and none is asked for.
+/// A socket that listens at `address`; if that names no port, on one of the range if there is one.
 pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> Result<Socket> {
     match ports {
         Some(ports) if address.port() == 0 => ports.first_free(|port| {

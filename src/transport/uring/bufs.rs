@@ -148,8 +148,8 @@ impl BufferRing {
     /// # Safety
     /// The kernel uses it no more: the group is unregistered and no receive is in flight.
     pub(super) unsafe fn free(self) {
-        // SAFETY: mapped by `register` in these sizes, used once since `self` is consumed; unused by
-        // the kernel by the caller's promise (memory-model rule 7).
+        // SAFETY: mapped by `register` in these sizes, used once since `self` is consumed; the
+        // kernel uses it no more by the caller's promise (memory-model rule 7).
         unsafe {
             let _ = munmap(self.entries.as_ptr().cast(), ENTRIES_SIZE);
             let _ = munmap(self.bytes.as_ptr().cast(), BYTES_SIZE);

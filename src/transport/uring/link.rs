@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown, sockopt};
 
-use super::ring::{LinkMail, Mailbox, Ring, is_passing};
+use super::harvest::is_passing;
+use super::mail::{LinkMail, Mailbox};
+use super::ring::Ring;
 use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::slab::Key;

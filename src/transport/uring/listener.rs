@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 
 use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 
-use super::ring::{ListenerMail, Mailbox, Ring};
+use super::mail::{ListenerMail, Mailbox};
+use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
 use crate::transport::epoll::{accept_error, died_in_backlog, listen_error, local_addr};

@@ -17,22 +17,22 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem::{self, ManuallyDrop, MaybeUninit};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::mem::{self, ManuallyDrop};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use io_uring::IoUring;
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, cqueue};
-use rustix::net::sockopt;
 use tokio::io::unix::AsyncFd;
 
-use super::bufs::{Arrived, BufferRing};
-use super::op::{CANCELLATION, Cargo, Op, OpKind, cancel_entry};
-use crate::buf::{Stage, StagePool};
-use crate::limits::STAGE_SIZE;
+use super::bufs::BufferRing;
+use super::harvest::refuse;
+use super::mail::{LinkMail, ListenerMail, Mailbox};
+use super::op::{Cargo, Op, OpKind, cancel_entry};
+use crate::buf::Stage;
 use crate::slab::{Key, Slab};
 use crate::transport::{Direct, SendBatch};
 
@@ -43,19 +43,9 @@ pub(super) const SUBMISSIONS: u32 = 256;
 pub(super) const COMPLETIONS: u32 = 4096;
 /// Rounds of one drive before other tasks have their turn.
 const ROUNDS_PER_DRIVE: usize = 4;
-/// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
-/// is submitted before more are taken in, so that a flood is not taken in for ever.
-const COMPLETIONS_PER_ROUND: usize = 64;
-/// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
-/// reads from holds so many, and what the kernel adds until the stop.
-const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
-/// Connections that wait in a listener's mailbox before accepting is stopped.
-const ACCEPTED_MAX: usize = 64;
 /// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
 /// takes microseconds; what is longer is broken.
 const REAP_TIME: Duration = Duration::from_millis(500);
-/// Spare cargoes kept for reuse.
-const SPARE_MAX: usize = 64;
 
 pub(super) struct Ring {
     fd: AsyncFd<IoUring>,
@@ -64,141 +54,25 @@ pub(super) struct Ring {
 
 /// What the lock guards.
 pub(super) struct State {
-    ops: Slab<Op>,
-    mailboxes: Slab<Mailbox>,
-    buffers: ManuallyDrop<BufferRing>,
+    pub(super) ops: Slab<Op>,
+    pub(super) mailboxes: Slab<Mailbox>,
+    pub(super) buffers: ManuallyDrop<BufferRing>,
     /// Entries for which the queue had no room.
     backlog: VecDeque<Entry>,
     /// Something was pushed since the last submission.
-    dirty: bool,
+    pub(super) dirty: bool,
     /// Who drives; taken when it is woken for a push.
     driver: Option<Waker>,
-    spare: Vec<Cargo>,
-    outbox: Outbox,
+    pub(super) spare: Vec<Cargo>,
+    pub(super) outbox: Outbox,
 }
 
 /// What to do after the lock is released.
 #[derive(Default)]
-struct Outbox {
-    wakers: Vec<Waker>,
-    sends: Vec<SendBatch>,
-    receives: Vec<Direct>,
-}
-
-/// Where the ends of somebody's operations go.
-pub(super) enum Mailbox {
-    Link(Box<LinkMail>),
-    Listener(ListenerMail),
-}
-
-pub(super) struct LinkMail {
-    waker: Waker,
-    stages: Arc<StagePool>,
-    /// The operations in flight, and the ends of those that are not, until the link takes them.
-    pub(super) send_op: Option<Key>,
-    pub(super) sent: Option<(SendBatch, i32)>,
-    /// A receive, whether direct or staged: one at most per socket (memory-model rule 5).
-    pub(super) read_op: Option<Key>,
-    pub(super) direct_end: Option<(Direct, i32)>,
-    /// How a staged receive ended, other than by bytes: zero for the end of the stream.
-    pub(super) stage_end: Option<i32>,
-    /// A cancellation of the receive is on its way.
-    pub(super) read_cancelled: bool,
-    pub(super) poll_op: Option<Key>,
-    pub(super) polled: Option<i32>,
-    /// Bytes that came and are not told yet, in order, before `stage_end`: first those copied out of
-    /// their buffers, then those still there.
-    copied: VecDeque<Stage>,
-    arrived: VecDeque<Arrived>,
-}
-
-#[derive(Default)]
-pub(super) struct ListenerMail {
-    pub(super) waker: Option<Waker>,
-    pub(super) accepted: VecDeque<OwnedFd>,
-    pub(super) op: Option<Key>,
-    stopping: bool,
-    pub(super) error: Option<i32>,
-}
-
-impl LinkMail {
-    pub(super) fn new(waker: Waker, stages: Arc<StagePool>) -> Self {
-        LinkMail {
-            waker,
-            stages,
-            send_op: None,
-            sent: None,
-            read_op: None,
-            direct_end: None,
-            stage_end: None,
-            read_cancelled: false,
-            poll_op: None,
-            polled: None,
-            copied: VecDeque::new(),
-            arrived: VecDeque::new(),
-        }
-    }
-
-    pub(super) fn arrived_bytes(&self) -> usize {
-        let copied = self.copied.iter().map(|stage| stage.len());
-        copied.chain(self.arrived.iter().map(Arrived::len)).sum()
-    }
-
-    /// True if bytes or an end wait to be told.
-    pub(super) fn has_news(&self) -> bool {
-        !self.copied.is_empty() || !self.arrived.is_empty() || self.stage_end.is_some()
-    }
-
-    /// The next bytes, at most `size_max`.
-    fn take_arrived(&mut self, buffers: &mut BufferRing, size_max: usize) -> Option<Stage> {
-        if let Some(mut stage) = self.copied.pop_front() {
-            if stage.len() <= size_max {
-                return Some(stage);
-            }
-            let mut part = self.stages.take();
-            part.spare()[..size_max].copy_from_slice(&stage[..size_max]);
-            part.fill(size_max);
-            stage.advance(size_max);
-            self.copied.push_front(stage);
-            return Some(part);
-        }
-        self.arrived.front()?;
-        let mut stage = self.stages.take();
-        while let Some(mut front) = self.arrived.pop_front() {
-            let left = size_max - stage.len();
-            if buffers.move_to(&mut front, &mut stage, left) {
-                buffers.give_back(front);
-                continue;
-            }
-            self.arrived.push_front(front);
-            break;
-        }
-        Some(stage)
-    }
-
-    /// Puts bytes back that the receive they were taken for did not want.
-    pub(super) fn put_back(&mut self, stage: Stage) {
-        self.copied.push_front(stage);
-    }
-
-    /// Copies what has arrived out of its buffers.
-    fn copy_out(&mut self, buffers: &mut BufferRing) {
-        while let Some(mut front) = self.arrived.pop_front() {
-            loop {
-                let is_room = |stage: &mut Stage| !stage.spare().is_empty();
-                if !self.copied.back_mut().is_some_and(is_room) {
-                    self.copied.push_back(self.stages.take());
-                }
-                let Some(stage) = self.copied.back_mut() else {
-                    return;
-                };
-                if buffers.move_to(&mut front, stage, usize::MAX) {
-                    break;
-                }
-            }
-            buffers.give_back(front);
-        }
-    }
+pub(super) struct Outbox {
+    pub(super) wakers: Vec<Waker>,
+    pub(super) sends: Vec<SendBatch>,
+    pub(super) receives: Vec<Direct>,
 }
 
 impl Ring {
@@ -422,7 +296,7 @@ impl State {
         self.mark_dirty();
     }
 
-    fn mark_dirty(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         self.dirty = true;
         if let Some(driver) = self.driver.take() {
             self.outbox.wakers.push(driver);
@@ -488,158 +362,6 @@ impl State {
         }
     }
 
-    // Completions.
-
-    /// Takes some completions into the mailboxes. Tells if there were any, and if there may be more.
-    fn harvest_some(&mut self, ring: &IoUring) -> (bool, bool) {
-        let mut entries = [const { MaybeUninit::uninit() }; COMPLETIONS_PER_ROUND];
-        let entries = {
-            // SAFETY: the lock of the state is held, and no other queue object exists under it.
-            let mut queue = unsafe { ring.completion_shared() };
-            queue.fill(&mut entries)
-        };
-        let count = entries.len();
-        for entry in entries {
-            if entry.user_data() != CANCELLATION {
-                let key = Key::from_bits(entry.user_data());
-                self.complete(ring, key, entry.result(), entry.flags());
-            }
-        }
-        if count == COMPLETIONS_PER_ROUND {
-            return (true, true);
-        }
-        // SAFETY: as in `unload_backlog`.
-        let is_more = unsafe { ring.submission_shared() }.cq_overflow();
-        if is_more {
-            // Entering makes the kernel move what it has kept into the queue.
-            self.dirty = true;
-        }
-        (count > 0, is_more)
-    }
-
-    fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
-        let buffer = cqueue::buffer_select(flags);
-        let Some(op) = self.ops.get(key) else {
-            tracing::error!(?key, result, "a completion of no operation");
-            if let Some(buffer) = buffer {
-                let arrived = self.buffers.arrived(buffer, 0);
-                self.buffers.give_back(arrived);
-            }
-            return;
-        };
-        let (kind, owner) = (op.kind, op.owner);
-        let ended = if cqueue::more(flags) {
-            None
-        } else {
-            self.ops.remove(key)
-        };
-        match kind {
-            OpKind::Stage { .. } => self.staged(ring, owner, ended.is_some(), result, buffer),
-            OpKind::Accept => self.accepted(ring, owner, ended.is_some(), result),
-            OpKind::Send | OpKind::Direct => {
-                if let Some(cargo) = ended.and_then(|op| op.cargo) {
-                    self.unload(owner, kind, cargo, result);
-                }
-            }
-            OpKind::Poll(_) => {
-                if let Some(Mailbox::Link(mail)) = owner.and_then(|it| self.mailboxes.get_mut(it)) {
-                    mail.poll_op = None;
-                    mail.polled = Some(result);
-                }
-            }
-        }
-        match owner.and_then(|owner| self.mailboxes.get_mut(owner)) {
-            Some(Mailbox::Link(mail)) => self.outbox.wakers.push(mail.waker.clone()),
-            Some(Mailbox::Listener(mail)) => self.outbox.wakers.extend(mail.waker.take()),
-            None => {}
-        }
-    }
-
-    /// Memory of an operation that has ended goes to its owner, or is freed.
-    fn unload(&mut self, owner: Option<Key>, kind: OpKind, mut cargo: Cargo, result: i32) {
-        let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
-        match (mailbox, kind) {
-            (Some(Mailbox::Link(mail)), OpKind::Send) => {
-                mail.send_op = None;
-                mail.sent = cargo.unload_batch().map(|batch| (batch, result));
-            }
-            (Some(Mailbox::Link(mail)), _) => {
-                mail.read_op = None;
-                mail.direct_end = cargo.unload_direct().map(|direct| (direct, result));
-            }
-            _ => {
-                self.outbox.sends.extend(cargo.unload_batch());
-                self.outbox.receives.extend(cargo.unload_direct());
-            }
-        }
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(cargo);
-        }
-    }
-
-    fn staged(
-        &mut self,
-        ring: &IoUring,
-        owner: Option<Key>,
-        ended: bool,
-        result: i32,
-        buffer: Option<u16>,
-    ) {
-        let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
-        let mut stop = None;
-        let len = usize::try_from(result).unwrap_or(0);
-        let mut arrived = buffer.map(|buffer| self.buffers.arrived(buffer, len));
-        if let Some(Mailbox::Link(mail)) = mailbox {
-            if len > 0 {
-                mail.arrived.extend(arrived.take());
-            }
-            // While it is being stopped, running out of buffers may stop it sooner.
-            if self.buffers.is_scarce() && (ended || !mail.read_cancelled) {
-                mail.copy_out(&mut self.buffers);
-            }
-            if ended {
-                mail.read_op = None;
-                mail.stage_end = match result {
-                    1.. => None,
-                    // Nothing was lost: out of buffers, or the submitting thread is gone, or we
-                    // cancelled. Whoever wants to read goes on.
-                    _ if is_passing(result) => None,
-                    _ => Some(result),
-                };
-            } else if !mail.read_cancelled && mail.arrived_bytes() > ARRIVED_MAX {
-                mail.read_cancelled = true;
-                stop = mail.read_op;
-            }
-        }
-        if let Some(arrived) = arrived {
-            self.buffers.give_back(arrived);
-        }
-        if let Some(op) = stop {
-            self.push_cancel(ring, op);
-        }
-    }
-
-    fn accepted(&mut self, ring: &IoUring, owner: Option<Key>, ended: bool, result: i32) {
-        // SAFETY: a result that is no error is a new descriptor, which is ours alone.
-        let fd = (result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(result) });
-        let Some(Mailbox::Listener(mail)) = owner.and_then(|it| self.mailboxes.get_mut(it)) else {
-            fd.into_iter().for_each(refuse);
-            return;
-        };
-        mail.accepted.extend(fd);
-        if ended {
-            mail.op = None;
-            if result < 0 && !is_passing(result) {
-                mail.error = Some(result);
-            }
-        } else if mail.accepted.len() >= ACCEPTED_MAX && !mail.stopping {
-            mail.stopping = true;
-            if let Some(op) = mail.op {
-                self.push_cancel(ring, op);
-            }
-        }
-    }
-
     /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
     pub(super) fn abandon(&mut self, ring: &IoUring, owner: Key) {
         let Some(mailbox) = self.mailboxes.remove(owner) else {
@@ -676,19 +398,6 @@ impl State {
 
 /// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
 const SUBMIT_ATTEMPTS: usize = 16;
-
-/// True for the end of an operation that did nothing, and may be submitted again.
-pub(super) fn is_passing(result: i32) -> bool {
-    matches!(
-        -result,
-        libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ENOBUFS
-    )
-}
-
-/// Closes a connection that nobody will take, as the system closes those of a listener's backlog.
-fn refuse(fd: OwnedFd) {
-    let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
-}
 
 impl Outbox {
     fn deliver(self) {
