@@ -3,6 +3,7 @@
 use super::*;
 use crate::buf::{RegionMemory, RegionUse, StagePool};
 use crate::transport::epoll::EpollTransport;
+use crate::transport::select::runtime_for;
 use crate::transport::uring::UringTransport;
 
 /// A transport on a ring with queues of these sizes, driven; `None` where the kernel refuses.

@@ -8,9 +8,10 @@
 //! # Unsafe code
 //!
 //! The kernel follows pointers long after the call that gave them, so each lies in a slot that
-//! lives until the operation's completion (memory-model rules 1 and 7), also when its link is dropped or
-//! leaked: [`op`]. The queues are shared with the kernel, and used under one lock: [`ring`]. Region
-//! bytes are named by raw lists only (rule 2), under the leases that came with them (rule 4).
+//! lives until the operation's completion (memory-model rules 1 and 7), also when its link is
+//! dropped or leaked: [`op`]. The queues are shared with the kernel, and used under one lock:
+//! [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came with
+//! them (rule 4).
 
 mod bufs;
 mod harvest;
