@@ -14,6 +14,11 @@ pub const CM_DATA_SIZE_MAX: usize = 256;
 pub const HEADER_SIZE_MAX: usize = 120;
 /// Operations a transmit or receive context accepts before it is full.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
+/// Largest transmit context. A peer of this library never has more reads and acknowledgements
+/// awaited than this, so that two of them cannot both stop reading because of the other's.
+pub const TRANSMIT_SIZE_MAX: usize = READ_REQUESTS_MAX;
+/// Largest receive context.
+pub const RECEIVE_SIZE_MAX: usize = 65_536;
 /// Completions a queue holds.
 pub const CQ_SIZE_DEFAULT: usize = 1024;
 /// Events a queue holds.

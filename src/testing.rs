@@ -155,8 +155,7 @@ pub async fn connect_endpoints(
             )),
         }
     };
-    let (connected, accepted) = futures::future::join(connecting.into_future(), accepting).await;
-    connected?;
-    accepted?;
+    // A side that fails leaves nothing for the other to wait for.
+    futures::future::try_join(connecting.into_future(), accepting).await?;
     Ok(())
 }

@@ -8,13 +8,10 @@ use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::limits::CONTEXT_SIZE_DEFAULT;
+use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{Bindings, CounterSet, Port, PortSizes};
 
 use super::{Endpoint, Inner};
-
-/// Largest size of a transmit or receive context, in operations.
-const CONTEXT_SIZE_MAX: usize = 65_536;
 
 /// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
 /// before it is opened, so that no binding can come too late.
@@ -67,7 +64,11 @@ impl EndpointBuilder {
     }
 
     /// The queue for receives posted with `.queue(context)` and for completions nobody posted
-    /// (`FI_RECV`). Default: a queue of the endpoint's own.
+    /// (`FI_RECV`). Default: a small queue of the endpoint's own.
+    ///
+    /// Each queued receive reserves a slot while it is posted, and a peer's write with remote CQ data
+    /// needs one too: a queue should hold more than the receives that are posted to it, or a write
+    /// that comes before their messages finds no slot, and reading stops until one is free.
     pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
         self.receive_queue = Some(queue.clone());
         self
@@ -127,7 +128,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Operations the transmit context holds, 1 to 65,536 (`tx_attr->size`). Default: the Info's,
+    /// Operations the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default: the Info's,
     /// 256. Further posts wait, or are told Again.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.sizes.tx_size = operations;
@@ -155,14 +156,14 @@ impl EndpointBuilder {
     /// which the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
     /// domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
-        for (size, name) in [
-            (self.sizes.tx_size, "transmit_size"),
-            (self.sizes.rx_size, "receive_size"),
+        for (size, max, name) in [
+            (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
+            (self.sizes.rx_size, RECEIVE_SIZE_MAX, "receive_size"),
         ] {
-            if !(1..=CONTEXT_SIZE_MAX).contains(&size) {
+            if !(1..=max).contains(&size) {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    format!("{name} is {size}, it may be 1 to {CONTEXT_SIZE_MAX}"),
+                    format!("{name} is {size}, it may be 1 to {max}"),
                 ));
             }
         }

@@ -182,7 +182,7 @@ hints! {
         tx_comp_order: CompOrder,
         /// Bytes of an injected transfer; at most 128.
         inject_size: usize,
-        /// Transmit operations in flight; default 256, at most 65536.
+        /// Transmit operations in flight; default 256, at most 4096.
         tx_size: usize,
         /// Local buffers per transmit operation; at most 4.
         tx_iov_limit: usize,

@@ -71,8 +71,6 @@ const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::PROV_KEY)
     .union(MrMode::LOCAL);
 
-/// Operations per context, at most; what the slot tables behind a context are laid out for.
-const CONTEXT_SIZE_MAX: usize = 65_536;
 /// Bytes of a key, as on the wire.
 const MR_KEY_SIZE: usize = 8;
 /// Bytes of CQ data, as on the wire.
@@ -384,7 +382,7 @@ fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result
         msg_order: MSG_ORDER,
         comp_order: CompOrder::empty(),
         inject_size: limit("inject_size", hints.inject_size, limits::INJECT_SIZE_MAX)?,
-        size: context_size("tx_size", hints.tx_size)?,
+        size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
         iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
         rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, limits::RMA_IOV_LIMIT)?,
         traffic_class: match hints.tx_traffic_class {
@@ -414,7 +412,7 @@ fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
         msg_order: MSG_ORDER,
         comp_order: CompOrder::STRICT,
         total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
-        size: context_size("rx_size", hints.rx_size)?,
+        size: context_size("rx_size", hints.rx_size, limits::RECEIVE_SIZE_MAX)?,
         iov_limit: limit("rx_iov_limit", hints.rx_iov_limit, limits::IOV_LIMIT)?,
     })
 }
@@ -456,8 +454,8 @@ fn no_key(hint: &'static str, asked: Option<&AuthKey>, api: ApiVersion) -> Resul
     }
 }
 
-fn context_size(hint: &'static str, asked: Option<usize>) -> Result<usize> {
-    limit(hint, asked, CONTEXT_SIZE_MAX)?;
+fn context_size(hint: &'static str, asked: Option<usize>, max: usize) -> Result<usize> {
+    limit(hint, asked, max)?;
     Ok(asked
         .filter(|size| *size != 0)
         .unwrap_or(limits::CONTEXT_SIZE_DEFAULT))

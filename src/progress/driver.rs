@@ -1,6 +1,6 @@
 //! The driver: the one task of a domain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ const TURNS_PER_POLL: usize = 64;
 pub(super) struct Driver {
     engine: Arc<Engine>,
     clock: Box<dyn Clock>,
-    ready: Vec<Key>,
+    /// Ports that are due, in the order in which they became ready.
+    ready: VecDeque<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
     /// All ports have been told that the engine stops.
     stopping: bool,
@@ -31,7 +32,7 @@ impl Driver {
         Driver {
             engine,
             clock,
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
             stopping: false,
         }
@@ -80,14 +81,15 @@ impl Future for Driver {
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
             }
-            let mut ready = std::mem::take(&mut this.ready);
-            this.engine.take_ready(&mut ready, cx.waker());
-            let found = !ready.is_empty();
-            for key in ready.drain(..) {
+            this.engine.take_ready(&mut this.ready, cx.waker());
+            let found = !this.ready.is_empty();
+            while left > 0 {
+                let Some(key) = this.ready.pop_front() else {
+                    break;
+                };
                 this.turn(key);
-                left = left.saturating_sub(1);
+                left -= 1;
             }
-            this.ready = ready;
             if this.engine.take_regions_changed() {
                 for key in this.all_ports() {
                     if this.port(key).is_some_and(|port| port.regions_changed()) {

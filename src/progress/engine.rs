@@ -1,5 +1,6 @@
 //! The engine of a domain: what handles and the driver share.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -158,10 +159,11 @@ impl Engine {
         self.lock_ready().driver = None;
     }
 
-    /// The ports that are ready now, swapped into `into`; the driver's waker is kept for the next.
-    pub(super) fn take_ready(&self, into: &mut Vec<Key>, driver: &Waker) {
+    /// Moves the ports that are ready now to the end of `into`; the driver's waker is kept for the
+    /// next.
+    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, driver: &Waker) {
         let mut ready = self.lock_ready();
-        std::mem::swap(&mut ready.ports, into);
+        into.extend(ready.ports.drain(..));
         match &mut ready.driver {
             Some(held) => held.clone_from(driver),
             none => *none = Some(driver.clone()),

@@ -19,8 +19,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::buf::{Frame, Payload};
-use crate::eq::{ConnRequest, Event, EventError, EventQueue, Verdict};
-use crate::error::{ErrorKind, Result};
+use crate::eq::{ConnRequest, Event, EventError, EventQueue, EventSlot, Verdict};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context as UserContext, EndpointId};
 use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
@@ -88,6 +88,7 @@ impl Listening {
             whole: VecDeque::new(),
             next: 0,
             paused_until: None,
+            broken: None,
             config,
         };
         runtime.spawn(tokio::task::unconstrained(task));
@@ -188,6 +189,8 @@ struct ListenTask {
     whole: VecDeque<u64>,
     next: u64,
     paused_until: Option<Instant>,
+    /// Why the listener closed by itself, until the event queue has been told.
+    broken: Option<Error>,
     config: ListenConfig,
 }
 
@@ -218,12 +221,7 @@ impl ListenTask {
                     tracing::warn!(%error, "the listener is broken and closes");
                     self.listener = None;
                     self.shared.gone.store(true, Ordering::Release);
-                    if let Some(slot) = self.config.events.try_reserve() {
-                        let event = EventError::new(error)
-                            .with_context(self.config.context)
-                            .with_endpoint(self.config.id);
-                        slot.fill(Event::Error(event), &mut WakeList::new());
-                    }
+                    self.broken = Some(error);
                     return;
                 }
             }
@@ -373,21 +371,45 @@ impl ListenTask {
         true
     }
 
+    /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
+    fn event_slot(&self, cx: &mut Context<'_>) -> Option<EventSlot> {
+        let events = &self.config.events;
+        events.try_reserve().or_else(|| {
+            events.on_room(cx.waker());
+            events.try_reserve()
+        })
+    }
+
+    /// Tells the event queue that the listener broke, once there is a slot.
+    fn tell_broken(&mut self, cx: &mut Context<'_>) {
+        if self.broken.is_none() {
+            return;
+        }
+        let Some(slot) = self.event_slot(cx) else {
+            return;
+        };
+        if let Some(error) = self.broken.take() {
+            let event = EventError::new(error)
+                .with_context(self.config.context)
+                .with_endpoint(self.config.id);
+            slot.fill(Event::Error(event), &mut WakeList::new());
+        }
+    }
+
     /// Tells the event queue of whole requests, as far as it has slots.
     fn tell(&mut self, cx: &mut Context<'_>) {
         while let Some(&id) = self.whole.front() {
-            let Some(peer) = self.peers.get_mut(&id) else {
+            if !self.peers.contains_key(&id) {
                 self.whole.pop_front();
                 continue;
-            };
-            let events = &self.config.events;
-            let mut slot = events.try_reserve();
-            if slot.is_none() {
-                events.on_room(cx.waker());
-                slot = events.try_reserve();
             }
-            let Some(slot) = slot else { return };
+            let Some(slot) = self.event_slot(cx) else {
+                return;
+            };
             self.whole.pop_front();
+            let Some(peer) = self.peers.get_mut(&id) else {
+                continue;
+            };
             let PeerStage::Whole { data, order } = &peer.stage else {
                 continue;
             };
@@ -455,6 +477,7 @@ impl Future for ListenTask {
                 break;
             }
         }
+        this.tell_broken(cx);
         while let Some(at) = this.expire() {
             if this.clock.poll_deadline(at, cx).is_pending() {
                 break;

@@ -444,6 +444,7 @@ impl Port {
         let mut state = self.lock("withdraw");
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
+            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
         }
         self.settle(&mut state);
     }

@@ -59,16 +59,20 @@ impl OpCell {
     /// For a waiting operation that reports to a queue: `Ok` once it is accepted, its end if it was
     /// never accepted.
     pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), End>> {
-        if let CellState::Accepted = &*self.lock() {
-            return Poll::Ready(Ok(()));
+        let mut state = self.lock();
+        match &*state {
+            CellState::Accepted => Poll::Ready(Ok(())),
+            _ => Self::poll_state(&mut state, waker).map(Err),
         }
-        self.poll(waker).map(Err)
     }
 
     /// The end, once.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
-        let mut state = self.lock();
-        match &mut *state {
+        Self::poll_state(&mut self.lock(), waker)
+    }
+
+    fn poll_state(state: &mut CellState, waker: &Waker) -> Poll<End> {
+        match state {
             CellState::Pending(held) => {
                 match held {
                     Some(held) => held.clone_from(waker),
@@ -76,7 +80,7 @@ impl OpCell {
                 }
                 Poll::Pending
             }
-            CellState::Ended(_) => match std::mem::replace(&mut *state, CellState::Taken) {
+            CellState::Ended(_) => match std::mem::replace(state, CellState::Taken) {
                 CellState::Ended(end) => Poll::Ready(*end),
                 _ => unreachable!("matched above"),
             },

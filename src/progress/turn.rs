@@ -108,7 +108,9 @@ impl PortState {
         report: Report,
         wait: bool,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
-        if self.closing != Closing::No && self.machine.lifecycle() != Lifecycle::Closed {
+        // A connection that broke has its own reason to tell.
+        let ours = self.closing != Closing::No && self.machine.fault().is_none();
+        if ours && self.machine.lifecycle() != Lifecycle::Closed {
             let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
                 .with_operation(post.operation());
             return Err((error, post.into_payload()));
@@ -455,6 +457,10 @@ impl Port {
         state.machine.fail(Engine::gone_error());
         if state.closing < Closing::Lingering {
             self.begin_draining(state);
+            // What the link does not give back now it never will: nobody is left to be told.
+            // Dropping it ends what was submitted before its memory is freed.
+            state.link = None;
+            state.machine.forget_submitted();
             state.machine.handle_closed();
         }
         state.closing = Closing::Over;

@@ -138,6 +138,11 @@ impl Matcher {
         self.held_bytes = 0;
     }
 
+    /// True if a complete early message waits.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     /// The oldest early message, for a receive posted after the end.
     pub(crate) fn take_early(&mut self) -> Option<Early> {
         let early = self.early.pop_front()?;

@@ -141,7 +141,7 @@ fn zero_is_a_wildcard() {
 fn sizes_and_counts_are_at_least_what_was_asked() {
     let info = best(
         Hints::new()
-            .tx_size(65_536)
+            .tx_size(4096)
             .rx_size(16)
             .cq_cnt(100_000)
             .ep_cnt(100_000)
@@ -158,7 +158,7 @@ fn sizes_and_counts_are_at_least_what_was_asked() {
             .max_order_raw_size(u64::MAX)
             .max_order_waw_size(4096),
     );
-    assert_eq!((info.tx.size, info.rx.size), (65_536, 16));
+    assert_eq!((info.tx.size, info.rx.size), (4096, 16));
     assert_eq!((info.domain.cq_cnt, info.domain.ep_cnt), (100_000, 100_000));
     assert_eq!(
         (info.domain.tx_ctx_cnt, info.domain.rx_ctx_cnt),

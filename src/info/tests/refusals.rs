@@ -147,7 +147,7 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint rx_comp_order", "DATA", "STRICT"],
         ),
         (new().inject_size(129), &["hint inject_size", "129", "128"]),
-        (new().tx_size(65_537), &["hint tx_size", "65537", "65536"]),
+        (new().tx_size(4097), &["hint tx_size", "4097", "4096"]),
         (new().rx_size(65_537), &["hint rx_size", "65537", "65536"]),
         (new().tx_iov_limit(5), &["hint tx_iov_limit", "5", "4"]),
         (new().rx_iov_limit(5), &["hint rx_iov_limit", "5", "4"]),

@@ -19,6 +19,15 @@ impl<T> Connection<T> {
         }
     }
 
+    /// The transport is gone with what it held: the operations concerned end without their memory.
+    /// Called only when the progress driver ends.
+    pub(crate) fn forget_submitted(&mut self) {
+        self.tx.forget_submitted();
+        if matches!(&self.rx, Rx::Payload(landing) if landing.payload.is_none()) {
+            self.rx = Rx::Closed;
+        }
+    }
+
     /// The transport holds nothing of the connection any more: ends all operations, in the order
     /// they were posted, then the connection itself.
     pub(crate) fn handle_closed(&mut self) {

@@ -189,16 +189,21 @@ impl<T> Connection<T> {
         error: Error,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Refused> {
-        let early = if host.reserve(&mut token) {
-            self.matcher.take_early()
-        } else {
-            None
-        };
         let payload = post.into_payload();
-        let Some(early) = early else {
+        let refuse = |error: Error, payload| {
             let error = error.with_operation(OperationKind::Receive);
-            return Err(Refused { error, payload });
+            Err(Refused { error, payload })
         };
+        if !self.matcher.has_early() {
+            return refuse(error, payload);
+        }
+        if !host.reserve(&mut token) {
+            return refuse(
+                Error::new(ErrorKind::Again, "the completion queue is full"),
+                payload,
+            );
+        }
+        let early = self.matcher.take_early().expect("seen above");
         self.receive.used += 1;
         let key = self.ops.insert(Op {
             token,

@@ -193,6 +193,11 @@ impl Tx {
         self.carry = frames;
     }
 
+    /// The batch that is with the transport does not come back.
+    pub(super) fn forget_submitted(&mut self) {
+        self.out = false;
+    }
+
     /// Everything that was not sent, as the connection ends.
     pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
         let mut all = Vec::new();
