@@ -36,7 +36,7 @@ pub(super) fn refusal_of(error: &io::Error) -> Error {
         Some(libc::EPERM | libc::EACCES) => "this process may not use io_uring",
         Some(libc::ENOSYS | libc::EINVAL) => "the kernel is older than Linux 6.1 or lacks io_uring",
         Some(libc::ENOMEM) => "the limit on locked memory, or memory itself, leaves no room",
-        Some(libc::EMFILE | libc::ENFILE) => "no descriptor is left for a ring",
+        Some(libc::EMFILE | libc::ENFILE) => return Error::from_io(error, "opening a ring"),
         _ => "setting up a ring failed",
     };
     Error::new(ErrorKind::Unsupported, format!("{why} ({error})"))
