@@ -142,6 +142,42 @@ fn without_descriptors_on_io_uring() {
     }
 }
 
+/// memory-model.md rule 7: "Driver drop: stop submitting, cancel, reap every completion, then free".
+#[test]
+fn a_runtime_that_ends_leaves_no_descriptor_and_no_thread() {
+    alone("many_runtimes_end");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn many_runtimes_end() {
+    if !common::backends().contains(&Backend::IoUring) {
+        return;
+    }
+    let round = || {
+        let runtime = runtime();
+        let ends = runtime.block_on(async {
+            let (a, b) = Net::on(Backend::IoUring).pair().await.unwrap();
+            a.send("hello").await.unwrap();
+            // One operation ends, one is in the kernel, one waits behind it.
+            let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+            assert_eq!(&bytes[..received.len], b"hello");
+            let waiting = (b.recv(vec![0; 1 << 20]), b.recv(vec![0; 16]));
+            (a, b, waiting)
+        });
+        drop(runtime);
+        drop(ends);
+    };
+    let count = |what| std::fs::read_dir(what).unwrap().count();
+    let open = || (count("/proc/self/fd"), count("/proc/self/task"));
+    round();
+    let before = open();
+    for _ in 0..50 {
+        round();
+    }
+    assert_eq!(open(), before);
+}
+
 fn without_descriptors(backend: Backend) {
     tracing_subscriber::fmt()
         .with_ansi(false)

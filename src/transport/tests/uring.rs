@@ -303,11 +303,11 @@ fn a_ring_ends_after_its_runtime_with_its_last_link() {
         .unwrap();
     let Some((ring, memory, links)) = runtime.block_on(async {
         let (world, ring) = usual()?;
-        let (near, mut far) = world.pair().await;
+        let (mut near, mut far) = world.pair().await;
+        warm_up(&mut near, &mut far).await;
         let (payload, memory) = remote(64);
         far.link.receive(Receive::Direct(direct(payload, 0, 64)));
-        tokio::task::yield_now().await;
-        assert_eq!(ring.in_flight(), 1);
+        until(|| ring.in_flight() == 1).await;
         Some((ring.ring(), memory, (near, far)))
     }) else {
         return;

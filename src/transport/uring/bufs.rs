@@ -148,6 +148,7 @@ impl BufferRing {
     /// # Safety
     /// The kernel uses it no more: the group is unregistered and no receive is in flight.
     pub(super) unsafe fn free(self) {
+        debug_assert_eq!(self.held, 0, "all buffers have been given back");
         // SAFETY: mapped by `register` in these sizes, used once since `self` is consumed; the
         // kernel uses it no more by the caller's promise (memory-model rule 7).
         unsafe {
