@@ -123,3 +123,8 @@ pub use info::*;
 pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
 pub use op_error::Failed;
 pub use transport::Backend;
+
+/// Programs that must not build, compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../tests/compile_fail.md")]
+struct CompileFail;

@@ -9,11 +9,36 @@ use crate::error::{Error, ErrorKind};
 pub struct Failed<B> {
     error: Error,
     buffers: Option<B>,
+    len: usize,
+    overflow_len: usize,
 }
 
 impl<B> Failed<B> {
     pub(crate) fn new(error: Error, buffers: Option<B>) -> Self {
-        Failed { error, buffers }
+        Failed {
+            error,
+            buffers,
+            len: 0,
+            overflow_len: 0,
+        }
+    }
+
+    /// The same, of a receive that got `len` bytes and lost `overflow_len`.
+    pub(crate) fn with_lengths(mut self, len: usize, overflow_len: usize) -> Self {
+        self.len = len;
+        self.overflow_len = overflow_len;
+        self
+    }
+
+    /// Bytes of a truncated message that are in the buffers, which hold its start. 0 of all other
+    /// failures: nothing is promised of their buffers then.
+    pub fn received_len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of a truncated message that did not fit and are lost (`olen` of `fi_cq_err_entry`).
+    pub fn overflow_len(&self) -> usize {
+        self.overflow_len
     }
 
     /// What went wrong.

@@ -168,6 +168,7 @@ async fn each_completion_goes_to_one_reader_of_any_form() {
 
 /// `fi_cq(3)`: "olen specifies the amount of data that did not fit into the available receive
 /// buffer"; "err_data" comes with the error. Failed ones stand in line with the others.
+/// fi_domain(3): `fi_cq_err_entry.err_data_size`, structure field.
 #[test]
 fn failures_come_in_line_with_length_and_reason() {
     let queue = queue(4);

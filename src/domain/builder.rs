@@ -101,7 +101,7 @@ impl DomainBuilder {
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
-                jobs: Arc::new(tokio::sync::Semaphore::new(super::register::JOBS_AT_ONCE)),
+                jobs: Arc::new(tokio::sync::Semaphore::new(super::job::JOBS_AT_ONCE)),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,
             }),

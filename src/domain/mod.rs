@@ -4,7 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod job;
+mod read_only;
 mod register;
+mod registration;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +26,9 @@ use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
 
 pub use builder::DomainBuilder;
-pub use register::{Register, RegisterReadOnly, Registration};
+pub use read_only::RegisterReadOnly;
+pub use register::Register;
+pub use registration::Registration;
 
 bitflags::bitflags! {
     /// What a domain reports to the event queue it is bound to (flags of `fi_domain_bind`, see

@@ -66,9 +66,9 @@ impl EndpointBuilder {
     /// The queue for receives posted with `.queue(context)` and for completions nobody posted
     /// (`FI_RECV`). Default: a small queue of the endpoint's own.
     ///
-    /// Each queued receive reserves a slot while it is posted, and a peer's write with remote CQ data
-    /// needs one too: a queue should hold more than the receives that are posted to it, or a write
-    /// that comes before their messages finds no slot, and reading stops until one is free.
+    /// Each queued receive reserves a slot while it is posted, and a peer's write with remote CQ
+    /// data needs one too: a queue should hold more than the receives that are posted to it, or a
+    /// write that comes before their messages finds no slot, and reading stops until one is free.
     pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
         self.receive_queue = Some(queue.clone());
         self
@@ -152,9 +152,9 @@ impl EndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the
-    /// domain or a queue is closed, [`ErrorKind::Again`] if the event queue has no two slots free,
-    /// which the endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the
-    /// domain's runtime has ended.
+    /// domain, a queue or a counter is closed, [`ErrorKind::Again`] if the event queue has no two
+    /// slots free, which the endpoint reserves for its Connected and Shutdown,
+    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),

@@ -1,5 +1,6 @@
 //! Connecting, accepting, rejecting (`fi_cm(3)`).
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -60,7 +61,6 @@ impl Endpoint {
 
 /// A connection being made; see [`Endpoint::connect`].
 #[must_use = "nothing is connected until this is awaited"]
-#[derive(Debug)]
 pub struct Connect {
     endpoint: Endpoint,
     to: SocketAddr,
@@ -156,7 +156,6 @@ impl ConnRequest {
 
 /// A request being accepted.
 #[must_use = "nothing is accepted until this is awaited; dropped, the request is rejected"]
-#[derive(Debug)]
 pub struct Accept {
     endpoint: Result<Endpoint>,
     request: ConnRequest,
@@ -219,7 +218,6 @@ impl Accept {
 
 /// A request being rejected.
 #[must_use = "`send` rejects with the data; dropped, the request is rejected without"]
-#[derive(Debug)]
 pub struct Reject {
     request: ConnRequest,
     data: Bytes,
@@ -247,5 +245,39 @@ impl Reject {
             .map_err(|_| {
                 Error::new(ErrorKind::PeerClosed, "before it was rejected").with_peer(peer)
             })
+    }
+}
+
+// Private data may be secret, so only its length is shown.
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect")
+            .field("endpoint", &self.endpoint.id())
+            .field("to", &self.to)
+            .field("from", &self.from)
+            .field("data_len", &self.data.len())
+            .field("context", &self.context)
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Accept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accept")
+            .field("request", &self.request)
+            .field("data_len", &self.data.len())
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reject")
+            .field("request", &self.request)
+            .field("data_len", &self.data.len())
+            .finish()
     }
 }

@@ -98,7 +98,6 @@ pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
 
 /// A message to be sent; see [`Endpoint::send`]. Await it, or [`post`](Self::post) it.
 #[must_use = "nothing is sent until this is awaited or posted"]
-#[derive(Debug)]
 pub struct Send<B: IoBufs> {
     endpoint: Endpoint,
     buffers: B,
@@ -157,7 +156,6 @@ posting_forms!(Send, IoBufs, usize);
 
 /// A receive to be posted; see [`Endpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
-#[derive(Debug)]
 pub struct Recv<B: IoBufsMut> {
     endpoint: Endpoint,
     buffers: B,

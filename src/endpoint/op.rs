@@ -105,12 +105,13 @@ pub(super) fn finish<B: IoBufs, R: Told>(end: End) -> Result<(R, B), Failed<B>> 
         len,
         data,
         payload,
+        overflow,
         ..
     } = end;
     let buffers = B::from_payload(payload);
     match (result, buffers) {
         (Ok(()), Some(buffers)) => Ok((R::from_end(len, data), buffers)),
-        (Err(error), buffers) => Err(Failed::new(error, buffers)),
+        (Err(error), buffers) => Err(Failed::new(error, buffers).with_lengths(len, overflow)),
         (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
     }
 }

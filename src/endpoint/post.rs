@@ -196,6 +196,17 @@ macro_rules! posting_forms {
             }
         }
 
+        /// Tells how much, never what: the bytes are the user's.
+        impl<B: crate::buf::$bound> std::fmt::Debug for $builder<B> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($builder))
+                    .field("endpoint", &self.endpoint.id())
+                    .field("buffers", &self.buffers.count())
+                    .field("len", &self.buffers.total_len())
+                    .finish_non_exhaustive()
+            }
+        }
+
         impl<B: crate::buf::$bound> super::Queued<$builder<B>> {
             /// Posts now. The future that is returned tells of the operation's acceptance only.
             ///

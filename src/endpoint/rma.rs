@@ -149,7 +149,6 @@ impl Endpoint {
 
 /// An RMA write to be posted; see [`Endpoint::write`].
 #[must_use = "nothing is written until this is awaited or posted"]
-#[derive(Debug)]
 pub struct Write<B: IoBufs> {
     endpoint: Endpoint,
     buffers: B,
@@ -210,7 +209,6 @@ posting_forms!(Write, IoBufs, usize);
 
 /// An RMA read to be posted; see [`Endpoint::read`].
 #[must_use = "nothing is read until this is awaited or posted"]
-#[derive(Debug)]
 pub struct Read<B: IoBufsMut> {
     endpoint: Endpoint,
     buffers: B,

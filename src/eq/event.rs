@@ -11,7 +11,6 @@ use crate::limits::ERR_DATA_SIZE_MAX;
 use crate::mr::MemoryRegion;
 
 /// Something that happened to the fabric's objects (`fi_eq(3)`).
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// A peer asks a passive endpoint for a connection (`FI_CONNREQ`). Accept or reject it;
@@ -51,6 +50,41 @@ pub enum Event {
     },
     /// A control operation failed, or a resource did on its own (`fi_eq_err_entry`).
     Error(EventError),
+}
+
+/// Private data may be secret, so only its length is shown.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::ConnRequest(request) => f.debug_tuple("ConnRequest").field(request).finish(),
+            Event::Connected {
+                endpoint,
+                context,
+                data,
+            } => f
+                .debug_struct("Connected")
+                .field("endpoint", endpoint)
+                .field("context", context)
+                .field("data_len", &data.len())
+                .finish(),
+            Event::Shutdown { endpoint, context } => f
+                .debug_struct("Shutdown")
+                .field("endpoint", endpoint)
+                .field("context", context)
+                .finish(),
+            Event::MrComplete { context, region } => f
+                .debug_struct("MrComplete")
+                .field("context", context)
+                .field("region", region)
+                .finish(),
+            Event::User { code, data } => f
+                .debug_struct("User")
+                .field("code", code)
+                .field("data_len", &data.len())
+                .finish(),
+            Event::Error(error) => f.debug_tuple("Error").field(error).finish(),
+        }
+    }
 }
 
 /// Which control operation failed, and why (`fi_eq_err_entry` of `fi_eq(3)`).

@@ -171,6 +171,7 @@ fn virtual_addressing_counts_from_the_first_buffers_address() {
 }
 
 /// fi_mr(3), ERRORS: "-FI_ENOKEY: The requested_key is already in use." The buffer comes back.
+/// fi_mr(3): "The requested_key is already in use."
 #[test]
 fn enokey_requested_key_is_already_in_use() {
     let home = home();
@@ -192,6 +193,7 @@ fn enokey_requested_key_is_already_in_use() {
 
 /// fi_mr(3), ERRORS: "-FI_EKEYREJECTED: The requested_key is not available. They key may be out of
 /// the range supported by the provider".
+/// fi_mr(3): "They key may be out of the range supported by the provider"
 #[test]
 fn ekeyrejected_key_out_of_the_supported_range() {
     for (key_size, key, expected) in [
@@ -223,6 +225,7 @@ fn ekeyrejected_key_out_of_the_supported_range() {
 
 /// fi_mr(3), ERRORS: "or the provider may not support user-requested memory registration keys", and
 /// FI_MR_PROV_KEY: "MR keys are returned by the provider."
+/// fi_mr(3): "the provider may not support user-requested memory registration keys."
 #[test]
 fn ekeyrejected_where_the_provider_chooses_keys() {
     let home = Home::new(MrAddressing::Offset, KeyPolicy::Provider);
@@ -253,6 +256,7 @@ fn chosen_keys_are_free_and_in_range_down_to_the_last() {
 
 /// fi_mr(3), access: "Indicates the type of operations that the local or a peer endpoint may
 /// perform on registered memory region." Each right is asked for by its own operations alone.
+/// fi_mr(3): "Supported access permissions are the bitwise OR of the following flags:"
 #[test]
 fn access_rights_are_judged_per_operation() {
     let local = [

@@ -19,8 +19,10 @@
 
 mod driver;
 mod engine;
+mod establish;
 mod listen;
 mod port;
+mod posting;
 mod publish;
 mod report;
 #[cfg(test)]

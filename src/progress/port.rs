@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,15 +14,14 @@ use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::eq::EventSlot;
-use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
+use crate::error::{OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
-use crate::proto::{Connection, End, Lifecycle, OpKey, Post, Sizes, Withdrawn};
+use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
 
 use super::engine::Engine;
-use super::listen::Handover;
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
@@ -251,216 +250,6 @@ impl Port {
         }
     }
 
-    // Connection management.
-
-    /// Starts the active side.
-    pub(crate) fn connect(
-        &self,
-        to: SocketAddr,
-        from: Option<SocketAddr>,
-        data: &[u8],
-        context: Option<Context>,
-        timeout: Duration,
-    ) -> Result<()> {
-        let mut state = self.lock("connect");
-        self.engine.check_alive()?;
-        check_idle(&state)?;
-        let link = self
-            .engine
-            .transport
-            .connect(to, from, self.waker.clone())?;
-        state.peer = Some(to);
-        state.link = Some(link);
-        state.connect_context = context;
-        state.timeout = Some(timeout);
-        state.machine.begin_connect(data);
-        drop(state);
-        self.waker.wake_by_ref();
-        Ok(())
-    }
-
-    /// Takes over an accepted connection and answers its request.
-    pub(crate) fn accept(
-        &self,
-        handover: Handover,
-        data: &[u8],
-        context: Option<Context>,
-        timeout: Duration,
-    ) -> Result<()> {
-        let mut state = self.lock("accept");
-        self.engine.check_alive()?;
-        check_idle(&state)?;
-        let link = self
-            .engine
-            .transport
-            .adopt(handover.raw, self.waker.clone())?;
-        state.peer = Some(link.peer_addr());
-        state.local = Some(link.local_addr());
-        state.link = Some(link);
-        state.connect_context = context;
-        state.timeout = Some(timeout);
-        state.machine.begin_accept(data, handover.order);
-        drop(state);
-        self.waker.wake_by_ref();
-        Ok(())
-    }
-
-    /// Ready once the connection is up (with the acceptor's data) or has failed.
-    pub(crate) fn poll_established(&self, waker: &Waker) -> Poll<Result<Bytes>> {
-        let mut state = self.lock("poll established");
-        if let Some(result) = &state.establishing.result {
-            return Poll::Ready(result.clone());
-        }
-        state.establishing.waker = Some(waker.clone());
-        Poll::Pending
-    }
-
-    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
-    /// (`fi_close`).
-    pub(crate) fn abandon(&self) {
-        self.lock("abandon").bindings.shutdown = None;
-        self.begin_close();
-    }
-
-    /// Begins the orderly end of this side: what is queued goes out, then everything ends.
-    pub(crate) fn begin_close(&self) {
-        let mut state = self.lock("begin close");
-        if state.closing != Closing::No {
-            return;
-        }
-        state.closing = Closing::Flushing;
-        state.timeout = None;
-        state.deadline = None;
-        drop(state);
-        self.waker.wake_by_ref();
-    }
-
-    /// Ready once all operations have ended and the connection with them.
-    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        let mut state = self.lock("poll ended");
-        if state.ended {
-            return Poll::Ready(());
-        }
-        if !state.end_wakers.iter().any(|held| held.will_wake(waker)) {
-            state.end_wakers.push(waker.clone());
-        }
-        Poll::Pending
-    }
-
-    // Posting.
-
-    /// Posts an operation. The first one on an idle connection since the driver ran is sent within
-    /// this call; others are gathered (ruling 5).
-    pub(crate) fn post(
-        &self,
-        post: Post,
-        report: Report,
-        wait: bool,
-        more: bool,
-    ) -> Result<Posted, (Error, Payload)> {
-        let mut state = self.lock("post");
-        let is_receive = post.is_receive();
-        let idle = state.machine.is_transmit_idle();
-        let paused = state.machine.is_read_paused();
-        let key = match state.post(self, post, report, wait) {
-            Ok(key) => key,
-            Err((error, payload)) => {
-                let error = match state.peer {
-                    Some(peer) => error.with_peer(peer),
-                    None => error,
-                };
-                return Err((error, payload));
-            }
-        };
-        if is_receive {
-            if paused || state.stage.is_some() {
-                self.waker.wake_by_ref();
-            }
-        } else if idle && !state.inline_spent && !more {
-            state.inline_spent = true;
-            self.transmit(&mut state);
-        } else if state.machine.is_transmit_gathered() {
-            if self.transmit(&mut state) && paused {
-                self.waker.wake_by_ref(); // Sent answers let reading go on.
-            }
-        } else {
-            self.waker.wake_by_ref();
-        }
-        let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting)
-            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
-        {
-            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
-        }
-        self.settle(&mut state);
-        Ok(Posted { key, waiting: cell })
-    }
-
-    /// Asks an operation to end early.
-    pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
-        let mut state = self.lock("cancel");
-        let withdrawn = state.machine.cancel(key);
-        self.settle(&mut state);
-        withdrawn
-    }
-
-    /// The future of an operation is dropped (ruling 4).
-    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
-        let mut state = self.lock("detach");
-        match state.machine.detach(key) {
-            Withdrawn::Ended => {}
-            Withdrawn::Running => {
-                if let Some(report) = state.machine.token_mut(key) {
-                    *report = Report::Nowhere;
-                }
-            }
-            Withdrawn::Gone => {
-                if let Some(End {
-                    operation,
-                    result,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                }) = cell.take()
-                {
-                    let arrived = operation == OperationKind::Receive
-                        && result
-                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
-                    if arrived {
-                        state.machine.give_back(payload, len, overflow, data);
-                    } else {
-                        state.leftovers.push(payload);
-                    }
-                }
-            }
-        }
-        self.settle(&mut state);
-    }
-
-    /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
-    /// still waits.
-    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        let mut state = self.lock("withdraw");
-        if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
-            state.machine.cancel(key);
-            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
-        }
-        self.settle(&mut state);
-    }
-
-    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
-    /// from it: room for those who wait, the end of a connection that turned out to be broken.
-    fn settle(&self, state: &mut PortState) {
-        self.publish(state);
-        let broken = state.closing == Closing::No && state.machine.fault().is_some();
-        if broken || state.machine.wants_admission() {
-            self.waker.wake_by_ref();
-        }
-    }
-
-    // Getters.
-
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
         self.lock("phase")
             .machine
@@ -518,16 +307,6 @@ impl Drop for PortGuard<'_> {
 
 /// Bytes of a dying connection that are read and dropped before it is closed all the same.
 pub(super) const LINGER_BYTES_MAX: usize = 16 << 20;
-
-fn check_idle(state: &PortState) -> Result<()> {
-    match (state.machine.lifecycle(), state.closing) {
-        (Lifecycle::Idle, Closing::No) => Ok(()),
-        (Lifecycle::Closed, _) | (_, Closing::Flushing | Closing::Draining) => {
-            Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
-        }
-        _ => Err(Error::new(ErrorKind::AlreadyConnected, "")),
-    }
-}
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

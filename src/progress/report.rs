@@ -23,6 +23,27 @@ enum CellState {
     Taken,
 }
 
+impl CellState {
+    fn poll(&mut self, waker: &Waker) -> Poll<End> {
+        match self {
+            CellState::Pending(held) => {
+                match held {
+                    Some(held) => held.clone_from(waker),
+                    None => *held = Some(waker.clone()),
+                }
+                Poll::Pending
+            }
+            CellState::Ended(_) => match std::mem::replace(self, CellState::Taken) {
+                CellState::Ended(end) => Poll::Ready(*end),
+                _ => unreachable!("matched above"),
+            },
+            CellState::Accepted | CellState::Taken => {
+                panic!("an operation's future was polled after it ended")
+            }
+        }
+    }
+}
+
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(OpCell {
@@ -62,32 +83,13 @@ impl OpCell {
         let mut state = self.lock();
         match &*state {
             CellState::Accepted => Poll::Ready(Ok(())),
-            _ => Self::poll_state(&mut state, waker).map(Err),
+            _ => state.poll(waker).map(Err),
         }
     }
 
     /// The end, once.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
-        Self::poll_state(&mut self.lock(), waker)
-    }
-
-    fn poll_state(state: &mut CellState, waker: &Waker) -> Poll<End> {
-        match state {
-            CellState::Pending(held) => {
-                match held {
-                    Some(held) => held.clone_from(waker),
-                    None => *held = Some(waker.clone()),
-                }
-                Poll::Pending
-            }
-            CellState::Ended(_) => match std::mem::replace(state, CellState::Taken) {
-                CellState::Ended(end) => Poll::Ready(*end),
-                _ => unreachable!("matched above"),
-            },
-            CellState::Accepted | CellState::Taken => {
-                panic!("an operation's future was polled after it ended")
-            }
-        }
+        self.lock().poll(waker)
     }
 
     /// The end if there is one, for a future that is being dropped.

@@ -66,7 +66,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub use address::PortRange;
 pub use fault::FaultPlan;
 pub(crate) use interfaces::interfaces;
-pub use loopback::LoopbackNet;
+#[cfg(feature = "test-util")]
+pub(crate) use loopback::LoopbackNet;
 pub(crate) use select::{TransportOptions, open};
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.

@@ -4,6 +4,9 @@ use super::*;
 
 /// fi_domain(3): "When specified, providers will return a threading model that allows for the
 /// greatest level of parallelism."
+/// fi_domain(3): `FI_THREAD_UNSPEC`, enumeration value.
+/// fi_domain(3): "This value indicates that no threading model has been defined."
+/// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
 #[test]
 fn unspecified_threading_is_safe() {
     assert_eq!(
@@ -14,6 +17,10 @@ fn unspecified_threading_is_safe() {
     );
 }
 
+/// fi_domain(3): "All providers are required to support FI_THREAD_SAFE."
+/// fi_domain(3): `fi_threading`, enumeration.
+/// fi_domain(3): "The threading model specifies the level of serialization required of an
+/// application"
 /// fi_domain(3): "All providers are required to support FI_THREAD_SAFE."
 #[test]
 fn every_threading_promise_is_taken() {
@@ -92,4 +99,140 @@ fn authorization_keys_are_never_shown() {
 fn keys_have_eight_bytes() {
     assert_eq!(best(Hints::new().mr_key_size(8)).domain.mr_key_size, 8);
     no_match(Hints::new().mr_key_size(32), &["mr_key_size"]);
+}
+
+/// Every field of the structure can be hinted or is told, with what this library has.
+/// fi_domain(3): `fi_domain_attr`, structure.
+/// fi_domain(3): `fi_domain_attr.name`, structure field.
+/// fi_domain(3): `fi_domain_attr.threading`, structure field.
+/// fi_domain(3): `fi_domain_attr.control_progress`, structure field.
+/// fi_domain(3): `fi_domain_attr.data_progress`, structure field.
+/// fi_domain(3): `fi_domain_attr.resource_mgmt`, structure field.
+/// fi_domain(3): `fi_domain_attr.av_type`, structure field.
+/// fi_domain(3): `fi_domain_attr.mr_mode`, structure field.
+/// fi_domain(3): `fi_domain_attr.mr_key_size`, structure field.
+/// fi_domain(3): `fi_domain_attr.cq_data_size`, structure field.
+/// fi_domain(3): `fi_domain_attr.cq_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.ep_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.tx_ctx_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.rx_ctx_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.max_ep_tx_ctx`, structure field.
+/// fi_domain(3): `fi_domain_attr.max_ep_rx_ctx`, structure field.
+/// fi_domain(3): `fi_domain_attr.max_ep_stx_ctx`, structure field.
+/// fi_domain(3): `fi_domain_attr.max_ep_srx_ctx`, structure field.
+/// fi_domain(3): `fi_domain_attr.cntr_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.mr_iov_limit`, structure field.
+/// fi_domain(3): `fi_domain_attr.caps`, structure field.
+/// fi_domain(3): `fi_domain_attr.mode`, structure field with its own section.
+/// fi_domain(3): `fi_domain_attr.mode` as 2.x has it: in the structure, without a section of its
+/// own.
+/// fi_domain(3): `fi_domain_attr.max_err_data`, structure field.
+/// fi_domain(3): `fi_domain_attr.mr_cnt`, structure field.
+/// fi_domain(3): `fi_domain_attr.tclass`, structure field.
+/// fi_domain(3): "The optimal number of completion queues supported by the domain"
+/// fi_domain(3): "The total number of endpoints supported by the domain, relative to any specified
+/// or default endpoint attributes."
+/// fi_domain(3): "The endpoint count is the number of addressable endpoints supported by the
+/// provider."
+/// fi_domain(3): "The number of outbound command queues optimally supported by the provider."
+/// fi_domain(3): "The number of inbound processing queues optimally supported by the provider."
+/// fi_domain(3): "The maximum number of transmit contexts that may be associated with an endpoint."
+/// fi_domain(3): "The maximum number of receive contexts that may be associated with an endpoint."
+/// fi_domain(3): "The optimal number of completion counters supported by the domain."
+/// fi_domain(3): "The optimal number of memory regions supported by the domain, or endpoint if the
+/// mr_mode FI_MR_ENDPOINT bit has been set."
+/// fi_domain(3): "The optimal number of memory regions supported by the domain."
+#[test]
+fn every_domain_attribute_is_hinted_and_told() {
+    let hints = Hints::new()
+        .domain_name("eth0")
+        .threading(Threading::Domain)
+        .control_progress(Progress::Auto)
+        .data_progress(Progress::Auto)
+        .resource_mgmt(ResourceManagement::Enabled)
+        .av_type(AvType::Table)
+        .required_mr_mode(MrMode::VIRT_ADDR)
+        .mr_key_size(1)
+        .cq_data_size(4)
+        .cq_cnt(1000)
+        .ep_cnt(10_000)
+        .tx_ctx_cnt(10_001)
+        .rx_ctx_cnt(10_002)
+        .max_ep_tx_ctx(1)
+        .max_ep_rx_ctx(1)
+        .cntr_cnt(9001)
+        .mr_iov_limit(2)
+        .domain_caps(Caps::LOCAL_COMM)
+        .domain_mode(Mode::CONTEXT)
+        .max_err_data(64)
+        .mr_cnt(100_000)
+        .traffic_class(TrafficClass::BestEffort);
+    let told = best(hints).domain;
+    assert_eq!(told.name, "eth0");
+    assert_eq!(told.threading, Threading::Domain);
+    assert_eq!(
+        (told.control_progress, told.data_progress),
+        (Progress::Auto, Progress::Auto)
+    );
+    assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
+    assert_eq!(
+        (told.av_type, told.mr_mode),
+        (AvType::Table, MrMode::VIRT_ADDR)
+    );
+    assert_eq!((told.mr_key_size, told.cq_data_size), (8, 8));
+    assert_eq!((told.cq_cnt, told.ep_cnt), (1000, 10_000));
+    assert_eq!((told.tx_ctx_cnt, told.rx_ctx_cnt), (10_001, 10_002));
+    assert_eq!((told.max_ep_tx_ctx, told.max_ep_rx_ctx), (1, 1));
+    assert_eq!((told.max_ep_stx_ctx, told.max_ep_srx_ctx), (0, 0));
+    assert_eq!((told.cntr_cnt, told.mr_iov_limit), (9001, 16));
+    assert!(told.caps.contains(Caps::LOCAL_COMM));
+    assert_eq!(
+        told.mode,
+        Mode::empty(),
+        "nothing is asked of the application"
+    );
+    assert_eq!((told.max_err_data, told.mr_cnt), (256, 100_000));
+    assert_eq!(told.traffic_class, TrafficClass::BestEffort);
+    // What there is not is refused by name.
+    no_match(Hints::new().cq_data_size(9), &["cq_data_size"]);
+    no_match(Hints::new().max_ep_tx_ctx(2), &["max_ep_tx_ctx"]);
+    no_match(Hints::new().max_ep_stx_ctx(1), &["max_ep_stx_ctx"]);
+    no_match(Hints::new().mr_iov_limit(17), &["mr_iov_limit"]);
+}
+
+/// Models that are not said are wildcards, and the answer has one.
+/// fi_domain(3): `fi_progress`, enumeration.
+/// fi_domain(3): `FI_PROGRESS_UNSPEC`, enumeration value.
+/// fi_domain(3): "This value indicates that no progress model has been defined."
+/// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
+/// fi_domain(3): `fi_resource_mgmt`, enumeration.
+/// fi_domain(3): `FI_RM_UNSPEC`, enumeration value.
+/// fi_domain(3): "This value indicates that no resource management model has been defined."
+/// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
+#[test]
+fn unspecified_progress_and_resource_management_are_answered() {
+    let hints = Hints::new()
+        .control_progress(Progress::Unspec)
+        .data_progress(Progress::Unspec)
+        .resource_mgmt(ResourceManagement::Unspec);
+    let told = best(hints).domain;
+    assert_eq!(
+        (told.control_progress, told.data_progress),
+        (Progress::Auto, Progress::Auto)
+    );
+    assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
+}
+
+/// fi_domain(3): `FI_LOCAL_COMM`, capability.
+/// fi_domain(3): `FI_REMOTE_COMM`, capability.
+#[test]
+fn both_communication_capabilities_can_be_asked_for() {
+    for caps in [
+        Caps::LOCAL_COMM,
+        Caps::REMOTE_COMM,
+        Caps::LOCAL_COMM | Caps::REMOTE_COMM,
+    ] {
+        let told = best(Hints::new().domain_caps(caps).domain_name("eth0"));
+        assert!(told.domain.caps.contains(caps), "{caps:?}");
+    }
 }

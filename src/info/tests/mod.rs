@@ -137,6 +137,16 @@ fn zero_is_a_wildcard() {
 }
 
 /// fi_getinfo(3): "Output values will be greater than or equal to the requested input values."
+/// fi_domain(3): "The cq_cnt value may be a fixed value of the maximum number of CQs supported by
+/// the underlying hardware"
+/// fi_domain(3): "The ep_cnt value may be a fixed value of the maximum number of endpoints
+/// supported by the underlying hardware"
+/// fi_domain(3): "value of the maximum number of counters supported by the underlying hardware, or
+/// may be a dynamic value"
+/// fi_domain(3): "The mr_cnt value may be a fixed value of the maximum number of MRs supported by
+/// the underlying hardware"
+/// fi_domain(3): "Applications can set the mr_cnt on input to fi_getinfo, in order to indicate
+/// their memory registration requirements."
 #[test]
 fn sizes_and_counts_are_at_least_what_was_asked() {
     let info = best(
@@ -177,6 +187,8 @@ fn sizes_and_counts_are_at_least_what_was_asked() {
 
 /// fi_domain(3): "Domain attributes reflect the limitations and capabilities of the underlying
 /// hardware and/or software provider."
+/// fi_domain(3): "By default, there is a single transmit context associated with each endpoint"
+/// fi_domain(3): "By default, a single receive context is associated with each endpoint"
 #[test]
 fn the_offer_is_that_of_libfabrics_tcp_provider() {
     let info = best(Hints::new().domain_name("eth0"));

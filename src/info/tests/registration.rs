@@ -34,6 +34,7 @@ fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
     );
 }
 
+/// fi_domain(3): `FI_MR_UNSPEC`, mode value.
 /// fi_domain(3): "The value FI_MR_UNSPEC may be used to indicate support for any registration
 /// mode."
 #[test]
@@ -58,6 +59,8 @@ fn mr_modes_not_needed_are_cleared_but_basic_stays() {
 }
 
 /// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
+/// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
+/// fi_mr(3): "Other mr_mode bit pairings are invalid."
 #[test]
 fn mr_basic_stands_alone_or_with_local() {
     for fine in [MrMode::BASIC, MrMode::BASIC | MrMode::LOCAL] {
@@ -74,6 +77,8 @@ fn mr_basic_stands_alone_or_with_local() {
 }
 
 /// fi_domain(3): "This flag may not be used in conjunction with other mr_mode bits."
+/// fi_domain(3): "This flag may not be used in conjunction with other mr_mode bits."
+/// fi_domain(3): "Only scalable memory registration operations are requested or supported."
 #[test]
 fn mr_scalable_stands_alone() {
     for other in MrMode::all() - MrMode::SCALABLE {
@@ -85,6 +90,9 @@ fn mr_scalable_stands_alone() {
 }
 
 /// fi_domain(3): "Defined for compatibility – library versions 1.4 and earlier."
+/// fi_domain(3): "Defined for compatibility -- library versions 1.4 and earlier."
+/// fi_domain(3): "Defined for compatibility -- library versions 1.4 and earlier."
+/// fi_domain(3): "Defined for compatibility -- library versions 1.4 and earlier."
 #[test]
 fn before_1_5_there_are_no_other_mode_bits() {
     let message = refusal(
@@ -110,6 +118,7 @@ fn basic_in_force_is_three_modes() {
 
 /// fi_domain(3): "Applications that require the use of a specific registration mode should set the
 /// domain attribute mr_mode to the necessary value when calling fi_getinfo."
+/// fi_domain(3): "should set the domain attribute mr_mode to the necessary value when calling
 #[test]
 fn required_mr_modes_stay_and_must_agree_with_the_others() {
     let three = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::LOCAL;
@@ -123,4 +132,30 @@ fn required_mr_modes_stay_and_must_agree_with_the_others() {
         .mr_mode(MrMode::SCALABLE)
         .required_mr_mode(MrMode::VIRT_ADDR);
     refusal(clash, ErrorKind::InvalidArgument);
+}
+
+/// fi_mr(3): "this is indicated by setting mr_mode to FI_MR_SCALABLE, with the fi_info mode bit
+/// FI_LOCAL_MR set to 0"
+/// fi_mr(3): "the FI_MR_LOCAL mr_mode bit replaces the FI_LOCAL_MR fi_info mode bit."
+/// fi_mr(3): "When FI_MR_LOCAL is set, FI_LOCAL_MR is ignored."
+/// fi_mr(3): `FI_LOCAL_MR`, mode bit of fi_info.
+#[test]
+fn the_old_local_bit_asks_nothing_and_grants_nothing() {
+    let old = best(old_api().mr_mode(MrMode::SCALABLE));
+    assert_eq!(
+        (old.domain.mr_mode, old.mode),
+        (MrMode::SCALABLE, Mode::empty())
+    );
+    for mode in [Mode::empty(), Mode::LOCAL_MR] {
+        let with = best(Hints::new().mode(mode).required_mr_mode(MrMode::LOCAL));
+        assert_eq!(
+            (with.domain.mr_mode, with.mode),
+            (MrMode::LOCAL, Mode::empty())
+        );
+        let without = best(Hints::new().mode(mode));
+        assert_eq!(
+            (without.domain.mr_mode, without.mode),
+            (MrMode::empty(), Mode::empty())
+        );
+    }
 }

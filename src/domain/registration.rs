@@ -1,0 +1,154 @@
+//! The future of a registration.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::buf::RegionBufs;
+use crate::eq::EventSlot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mr::MemoryRegion;
+use crate::op_error::Failed;
+
+use super::Domain;
+use super::job::{Job, register_now, start_job};
+use super::register::{Request, give_buffers, take_buffers};
+
+/// The future of a registration.
+///
+/// # Cancel safety
+/// Dropped before its end, the registration is undone: the region's key stops working, the buffers
+/// are freed, and if a context was given one Canceled error event carries it.
+#[must_use = "a registration that is dropped is undone"]
+pub struct Registration<B: RegionBufs> {
+    state: State<B>,
+}
+
+enum State<B> {
+    /// Synchronous: ends at its first poll.
+    Now(Option<(Domain, B, Request)>),
+    /// Waits for a slot in the event queue.
+    AwaitSlot {
+        reserve: Pin<Box<dyn Future<Output = Option<EventSlot>> + Send>>,
+        parts: Option<(Domain, B, Request)>,
+    },
+    /// The job runs.
+    Running(Arc<Job>),
+    /// It could not be submitted.
+    Refused(Option<Failed<B>>),
+    Done,
+}
+
+impl<B: RegionBufs> Registration<B> {
+    /// Ends at its first poll: the domain registers synchronously.
+    pub(super) fn at_first_poll(domain: Domain, buffers: B, request: Request) -> Self {
+        Registration {
+            state: State::Now(Some((domain, buffers, request))),
+        }
+    }
+
+    /// Submits; the work runs beside the runtime.
+    pub(super) fn begin(domain: Domain, buffers: B, request: Request) -> Self {
+        Registration {
+            state: Self::submit(domain, buffers, request),
+        }
+    }
+
+    fn submit(domain: Domain, buffers: B, request: Request) -> State<B> {
+        // Without a context, or with nobody left to read it, there is no event.
+        let Some(events) = request.context.and_then(|_| domain.event_queue()) else {
+            return Registration::run(domain, buffers, request, None);
+        };
+        match events.try_reserve() {
+            Some(slot) => Registration::run(domain, buffers, request, Some(slot)),
+            None => {
+                let reserve = events.reserve();
+                State::AwaitSlot {
+                    reserve: Box::pin(reserve),
+                    parts: Some((domain, buffers, request)),
+                }
+            }
+        }
+    }
+
+    fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B> {
+        match take_buffers(&domain, buffers) {
+            Ok(held) => {
+                let job = Arc::new(Job::new(slot, request.context, true));
+                start_job(domain, held, request, Arc::clone(&job));
+                State::Running(job)
+            }
+            // The slot goes back unused: a submission that fails writes no event.
+            Err(failed) => State::Refused(Some(failed)),
+        }
+    }
+}
+
+impl<B: RegionBufs> Future for Registration<B> {
+    type Output = Result<MemoryRegion, Failed<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match &mut this.state {
+                State::Now(parts) => {
+                    let (domain, buffers, request) = parts
+                        .take()
+                        .expect("a synchronous registration is polled once");
+                    this.state = State::Done;
+                    let result = take_buffers(&domain, buffers).and_then(|held| {
+                        register_now(&domain, held, &request).map_err(give_buffers)
+                    });
+                    return Poll::Ready(result);
+                }
+                State::AwaitSlot { reserve, parts } => {
+                    let Poll::Ready(slot) = reserve.as_mut().poll(cx) else {
+                        return Poll::Pending;
+                    };
+                    let (domain, buffers, request) =
+                        parts.take().expect("the parts wait for the slot");
+                    let Some(slot) = slot else {
+                        let error = Error::new(ErrorKind::BadState, "the event queue was closed");
+                        this.state = State::Done;
+                        return Poll::Ready(Err(Failed::new(error, Some(buffers))));
+                    };
+                    this.state = Registration::run(domain, buffers, request, Some(slot));
+                }
+                State::Running(job) => {
+                    let Poll::Ready(result) = job.poll(cx.waker()) else {
+                        return Poll::Pending;
+                    };
+                    this.state = State::Done;
+                    return Poll::Ready(result.map_err(give_buffers));
+                }
+                State::Refused(failed) => {
+                    let failed = failed
+                        .take()
+                        .expect("a refused registration is polled once");
+                    this.state = State::Done;
+                    return Poll::Ready(Err(failed));
+                }
+                State::Done => panic!("a registration was polled after it ended"),
+            }
+        }
+    }
+}
+
+impl<B: RegionBufs> Drop for Registration<B> {
+    fn drop(&mut self) {
+        if let State::Running(job) = &self.state {
+            job.abandon();
+        }
+    }
+}
+
+// Nothing in a registration is pinned: the boxed future is on its own.
+impl<B: RegionBufs> Unpin for Registration<B> {}
+
+impl<B: RegionBufs> fmt::Debug for Registration<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").finish_non_exhaustive()
+    }
+}

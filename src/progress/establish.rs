@@ -1,0 +1,120 @@
+//! How a port's connection begins and ends, as handles ask for it.
+
+use std::net::SocketAddr;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Context;
+use crate::proto::Lifecycle;
+
+use super::listen::Handover;
+use super::port::{Closing, Port, PortState};
+
+impl Port {
+    /// Starts the active side.
+    pub(crate) fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        data: &[u8],
+        context: Option<Context>,
+        timeout: Duration,
+    ) -> Result<()> {
+        let mut state = self.lock("connect");
+        self.engine.check_alive()?;
+        check_idle(&state)?;
+        let link = self
+            .engine
+            .transport
+            .connect(to, from, self.waker.clone())?;
+        state.peer = Some(to);
+        state.link = Some(link);
+        state.connect_context = context;
+        state.timeout = Some(timeout);
+        state.machine.begin_connect(data);
+        drop(state);
+        self.waker.wake_by_ref();
+        Ok(())
+    }
+
+    /// Takes over an accepted connection and answers its request.
+    pub(crate) fn accept(
+        &self,
+        handover: Handover,
+        data: &[u8],
+        context: Option<Context>,
+        timeout: Duration,
+    ) -> Result<()> {
+        let mut state = self.lock("accept");
+        self.engine.check_alive()?;
+        check_idle(&state)?;
+        let link = self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())?;
+        state.peer = Some(link.peer_addr());
+        state.local = Some(link.local_addr());
+        state.link = Some(link);
+        state.connect_context = context;
+        state.timeout = Some(timeout);
+        state.machine.begin_accept(data, handover.order);
+        drop(state);
+        self.waker.wake_by_ref();
+        Ok(())
+    }
+
+    /// Ready once the connection is up (with the acceptor's data) or has failed.
+    pub(crate) fn poll_established(&self, waker: &Waker) -> Poll<Result<Bytes>> {
+        let mut state = self.lock("poll established");
+        if let Some(result) = &state.establishing.result {
+            return Poll::Ready(result.clone());
+        }
+        state.establishing.waker = Some(waker.clone());
+        Poll::Pending
+    }
+
+    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
+    /// (`fi_close`).
+    pub(crate) fn abandon(&self) {
+        self.lock("abandon").bindings.shutdown = None;
+        self.begin_close();
+    }
+
+    /// Begins the orderly end of this side: what is queued goes out, then everything ends.
+    pub(crate) fn begin_close(&self) {
+        let mut state = self.lock("begin close");
+        if state.closing != Closing::No {
+            return;
+        }
+        state.closing = Closing::Flushing;
+        state.timeout = None;
+        state.deadline = None;
+        drop(state);
+        self.waker.wake_by_ref();
+    }
+
+    /// Ready once all operations have ended and the connection with them.
+    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock("poll ended");
+        if state.ended {
+            return Poll::Ready(());
+        }
+        if !state.end_wakers.iter().any(|held| held.will_wake(waker)) {
+            state.end_wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+}
+
+fn check_idle(state: &PortState) -> Result<()> {
+    match (state.machine.lifecycle(), state.closing) {
+        (Lifecycle::Idle, Closing::No) => Ok(()),
+        (Lifecycle::Closed, _) | (_, Closing::Flushing | Closing::Draining) => {
+            Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
+        }
+        _ => Err(Error::new(ErrorKind::AlreadyConnected, "")),
+    }
+}

@@ -1,0 +1,122 @@
+//! Posting to a port, and taking back what was posted.
+
+use std::sync::Arc;
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
+use crate::proto::{End, OpKey, Post, Withdrawn};
+
+use super::port::{Closing, Port, PortState, Posted};
+use super::report::{OpCell, Report};
+
+impl Port {
+    /// Posts an operation. The first one on an idle connection since the driver ran is sent within
+    /// this call; others are gathered (ruling 5).
+    pub(crate) fn post(
+        &self,
+        post: Post,
+        report: Report,
+        wait: bool,
+        more: bool,
+    ) -> Result<Posted, (Error, Payload)> {
+        let mut state = self.lock("post");
+        let is_receive = post.is_receive();
+        let idle = state.machine.is_transmit_idle();
+        let paused = state.machine.is_read_paused();
+        let key = match state.post(self, post, report, wait) {
+            Ok(key) => key,
+            Err((error, payload)) => {
+                let error = match state.peer {
+                    Some(peer) => error.with_peer(peer),
+                    None => error,
+                };
+                return Err((error, payload));
+            }
+        };
+        if is_receive {
+            if paused || state.stage.is_some() {
+                self.waker.wake_by_ref();
+            }
+        } else if idle && !state.inline_spent && !more {
+            state.inline_spent = true;
+            self.transmit(&mut state);
+        } else if state.machine.is_transmit_gathered() {
+            if self.transmit(&mut state) && paused {
+                self.waker.wake_by_ref(); // Sent answers let reading go on.
+            }
+        } else {
+            self.waker.wake_by_ref();
+        }
+        let mut cell = None;
+        if state.machine.phase(key) == Some(Phase::Waiting)
+            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        {
+            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
+        }
+        self.settle(&mut state);
+        Ok(Posted { key, waiting: cell })
+    }
+
+    /// Asks an operation to end early.
+    pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
+        let mut state = self.lock("cancel");
+        let withdrawn = state.machine.cancel(key);
+        self.settle(&mut state);
+        withdrawn
+    }
+
+    /// The future of an operation is dropped (ruling 4).
+    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
+        let mut state = self.lock("detach");
+        match state.machine.detach(key) {
+            Withdrawn::Ended => {}
+            Withdrawn::Running => {
+                if let Some(report) = state.machine.token_mut(key) {
+                    *report = Report::Nowhere;
+                }
+            }
+            Withdrawn::Gone => {
+                if let Some(End {
+                    operation,
+                    result,
+                    len,
+                    overflow,
+                    data,
+                    payload,
+                }) = cell.take()
+                {
+                    let arrived = operation == OperationKind::Receive
+                        && result
+                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
+                    if arrived {
+                        state.machine.give_back(payload, len, overflow, data);
+                    } else {
+                        state.leftovers.push(payload);
+                    }
+                }
+            }
+        }
+        self.settle(&mut state);
+    }
+
+    /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
+    /// still waits.
+    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        let mut state = self.lock("withdraw");
+        if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
+            state.machine.cancel(key);
+            self.waker.wake_by_ref(); // Those behind it may have all they wait for.
+        }
+        self.settle(&mut state);
+    }
+
+    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
+    /// from it: room for those who wait, the end of a connection that turned out to be broken.
+    fn settle(&self, state: &mut PortState) {
+        self.publish(state);
+        let broken = state.closing == Closing::No && state.machine.fault().is_some();
+        if broken || state.machine.wants_admission() {
+            self.waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What applications post, withdraw and leave: the mutators of a connection.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::proto::Host;
+use crate::proto::matching::{Early, Found};
+use crate::proto::op::{Op, OpKey, Post, Refused};
+use crate::wire::FrameHeader;
+
+use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
+
+impl<T> Connection<T> {
+    /// Accepts an operation, or, when its context is full, lets it wait (`wait`) or refuses it with
+    /// Again. Nothing overtakes a waiting operation of the same context.
+    pub(crate) fn post(
+        &mut self,
+        post: Post,
+        mut token: T,
+        wait: bool,
+        host: &mut impl Host<T>,
+    ) -> Result<OpKey, Refused> {
+        if let Err(error) = self.check_post(&post) {
+            if self.lifecycle == Lifecycle::Closed && post.is_receive() {
+                return self.post_after_end(post, token, error, host);
+            }
+            let error = error.with_operation(post.operation());
+            return Err(Refused {
+                error,
+                payload: post.into_payload(),
+            });
+        }
+        let queue = self.context(post.is_receive());
+        let free = queue.used < queue.size && queue.backlog.is_empty();
+        let accepted = free && host.reserve(&mut token);
+        if !accepted && !wait {
+            let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
+            return Err(Refused {
+                error,
+                payload: post.into_payload(),
+            });
+        }
+        let key = self.ops.insert(Op {
+            token,
+            operation: post.operation(),
+            phase: Phase::Waiting,
+            payload: None,
+            len: 0,
+            ack: false,
+            acked: false,
+            orphaned: false,
+        });
+        if accepted {
+            self.accept(key, post, host);
+        } else {
+            self.context(post.is_receive())
+                .backlog
+                .push_back((key, post));
+        }
+        self.invariants();
+        Ok(key)
+    }
+
+    /// A receive posted after the peer's end still takes a message that came in full before it.
+    fn post_after_end(
+        &mut self,
+        post: Post,
+        mut token: T,
+        error: Error,
+        host: &mut impl Host<T>,
+    ) -> Result<OpKey, Refused> {
+        let payload = post.into_payload();
+        let refuse = |error: Error, payload| {
+            let error = error.with_operation(OperationKind::Receive);
+            Err(Refused { error, payload })
+        };
+        if !self.matcher.has_early() {
+            return refuse(error, payload);
+        }
+        if !host.reserve(&mut token) {
+            return refuse(
+                Error::new(ErrorKind::Again, "the completion queue is full"),
+                payload,
+            );
+        }
+        let early = self.matcher.take_early().expect("seen above");
+        self.receive.used += 1;
+        let key = self.ops.insert(Op {
+            token,
+            operation: OperationKind::Receive,
+            phase: Phase::Queued,
+            len: payload.len(),
+            payload: Some(payload),
+            ack: false,
+            acked: false,
+            orphaned: false,
+        });
+        self.deliver_early(key, early);
+        Ok(key)
+    }
+
+    pub(super) fn context(&mut self, receive: bool) -> &mut ContextQueue {
+        if receive {
+            &mut self.receive
+        } else {
+            &mut self.transmit
+        }
+    }
+
+    fn check_post(&self, post: &Post) -> Result<(), Error> {
+        if let Post::Write {
+            payload, segments, ..
+        }
+        | Post::Read { payload, segments } = post
+            && segments.total() != payload.len() as u64
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "the remote segments hold {} bytes, the local buffers {}",
+                    segments.total(),
+                    payload.len()
+                ),
+            ));
+        }
+        match (self.lifecycle, &self.fault) {
+            (_, Some(error)) => Err(error.clone()),
+            (Lifecycle::Closed, None) => {
+                Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
+            }
+            (Lifecycle::Connected, None) => Ok(()),
+            (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, None)
+                if post.is_receive() =>
+            {
+                Ok(())
+            }
+            _ => Err(Error::new(ErrorKind::NotConnected, "")),
+        }
+    }
+
+    /// Lets waiting operations in, as far as there is room.
+    pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
+        for receive in [false, true] {
+            self.context(receive).freed = false;
+            loop {
+                let queue = self.context(receive);
+                if queue.used >= queue.size {
+                    break;
+                }
+                let Some(&(key, _)) = queue.backlog.front() else {
+                    break;
+                };
+                let op = self
+                    .ops
+                    .get_mut(key)
+                    .expect("a waiting operation is in the table");
+                if !host.reserve(&mut op.token) {
+                    break;
+                }
+                if let Some((key, post)) = self.context(receive).backlog.pop_front() {
+                    self.accept(key, post, host);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
+        self.context(post.is_receive()).used += 1;
+        let op = self
+            .ops
+            .get_mut(key)
+            .expect("the operation was just inserted");
+        op.phase = Phase::Queued;
+        match post {
+            Post::Send { payload, data, ack } => {
+                op.len = payload.len();
+                op.ack = ack;
+                let len = payload.len() as u64;
+                self.tx
+                    .push_user(FrameHeader::Message { data, ack, len }, payload, Some(key));
+            }
+            Post::Inject { payload, data } => {
+                op.len = payload.len();
+                let len = payload.len() as u64;
+                self.tx.push_user(
+                    FrameHeader::Message {
+                        data,
+                        ack: false,
+                        len,
+                    },
+                    payload,
+                    Some(key),
+                );
+            }
+            Post::Write {
+                payload,
+                data,
+                ack,
+                segments,
+            } => {
+                op.len = payload.len();
+                op.ack = ack;
+                let header = FrameHeader::Write {
+                    data,
+                    ack,
+                    commit: false,
+                    segments,
+                };
+                self.tx.push_user(header, payload, Some(key));
+            }
+            Post::Read { payload, segments } => {
+                op.len = payload.len();
+                op.payload = Some(payload);
+                self.tx.push_user(
+                    FrameHeader::ReadRequest { segments },
+                    Payload::empty(),
+                    Some(key),
+                );
+            }
+            Post::Receive { payload } => {
+                op.len = payload.len();
+                op.payload = Some(payload);
+                if let Found::Early(early) = self.matcher.post(key) {
+                    self.deliver_early(key, early);
+                }
+                self.resume(host);
+            }
+        }
+    }
+
+    /// Asks an operation to end early. It ends with Canceled if no byte of it has moved.
+    pub(crate) fn cancel(&mut self, key: OpKey) -> Withdrawn {
+        match self.take_unstarted(key) {
+            Some(payload) => {
+                let error = Error::new(ErrorKind::Canceled, "");
+                self.end_op(key, Err(error), 0, payload);
+                Withdrawn::Ended
+            }
+            None if self.ops.get(key).is_some() => Withdrawn::Running,
+            None => Withdrawn::Gone,
+        }
+    }
+
+    /// The owner of the operation went away: withdraws it if it has not started; marks a receive
+    /// that a message is landing in, so that the message survives. The end is still an event.
+    pub(crate) fn detach(&mut self, key: OpKey) -> Withdrawn {
+        let withdrawn = self.cancel(key);
+        if withdrawn == Withdrawn::Running
+            && let Some(op) = self.ops.get_mut(key)
+        {
+            op.orphaned = op.operation == OperationKind::Receive;
+        }
+        withdrawn
+    }
+
+    /// A completed receive whose owner never looked: its message goes back to the head.
+    pub(crate) fn give_back(
+        &mut self,
+        payload: Payload,
+        len: usize,
+        overflow: usize,
+        data: Option<u64>,
+    ) {
+        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
+            return; // Closed by this side: nobody will ask for it.
+        }
+        // A region is not where a message waits: its owner writes there, and may take it away. One
+        // that is taken away already took the message along.
+        let Ok(payload) = payload.apart_from_regions(len) else {
+            return;
+        };
+        if let Some((key, early)) = self.matcher.give_back(Early {
+            payload,
+            len,
+            overflow,
+            data,
+        }) {
+            self.deliver_early(key, early);
+        }
+    }
+
+    fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
+        let op = self.ops.get_mut(key)?;
+        let is_receive = op.operation == OperationKind::Receive;
+        match op.phase {
+            Phase::Waiting => self.context(is_receive).withdraw(key),
+            Phase::Queued if is_receive => self
+                .matcher
+                .withdraw(key)
+                .then(|| op.payload.take())
+                .flatten(),
+            Phase::Queued => {
+                let kept = op.payload.take();
+                let queued = self.tx.withdraw(key);
+                match (queued, kept) {
+                    (Some(_), Some(destination)) => Some(destination),
+                    (Some(payload), None) => Some(payload),
+                    (None, kept) => {
+                        // Handed out meanwhile: give the destination back to the operation.
+                        if let Some(op) = self.ops.get_mut(key) {
+                            op.payload = kept;
+                        }
+                        None
+                    }
+                }
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Peers with hints, listeners, and short words for what tests of promises look at.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio_fabric::testing::{Net, Peer, connect};
+use tokio_fabric::{
+    Access, ConnRequest, DomainBind, Endpoint, Event, EventQueue, Hints, MemoryRegion,
+    PassiveEndpoint, RegionBufs,
+};
+
+/// Any port of this machine.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn any() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// A peer whose domain fits these hints, bound to its event queue with these flags.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn peer_with(net: &Net, hints: Hints, flags: DomainBind) -> Peer {
+    let fabric = net.fabric_with(hints).expect("the hints can be met");
+    let events = fabric.event_queue().open().expect("an event queue");
+    let domain = fabric.domain().open().expect("a domain");
+    domain
+        .bind(&events, flags)
+        .expect("a fresh domain is not bound");
+    Peer {
+        fabric,
+        domain,
+        events,
+    }
+}
+
+/// An initiator without hints, connected to a target with these.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint) {
+    let initiator = net.peer().expect("a peer");
+    let target = peer_with(net, hints, DomainBind::empty());
+    let (a, b) = connect(&initiator, &target).await.expect("a connection");
+    (initiator, target, a, b)
+}
+
+/// A listener with an event queue of its own.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn listener(peer: &Peer) -> (PassiveEndpoint, EventQueue) {
+    let requests = peer.fabric.event_queue().open().expect("an event queue");
+    let listener = peer
+        .fabric
+        .passive_endpoint(&requests)
+        .listen_at(any())
+        .expect("a listener");
+    (listener, requests)
+}
+
+/// The next event, which has to be a connection request.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn request(events: &EventQueue) -> ConnRequest {
+    match events.next().await {
+        Some(Event::ConnRequest(request)) => request,
+        other => panic!("{other:?} instead of a connection request"),
+    }
+}
+
+/// A region of the target that peers may do anything to.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn open_region(peer: &Peer, bytes: impl RegionBufs) -> MemoryRegion {
+    let registered = peer
+        .domain
+        .register(bytes)
+        .access(Access::REMOTE | Access::LOCAL)
+        .await;
+    registered
+        .map_err(|failed| failed.into_error())
+        .expect("a region")
+}
+
+/// All bytes of a region.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read_at(0, &mut bytes).expect("within the region");
+    bytes
+}
+
+/// An address of this machine where nobody listens.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn nobody() -> SocketAddr {
+    let held = std::net::TcpListener::bind(any()).expect("a port");
+    held.local_addr().expect("a bound address")
+}
