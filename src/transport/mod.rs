@@ -9,8 +9,8 @@
 //!   the link ends whatever is submitted, then drops its memory.
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
 //!   more is a bug of the caller's and asserted.
-//! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may gather
-//!   a direct receive in the kernel, and a cancelled one tells how far it came. The cursor of a
+//! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
+//!   the kernel gather a direct receive, and a cancelled one tells how far it came. The cursor of a
 //!   frame is not touched here: who submitted the batch moves it, by the count of
 //!   [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
