@@ -45,8 +45,8 @@ impl Default for TransportOptions {
 const IDLE_STAGES_DEFAULT: usize = 16;
 
 /// Whether io_uring is what one gets who names no backend, where it can be had. Not yet: a
-/// ping-pong over one connection takes a tenth longer than on epoll, and half as long again on a runtime of
-/// several threads, where the kernel ends an operation in the thread that submitted it.
+/// ping-pong over one connection takes a tenth longer than on epoll, and half as long again on a
+/// runtime of several threads, where the kernel ends an operation in the thread that submitted it.
 const IO_URING_FIRST: bool = false;
 
 /// A transport, and why it is this one.
