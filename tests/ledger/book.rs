@@ -116,6 +116,14 @@ impl Book {
             .count() as u64
     }
 
+    /// All memory that was not leaked on purpose has come back.
+    pub fn all_freed(&self) -> bool {
+        self.entries
+            .values()
+            .filter(|entry| entry.fate != Fate::Leaked)
+            .all(|entry| entry.freed.load(Ordering::Relaxed) == entry.buffers)
+    }
+
     /// The connection is over: everything has ended once, and all memory has come back.
     pub fn balance(&self) {
         for (id, entry) in &self.entries {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::Stream;
@@ -177,8 +178,12 @@ impl Side {
                 self.touch();
             }
             let full = self.awaited.len() + self.queued.len() >= OUTSTANDING_MAX;
-            let wait = full || self.random.chance(20);
+            // Receives alone are nothing to wait for: the other side may be waiting as well.
+            let wait = self.transmits_left() > 0 && (full || self.random.chance(20));
             self.progress(wait).await;
+            if full && !wait {
+                tokio::task::yield_now().await;
+            }
         }
         true
     }
@@ -493,6 +498,14 @@ impl Side {
             self.book.posted(&[OperationKind::Read]),
             "reads"
         );
+        // The driver frees what dropped operations leave after it has let go of the connection,
+        // which another thread may see first.
+        for _ in 0..1000 {
+            if self.book.all_freed() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.book.balance();
     }
 
