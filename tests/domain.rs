@@ -47,7 +47,7 @@ fn without_a_suitable_runtime_opening_is_an_error() {
             })
         };
         assert_eq!(open(), Err(ErrorKind::NoRuntime), "{backend}");
-        let needs_io = backend == Backend::Epoll;
+        let needs_io = backend != Backend::Loopback;
         for threads in [0, 2] {
             let lacking = runtime(threads, !needs_io, needs_io);
             lacking.block_on(async { assert_eq!(open(), Err(ErrorKind::NoRuntime), "{backend}") });

@@ -77,6 +77,7 @@ impl Future for Driver {
         let this = &mut *self;
         let mut left = TURNS_PER_POLL;
         loop {
+            this.engine.driver_is_awake();
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
             }

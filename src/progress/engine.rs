@@ -154,6 +154,11 @@ impl Engine {
         }
     }
 
+    /// The driver is awake and about to take what is ready: it need not be woken for that.
+    pub(super) fn driver_is_awake(&self) {
+        self.lock_ready().driver = None;
+    }
+
     /// Moves the ports that are ready now to the end of `into`; the driver's waker is kept for the
     /// next.
     pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, driver: &Waker) {

@@ -446,6 +446,8 @@ impl Future for ListenTask {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        // This task alone drives its transport. It goes first, since it makes peers ready.
+        let _ = this.config.transport.poll_drive(cx);
         let ready = {
             let mut ready = this.shared.lock();
             ready.task = Some(cx.waker().clone());

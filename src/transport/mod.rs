@@ -9,7 +9,8 @@
 //!   the link ends whatever is submitted, then drops its memory.
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
 //!   more is a bug of the caller's and asserted.
-//! - **Partial is normal.** A send or receive that moved any bytes has ended. The cursor of a
+//! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
+//!   the kernel gather a direct receive, and a cancelled one tells how far it came. The cursor of a
 //!   frame is not touched here: who submitted the batch moves it, by the count of
 //!   [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
@@ -45,6 +46,9 @@ mod interfaces;
 mod loopback;
 mod select;
 mod submitted;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+#[allow(unsafe_code)]
+mod uring;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +77,8 @@ pub(crate) use select::{TransportOptions, open};
 pub enum Backend {
     /// TCP sockets, their readiness told by Tokio's own reactor.
     Epoll,
+    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`.
+    IoUring,
     /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.
     Loopback,
 }
@@ -82,6 +88,7 @@ impl Backend {
     pub fn name(self) -> &'static str {
         match self {
             Backend::Epoll => "epoll",
+            Backend::IoUring => "io-uring",
             Backend::Loopback => "loopback",
         }
     }
@@ -99,13 +106,13 @@ impl FromStr for Backend {
     /// Reads a backend's name, in any letter case; anything else is
     /// [`ErrorKind::InvalidArgument`].
     fn from_str(text: &str) -> Result<Self> {
-        [Backend::Epoll, Backend::Loopback]
+        [Backend::Epoll, Backend::IoUring, Backend::Loopback]
             .into_iter()
             .find(|backend| text.eq_ignore_ascii_case(backend.name()))
             .ok_or_else(|| {
                 Error::new(
                     ErrorKind::InvalidArgument,
-                    format!("backend {text:?} is none of \"epoll\", \"loopback\""),
+                    format!("backend {text:?} is none of \"epoll\", \"io-uring\", \"loopback\""),
                 )
             })
     }
@@ -134,8 +141,10 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// listener's. The link is connected; there is no [`Outcome::Connected`] for it.
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
 
-    /// The backend's own work (harvesting a ring), to be polled by the progress driver. Backends
-    /// without such work are pending for ever and register nothing.
+    /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
+    /// transport: first in each of its polls, since it makes links ready. Registers that task;
+    /// ready when there was something to do. Backends without such work are pending for ever and
+    /// register nothing.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// A clock with one alarm, for one driver. Sockets live in real time, loopback in Tokio's
@@ -166,7 +175,7 @@ pub(crate) trait Listener: Send {
 /// An accepted connection that belongs to no runtime yet; [`Transport::adopt`] gives it one.
 #[derive(Debug)]
 pub(crate) enum RawLink {
-    /// A connected, non-blocking TCP socket.
+    /// A connected TCP socket, which may block or not: each transport sees to what it needs.
     Socket {
         fd: OwnedFd,
         peer: SocketAddr,

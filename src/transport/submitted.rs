@@ -1,5 +1,5 @@
 //! What is submitted to a link and what has ended but is not told yet: the bookkeeping that is the
-//! same for every backend that emulates completions by readiness.
+//! same for every backend. One with real completions lends the memory on to its ring meanwhile.
 //!
 //! Invariants: at most one batch and one receive are submitted. Each leaves by exactly one outcome.
 //! At most three outcomes wait to be told: of the send, of the receive, of the connection.
@@ -18,10 +18,18 @@ pub(super) enum Reading {
     Idle,
     Watching,
     Armed(Receive),
+    /// Armed, its destination lent to the ring.
+    #[cfg_attr(
+        not(feature = "io-uring"),
+        allow(dead_code, reason = "only a ring borrows")
+    )]
+    Lent,
 }
 
 pub(super) struct Submitted {
     pub(super) batch: Option<SendBatch>,
+    /// A batch is submitted and lent to the ring.
+    pub(super) batch_lent: bool,
     pub(super) reading: Reading,
     pub(super) sizes: IoSizes,
     pub(super) waker: Waker,
@@ -35,10 +43,15 @@ pub(super) struct Submitted {
     asked_again: bool,
 }
 
+#[cfg_attr(
+    not(feature = "io-uring"),
+    allow(dead_code, reason = "only a ring borrows")
+)]
 impl Submitted {
     pub(super) fn new(peer: SocketAddr, waker: Waker) -> Self {
         Submitted {
             batch: None,
+            batch_lent: false,
             reading: Reading::Idle,
             sizes: IoSizes::default(),
             waker,
@@ -52,13 +65,19 @@ impl Submitted {
 
     /// True while memory is submitted, or an end of some is untold.
     pub(super) fn is_anything(&self) -> bool {
-        self.batch.is_some() || matches!(self.reading, Reading::Armed(_)) || !self.ended.is_empty()
+        self.batch.is_some()
+            || self.batch_lent
+            || matches!(self.reading, Reading::Armed(_) | Reading::Lent)
+            || !self.ended.is_empty()
     }
 
     /// False: the link is broken, and the batch has ended already.
     #[must_use]
     pub(super) fn send(&mut self, batch: SendBatch) -> bool {
-        assert!(self.batch.is_none(), "one batch is submitted at a time");
+        assert!(
+            self.batch.is_none() && !self.batch_lent,
+            "one batch is submitted at a time"
+        );
         debug_assert!(
             !batch.leases.is_empty()
                 || (batch.frames.iter()).all(|frame| frame.payload().needs_no_lease()),
@@ -72,7 +91,7 @@ impl Submitted {
     #[must_use]
     pub(super) fn receive(&mut self, receive: Receive) -> bool {
         assert!(
-            !matches!(self.reading, Reading::Armed(_)),
+            !matches!(self.reading, Reading::Armed(_) | Reading::Lent),
             "one receive is armed at a time"
         );
         if let Receive::Direct(direct) = &receive {
@@ -95,7 +114,7 @@ impl Submitted {
     #[must_use]
     pub(super) fn watch(&mut self) -> bool {
         debug_assert!(
-            !matches!(self.reading, Reading::Armed(_)),
+            !matches!(self.reading, Reading::Armed(_) | Reading::Lent),
             "watching is for when no receive is armed"
         );
         self.reading = Reading::Watching;
@@ -108,9 +127,11 @@ impl Submitted {
         }
     }
 
+    /// Not for one that is lent: it ends when the ring says so.
     pub(super) fn cancel_receive(&mut self) {
+        debug_assert!(!matches!(self.reading, Reading::Lent), "lent to the ring");
         match mem::replace(&mut self.reading, Reading::Idle) {
-            Reading::Idle | Reading::Watching => {}
+            Reading::Idle | Reading::Watching | Reading::Lent => {}
             Reading::Armed(receive) => {
                 let returned = destination(receive);
                 self.tell(Outcome::Received(Received::Cancelled { returned }));
@@ -172,7 +193,7 @@ impl Submitted {
     pub(super) fn disarm(&mut self) -> Option<Direct> {
         match mem::replace(&mut self.reading, Reading::Idle) {
             Reading::Armed(receive) => destination(receive),
-            Reading::Idle | Reading::Watching => None,
+            Reading::Idle | Reading::Watching | Reading::Lent => None,
         }
     }
 
@@ -190,7 +211,27 @@ impl Submitted {
         Outcome::PeerGone(error.with_peer(self.peer))
     }
 
-    /// From now on everything ends with `error`, beginning with what is submitted.
+    /// Why the link is broken, if it is.
+    pub(super) fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+
+    /// Lends the batch on.
+    pub(super) fn lend_batch(&mut self) -> Option<SendBatch> {
+        let batch = self.batch.take()?;
+        self.batch_lent = true;
+        Some(batch)
+    }
+
+    /// Lends the armed destination on.
+    pub(super) fn lend_direct(&mut self) -> Option<Direct> {
+        let direct = self.disarm()?;
+        self.reading = Reading::Lent;
+        Some(direct)
+    }
+
+    /// From now on everything ends with `error`, beginning with what is submitted. What is lent
+    /// ends when it comes back.
     pub(super) fn break_off(&mut self, error: Error) {
         self.broken = Some(error.with_peer(self.peer));
         self.refuse();
@@ -205,7 +246,7 @@ impl Submitted {
             self.keep(sent);
         }
         let ended = match self.reading {
-            Reading::Idle => return true,
+            Reading::Idle | Reading::Lent => return true,
             Reading::Watching => self.peer_gone(error),
             Reading::Armed(_) => self.receive_failed(error),
         };

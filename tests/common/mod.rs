@@ -9,9 +9,28 @@ use tokio_fabric::testing::Net;
 /// Long enough for a loaded machine, short enough that a hang is told the same minute.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Every backend of this build.
-pub fn backends() -> [Backend; 2] {
-    [Backend::Loopback, Backend::Epoll]
+/// Every backend that can be used here; says so where io_uring cannot.
+pub fn backends() -> Vec<Backend> {
+    let mut backends = vec![Backend::Loopback, Backend::Epoll];
+    match refusal_of_io_uring() {
+        None => backends.push(Backend::IoUring),
+        Some(why) => println!("skipped on io-uring: {why}"),
+    }
+    backends
+}
+
+/// Why io_uring cannot be used here, if so.
+fn refusal_of_io_uring() -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    runtime.block_on(async {
+        let opened = Net::on(Backend::IoUring)
+            .fabric()
+            .and_then(|fabric| fabric.domain().open());
+        opened.err().map(|error| error.to_string())
+    })
 }
 
 /// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime.

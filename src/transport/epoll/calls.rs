@@ -18,7 +18,10 @@ use crate::transport::{Direct, SendBatch};
 
 /// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
 /// still under way.
-pub(super) fn connect_result(fd: &OwnedFd, peer: SocketAddr) -> io::Result<Option<SocketAddr>> {
+pub(in crate::transport) fn connect_result(
+    fd: &OwnedFd,
+    peer: SocketAddr,
+) -> io::Result<Option<SocketAddr>> {
     if let Err(error) = sockopt::socket_error(fd)? {
         return Err(error.into());
     }
@@ -99,7 +102,11 @@ fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<
 }
 
 /// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
-pub(super) fn send_some(fd: &OwnedFd, batch: &SendBatch, size_max: usize) -> io::Result<usize> {
+pub(in crate::transport) fn send_some(
+    fd: &OwnedFd,
+    batch: &SendBatch,
+    size_max: usize,
+) -> io::Result<usize> {
     let mut spans = SpanList::new();
     batch.spans(size_max, &mut spans);
     let message = message_of(&spans);
@@ -128,15 +135,15 @@ fn message_of(spans: &SpanList) -> libc::msghdr {
     message
 }
 
-pub(super) fn would_block(error: &io::Error) -> bool {
+pub(in crate::transport) fn would_block(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-pub(super) fn interrupted(error: &io::Error) -> bool {
+pub(in crate::transport) fn interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
 /// The address a socket is bound to.
-pub(super) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
+pub(in crate::transport) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(SocketAddr::try_from(getsockname(fd)?)?)
 }

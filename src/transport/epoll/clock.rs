@@ -15,7 +15,7 @@ use super::{Clock, register};
 use crate::error::{Error, Result};
 
 /// One alarm on the monotonic clock, which is also what [`Instant`] reads on Linux.
-pub(super) struct TimerClock {
+pub(in crate::transport) struct TimerClock {
     timer: AsyncFd<OwnedFd>,
     /// What the timer is set to; `None` before the first use and once it has rung.
     set: Option<Instant>,
@@ -23,7 +23,7 @@ pub(super) struct TimerClock {
 
 impl TimerClock {
     /// Must be called within the runtime that shall watch the timer.
-    pub(super) fn new() -> Result<Self> {
+    pub(in crate::transport) fn new() -> Result<Self> {
         let doing = "opening a timer";
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)

@@ -166,7 +166,7 @@ impl EpollLink {
 
     fn poll_read(&mut self) -> Option<Outcome> {
         match self.submitted.reading {
-            Reading::Idle => None,
+            Reading::Idle | Reading::Lent => None,
             Reading::Watching => self.poll_watch(),
             Reading::Armed(_) => self.poll_receive(),
         }

@@ -49,22 +49,7 @@ impl Listener for EpollListener {
             };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => guard.clear_ready(),
-                // The connection died before we took it, or a signal came: look at the next one.
-                // accept(2) asks Linux programs to treat pending network errors alike.
-                Some(
-                    libc::EINTR
-                    | libc::ECONNABORTED
-                    | libc::ECONNRESET
-                    | libc::ENOTCONN
-                    | libc::EPROTO
-                    | libc::ENETDOWN
-                    | libc::ENOPROTOOPT
-                    | libc::EHOSTDOWN
-                    | libc::ENONET
-                    | libc::EHOSTUNREACH
-                    | libc::EOPNOTSUPP
-                    | libc::ENETUNREACH,
-                ) => guard.retain_ready(),
+                _ if died_in_backlog(&error) => guard.retain_ready(),
                 _ => {
                     // Readiness stays, so that the poll after the back-off tries again.
                     guard.retain_ready();
@@ -86,7 +71,29 @@ fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
     Ok(RawLink::Socket { fd, peer, local })
 }
 
-fn accept_error(error: &io::Error) -> Error {
+/// The connection died before we took it, or a signal came: look at the next one. accept(2) asks
+/// Linux programs to treat pending network errors alike.
+pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EINTR
+                | libc::ECONNABORTED
+                | libc::ECONNRESET
+                | libc::ENOTCONN
+                | libc::EPROTO
+                | libc::ENETDOWN
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::EOPNOTSUPP
+                | libc::ENETUNREACH
+        )
+    )
+}
+
+pub(in crate::transport) fn accept_error(error: &io::Error) -> Error {
     let doing = "accepting a connection";
     let named = match error.raw_os_error() {
         // Not one of the kinds that `io::Error` tells apart, but as passing as the others.

@@ -16,6 +16,14 @@ mod clock;
 mod link;
 mod listener;
 
+// What a backend on a ring does alike.
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub(super) use self::{
+    calls::{connect_result, interrupted, local_addr, send_some, would_block},
+    clock::TimerClock,
+    listener::{accept_error, died_in_backlog},
+};
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -51,19 +59,6 @@ impl EpollTransport {
             stages,
         }
     }
-
-    fn bind_listener(address: SocketAddr) -> Result<Socket> {
-        let doing = "listening";
-        let socket = stream_socket(address)?;
-        (|| {
-            // A server that restarts need not wait for the old connections' TIME_WAIT.
-            socket.set_reuse_address(true)?;
-            socket.bind(&address.into())?;
-            socket.listen(BACKLOG)
-        })()
-        .map_err(|error| listen_error(&error, doing))?;
-        Ok(socket)
-    }
 }
 
 /// Connections that wait to be accepted; the kernel cuts it to `net.core.somaxconn`. Short bursts
@@ -76,14 +71,7 @@ impl Transport for EpollTransport {
     }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
-        let socket = match self.ports {
-            Some(ports) if address.port() == 0 => ports.first_free(|port| {
-                let mut address = address;
-                address.set_port(port);
-                Self::bind_listener(address)
-            })?,
-            _ => Self::bind_listener(address)?,
-        };
+        let socket = bound_listener(address, self.ports)?;
         let _runtime = self.runtime.enter();
         Ok(Box::new(listener::EpollListener::new(socket.into())?))
     }
@@ -94,25 +82,7 @@ impl Transport for EpollTransport {
         from: Option<SocketAddr>,
         waker: Waker,
     ) -> Result<Box<dyn Link>> {
-        let socket = stream_socket(to)?;
-        let started = (|| {
-            socket.set_tcp_nodelay(true)?;
-            if let Some(from) = from {
-                if from.port() != 0 {
-                    socket.set_reuse_address(true)?;
-                }
-                socket.bind(&from.into())?;
-            }
-            match socket.connect(&to.into()) {
-                Err(error) if is_in_progress(&error) => Ok(()),
-                other => other,
-            }
-        })();
-        started.map_err(|error| {
-            Error::from_io(&error, "connecting")
-                .with_operation(OperationKind::Connect)
-                .with_peer(to)
-        })?;
+        let socket = started_connect(to, from)?;
         let _runtime = self.runtime.enter();
         let link =
             link::EpollLink::connecting(socket.into(), from, to, waker, Arc::clone(&self.stages))?;
@@ -155,8 +125,56 @@ pub(super) fn probe_reactor() -> Result<()> {
     clock::TimerClock::new().map(drop)
 }
 
+/// A socket that listens at `address`; if that names no port, on one of the range if there is one.
+pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> Result<Socket> {
+    match ports {
+        Some(ports) if address.port() == 0 => ports.first_free(|port| {
+            let mut address = address;
+            address.set_port(port);
+            bind_listener(address)
+        }),
+        _ => bind_listener(address),
+    }
+}
+
+fn bind_listener(address: SocketAddr) -> Result<Socket> {
+    let socket = stream_socket(address)?;
+    (|| {
+        // A server that restarts need not wait for the old connections' TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)
+    })()
+    .map_err(|error| listen_error(&error, "listening"))?;
+    Ok(socket)
+}
+
+/// A non-blocking socket on which a connect has begun; writability tells its end.
+pub(super) fn started_connect(to: SocketAddr, from: Option<SocketAddr>) -> Result<Socket> {
+    let socket = stream_socket(to)?;
+    let started = (|| {
+        socket.set_tcp_nodelay(true)?;
+        if let Some(from) = from {
+            if from.port() != 0 {
+                socket.set_reuse_address(true)?;
+            }
+            socket.bind(&from.into())?;
+        }
+        match socket.connect(&to.into()) {
+            Err(error) if is_in_progress(&error) => Ok(()),
+            other => other,
+        }
+    })();
+    started.map_err(|error| {
+        Error::from_io(&error, "connecting")
+            .with_operation(OperationKind::Connect)
+            .with_peer(to)
+    })?;
+    Ok(socket)
+}
+
 /// The address of a socket that has none yet, in the family of its peer.
-fn unspecified(peer: SocketAddr) -> SocketAddr {
+pub(super) fn unspecified(peer: SocketAddr) -> SocketAddr {
     match peer {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -170,7 +188,7 @@ fn stream_socket(address: SocketAddr) -> Result<Socket> {
         .map_err(|error| Error::from_io(&error, "opening a socket"))
 }
 
-fn listen_error(error: &io::Error, doing: &'static str) -> Error {
+pub(super) fn listen_error(error: &io::Error, doing: &'static str) -> Error {
     Error::from_io(error, doing).with_operation(OperationKind::Listen)
 }
 

@@ -83,7 +83,7 @@ impl LoopbackLink {
         let size_max = self.submitted.sizes.receive;
         let waker = &self.submitted.waker;
         let (read, stage) = match &mut self.submitted.reading {
-            Reading::Idle => return None,
+            Reading::Idle | Reading::Lent => return None,
             Reading::Watching => {
                 let error = end.incoming.poll_gone(waker)?;
                 return Some(self.submitted.peer_gone(error));

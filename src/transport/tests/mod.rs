@@ -3,6 +3,8 @@
 
 mod special;
 mod suite;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,17 +127,46 @@ pub(super) struct World {
 
 impl World {
     fn new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> World {
+        World::try_new(name, backend, faults).expect("a transport")
+    }
+
+    fn try_new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> Result<World> {
         let options = TransportOptions {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
             faults,
             ..TransportOptions::default()
         };
-        let selection = open(&options).expect("a transport");
-        World {
-            transport: selection.transport,
-            name,
+        let transport = open(&options)?.transport;
+        drive(Arc::clone(&transport));
+        Ok(World { transport, name })
+    }
+
+    /// `None`, and a line that says so, where the kernel refuses.
+    pub(super) fn io_uring() -> Option<World> {
+        World::if_offered("io-uring", None)
+    }
+
+    pub(super) fn io_uring_with(plan: FaultPlan) -> Option<World> {
+        World::if_offered("io-uring with faults", Some(plan))
+    }
+
+    fn if_offered(name: &'static str, faults: Option<FaultPlan>) -> Option<World> {
+        match World::try_new(name, Backend::IoUring, faults) {
+            Ok(world) => Some(world),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                println!("skipped on io-uring: {error}");
+                None
+            }
         }
+    }
+
+    /// One world per kind of socket, and the in-process one.
+    pub(super) fn all() -> impl Iterator<Item = World> {
+        [World::epoll(), World::loopback()]
+            .into_iter()
+            .chain(World::io_uring())
     }
 
     pub(super) fn epoll() -> World {
@@ -174,6 +205,14 @@ impl World {
         assert_eq!(near.link.peer_addr(), far.link.local_addr());
         (near, far)
     }
+}
+
+/// Polls what a driver polls, for as long as the runtime lives.
+pub(super) fn drive(transport: Arc<dyn Transport>) {
+    tokio::spawn(std::future::poll_fn(move |cx| {
+        let _ = transport.poll_drive(cx);
+        Poll::<()>::Pending
+    }));
 }
 
 pub(super) async fn accept(listener: &mut dyn Listener) -> Result<RawLink> {

@@ -82,7 +82,7 @@ async fn an_idle_connection_holds_no_staging_buffer() {
 
 #[tokio::test]
 async fn idle_links_are_not_woken() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let (mut near, mut far) = world.pair().await;
         far.link.receive(Receive::Stage);
         near.link.watch();
@@ -102,7 +102,7 @@ async fn idle_links_are_not_woken() {
 
 #[tokio::test]
 async fn a_full_stage_is_followed_by_the_rest() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let (mut near, mut far) = world.pair().await;
         let bytes = pattern(STAGE_SIZE * 2 + 1, 3);
         near.send_all(plain(&bytes)).await;
@@ -112,7 +112,7 @@ async fn a_full_stage_is_followed_by_the_rest() {
 
 #[tokio::test]
 async fn an_inline_send_ends_within_the_call() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let (mut near, _far) = world.pair().await;
         let rung = near.bell.rung();
         near.link.send(plain(b"quick"));
@@ -234,7 +234,7 @@ async fn links_of_one_backend_are_refused_by_the_other() {
 
 #[tokio::test]
 async fn a_listener_without_a_port_takes_one_of_the_range() {
-    for backend in [Backend::Epoll, Backend::Loopback] {
+    for backend in [Backend::Epoll, Backend::IoUring, Backend::Loopback] {
         let ports = PortRange::new(42_000..=42_999).unwrap();
         let options = TransportOptions {
             backend: Some(backend),
@@ -252,7 +252,7 @@ async fn a_listener_without_a_port_takes_one_of_the_range() {
 
 #[tokio::test]
 async fn the_source_address_is_as_asked_for() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let mut listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();
         let from = (std::net::Ipv4Addr::new(127, 0, 0, 9), 0).into();
@@ -266,7 +266,7 @@ async fn the_source_address_is_as_asked_for() {
 
 #[tokio::test]
 async fn a_wildcard_listener_is_reached_by_any_address() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let any = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
         let mut listener = world.transport.listen(any).unwrap();
         let to = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().port()).into();
@@ -288,7 +288,7 @@ async fn private_networks_do_not_see_each_other() {
 
 #[tokio::test]
 async fn connections_nobody_accepted_are_reset_with_their_listener() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();
         let mut near = Peer::new(|waker| world.transport.connect(to, None, waker));
@@ -362,7 +362,7 @@ async fn a_second_receive_is_a_bug() {
 
 #[tokio::test]
 async fn a_batch_of_more_pieces_than_one_call_takes_goes_out_in_several() {
-    for world in [World::epoll(), World::loopback()] {
+    for world in World::all() {
         let (mut near, mut far) = world.pair().await;
         let frames = (0..100).map(|at| frame(&[at; 16], vec![vec![at; 3], vec![at; 5]]));
         near.send_all(batch(frames)).await;

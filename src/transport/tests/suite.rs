@@ -28,6 +28,22 @@ macro_rules! on_every_backend {
                 super::$test(super::World::epoll()).await
             })*
         }
+        mod io_uring {
+            $(#[tokio::test] async fn $test() {
+                if let Some(world) = super::World::io_uring() { super::$test(world).await }
+            })*
+        }
+        mod io_uring_with_faults {
+            $(#[tokio::test] async fn $test() {
+                let world = super::World::io_uring_with(super::faults());
+                if let Some(world) = world { super::$test(world).await }
+            })*
+        }
+        mod io_uring_on_many_threads {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
+                if let Some(world) = super::World::io_uring() { super::$test(world).await }
+            })*
+        }
     };
 }
 

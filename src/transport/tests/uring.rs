@@ -1,0 +1,321 @@
+//! What only the ring can do or get wrong.
+
+use super::*;
+use crate::buf::{RegionMemory, RegionUse, StagePool};
+use crate::transport::epoll::EpollTransport;
+use crate::transport::select::runtime_for;
+use crate::transport::uring::UringTransport;
+
+/// A transport on a ring with queues of these sizes, driven; `None` where the kernel refuses.
+fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport>)> {
+    let runtime = runtime_for(Backend::IoUring).expect("a runtime");
+    let stages = StagePool::new(4);
+    let made = UringTransport::with_sizes(runtime, None, stages, submissions, completions);
+    let transport = match made {
+        Ok(transport) => Arc::new(transport),
+        Err(error) => {
+            println!("skipped on io-uring: {error}");
+            return None;
+        }
+    };
+    drive(Arc::clone(&transport) as Arc<dyn Transport>);
+    let world = World {
+        transport: Arc::clone(&transport) as Arc<dyn Transport>,
+        name: "io-uring",
+    };
+    Some((world, transport))
+}
+
+fn usual() -> Option<(World, Arc<UringTransport>)> {
+    ring(64, 1024)
+}
+
+/// Lets the driver run until `done`.
+async fn until(done: impl Fn() -> bool) {
+    let waited = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waited)
+        .await
+        .expect("it comes to pass");
+}
+
+/// A payload that a peer's operation uses, and its region.
+fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
+    let memory = RegionMemory::new(vec![vec![1; len].into()], u64::MAX).unwrap();
+    let part = RegionUse::remote(Arc::clone(&memory), 0, len);
+    (Payload::from_region_uses(vec![part]), memory)
+}
+
+/// Receives so many one-byte messages that a multishot receive is armed.
+async fn warm_up(near: &mut Peer, far: &mut Peer) {
+    for at in 0..20 {
+        near.send_all(plain(&[at])).await;
+        assert_eq!(far.receive_staged(1).await, [at]);
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_link_gives_its_lease_back_when_the_kernel_is_done() {
+    let Some((world, ring)) = usual() else { return };
+    let (_near, mut far) = world.pair().await;
+    let (payload, memory) = remote(64);
+    far.link.receive(Receive::Direct(direct(payload, 0, 64)));
+    assert!(far.link.poll_outcome().is_none());
+    tokio::task::yield_now().await;
+    assert_eq!(ring.in_flight(), 1);
+    drop(far);
+    until(|| ring.in_flight() == 0).await;
+    assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
+}
+
+#[tokio::test]
+async fn a_leaked_link_leaves_its_memory_with_the_kernel() {
+    let Some((world, ring)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    let (payload, memory) = remote(8);
+    far.link.receive(Receive::Direct(direct(payload, 0, 8)));
+    tokio::task::yield_now().await;
+    std::mem::forget(far);
+    near.send_all(plain(b"too late")).await;
+    until(|| ring.in_flight() == 0).await;
+    let mut bytes = [0; 8];
+    memory.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"too late");
+}
+
+#[tokio::test]
+async fn operations_of_a_thread_that_has_exited_are_submitted_again() {
+    let Some((world, ring)) = usual() else { return };
+    for staged in [true, false] {
+        let (mut near, mut far) = world.pair().await;
+        far.link.receive(if staged {
+            Receive::Stage
+        } else {
+            Receive::Direct(direct(Payload::from_vec(vec![0; 4]), 0, 4))
+        });
+        let submitting = Arc::clone(&ring);
+        let exited = std::thread::spawn(move || {
+            let _ = submitting.poll_drive(&mut Context::from_waker(Waker::noop()));
+        });
+        exited.join().unwrap();
+        near.send_all(plain(b"data")).await;
+        match far.received().await {
+            Received::Stage(stage) => assert_eq!(&*stage, b"data"),
+            Received::Direct { direct, len } => {
+                assert_eq!(contents(&direct.payload)[..len], b"data"[..len]);
+            }
+            other => panic!("expected bytes, found {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_than_all_buffers_hold_arrives_in_order() {
+    const LEN: usize = 5 << 20;
+    let Some((world, _)) = usual() else { return };
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        let (mut near, mut far) = world.pair().await;
+        warm_up(&mut near, &mut far).await;
+        pairs.push((near, far));
+    }
+    let all = pairs
+        .iter_mut()
+        .enumerate()
+        .map(|(salt, (near, far))| async move {
+            let bytes = pattern(LEN, salt);
+            let receive = async {
+                // The receiver comes late, so that the kernel runs ahead of it.
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                far.receive_staged(LEN).await
+            };
+            let ((), got) = tokio::join!(near.send_all(plain(&bytes)), receive);
+            assert!(got == bytes, "all bytes, in order");
+        });
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_full_completion_queue_loses_nothing() {
+    let Some((world, ring)) = ring(2, 4) else {
+        return;
+    };
+    let mut pairs = Vec::new();
+    for _ in 0..20 {
+        let (mut near, mut far) = world.pair().await;
+        warm_up(&mut near, &mut far).await;
+        far.link.receive(Receive::Stage);
+        pairs.push((near, far));
+    }
+    until(|| ring.in_flight() == 20).await;
+    for (near, _) in &mut pairs {
+        // Without a pause, so that nobody harvests meanwhile.
+        near.link.send(plain(b"one of many"));
+        assert!(matches!(
+            near.link.poll_outcome(),
+            Some(Outcome::Sent { .. })
+        ));
+    }
+    for (_, far) in &mut pairs {
+        match far.received().await {
+            Received::Stage(stage) => assert_eq!(&*stage, b"one of many"),
+            other => panic!("expected bytes, found {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_direct_receive_takes_up_where_a_multishot_one_ends() {
+    const LEN: usize = 3 << 20;
+    let Some((world, _)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    let bytes = pattern(LEN, 5);
+    let receive = async {
+        let mut got = Vec::new();
+        let mut round = 0;
+        while got.len() < LEN {
+            round += 1;
+            // Long runs of one kind, so that each finds the other in flight.
+            if (round / 12) % 2 == 0 {
+                far.link.receive(Receive::Stage);
+            } else {
+                let len = (LEN - got.len()).min(1000 * round);
+                let payload = Payload::from_vec(vec![0; len]);
+                far.link.receive(Receive::Direct(direct(payload, 0, len)));
+            }
+            match far.received().await {
+                Received::Stage(stage) => got.extend_from_slice(&stage),
+                Received::Direct { direct, len } => {
+                    got.extend_from_slice(&contents(&direct.payload)[..len]);
+                }
+                other => panic!("expected bytes, found {other:?}"),
+            }
+        }
+        got
+    };
+    let send = async {
+        for part in bytes.chunks(3000) {
+            near.send_all(plain(part)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let ((), got) = tokio::join!(send, receive);
+    assert!(got == bytes, "all bytes, in order");
+}
+
+#[tokio::test]
+async fn a_cancelled_receive_tells_what_it_has_moved() {
+    let Some((world, ring)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    let (payload, memory) = remote(100);
+    far.link.receive(Receive::Direct(direct(payload, 0, 100)));
+    assert!(far.link.poll_outcome().is_none());
+    until(|| ring.in_flight() == 1).await;
+    near.send_all(plain(&[7; 40])).await;
+    // The kernel gathers: the part is there, and its receive goes on.
+    until(|| {
+        let mut bytes = [0; 40];
+        memory.read_at(0, &mut bytes).unwrap();
+        bytes == [7; 40]
+    })
+    .await;
+    assert!(far.link.poll_outcome().is_none());
+    far.link.cancel_receive();
+    match far.received().await {
+        Received::Direct { len: 40, .. } => {}
+        other => panic!("expected the part, found {other:?}"),
+    }
+    near.send_all(plain(&[8; 10])).await;
+    assert_eq!(far.receive_staged(10).await, [8; 10]);
+    let mut bytes = [0; 100];
+    memory.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes[40..], [1; 60], "nothing is written after the end");
+}
+
+#[tokio::test]
+async fn a_connection_leaves_its_ring_without_loss() {
+    let Some((world, ring)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    warm_up(&mut near, &mut far).await;
+    far.link.receive(Receive::Stage);
+    far.link.cancel_receive();
+    assert!(matches!(far.received().await, Received::Cancelled { .. }));
+    let raw = far.link.take_raw().expect("nothing is submitted");
+    drop(far);
+    until(|| ring.in_flight() == 0).await;
+    let runtime = runtime_for(Backend::Epoll).unwrap();
+    let epoll = EpollTransport::new(runtime, None, StagePool::new(1));
+    let mut far = Peer::new(|waker| epoll.adopt(raw, waker));
+    near.send_all(plain(b"over there")).await;
+    assert_eq!(far.receive_staged(10).await, b"over there");
+}
+
+#[tokio::test]
+async fn a_connection_with_untold_bytes_stays() {
+    let Some((world, _)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    warm_up(&mut near, &mut far).await;
+    far.link.receive(Receive::Stage);
+    far.link.cancel_receive();
+    assert!(matches!(far.received().await, Received::Cancelled { .. }));
+    near.send_all(plain(b"untold")).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(far.link.unread(), 6);
+    assert!(far.link.take_raw().is_none());
+    assert_eq!(far.receive_staged(6).await, b"untold");
+}
+
+#[tokio::test]
+async fn a_paused_connection_takes_in_no_more_than_a_bit() {
+    let Some((world, _)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    warm_up(&mut near, &mut far).await;
+    // Nothing is armed, and the multishot receive is in flight still. Little by little, so that it
+    // does not end by running out of buffers.
+    let mut moved = 0;
+    let mut is_full = false;
+    while !is_full && moved < 64 << 20 {
+        near.link.send(plain(&[3; 10_000]));
+        let waited = tokio::time::timeout(Duration::from_millis(200), near.sent()).await;
+        is_full = waited.is_err();
+        let (_, result) = match waited {
+            Ok(sent) => sent,
+            Err(_) => {
+                near.link.cancel_send();
+                near.sent().await
+            }
+        };
+        moved += result.expect("sent");
+        tokio::task::yield_now().await;
+    }
+    assert!(moved < 32 << 20, "{moved} bytes were taken");
+    assert_eq!(far.receive_staged(moved).await.len(), moved);
+}
+
+#[test]
+fn a_ring_ends_after_its_runtime_with_its_last_link() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let Some((ring, memory, links)) = runtime.block_on(async {
+        let (world, ring) = usual()?;
+        let (mut near, mut far) = world.pair().await;
+        warm_up(&mut near, &mut far).await;
+        let (payload, memory) = remote(64);
+        far.link.receive(Receive::Direct(direct(payload, 0, 64)));
+        until(|| ring.in_flight() == 1).await;
+        Some((ring.ring(), memory, (near, far)))
+    }) else {
+        return;
+    };
+    drop(runtime);
+    assert!(ring.upgrade().is_some(), "its links hold it");
+    assert_eq!(Arc::strong_count(&memory), 2, "the kernel has it still");
+    drop(links);
+    assert!(ring.upgrade().is_none());
+    assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
+}

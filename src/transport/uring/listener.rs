@@ -1,0 +1,98 @@
+//! A listening TCP socket, on which one multishot accept is armed while there is room for its
+//! connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
+
+use super::mail::{ListenerMail, Mailbox};
+use super::ring::Ring;
+use crate::error::Result;
+use crate::slab::Key;
+use crate::transport::epoll::{accept_error, died_in_backlog, listen_error, local_addr};
+use crate::transport::{Listener, RawLink};
+
+pub(super) struct UringListener {
+    ring: Arc<Ring>,
+    mail: Key,
+    fd: Arc<OwnedFd>,
+    local: SocketAddr,
+}
+
+impl UringListener {
+    pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd) -> Result<Self> {
+        let doing = "listening";
+        let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
+        rustix::io::ioctl_fionbio(&fd, false)
+            .map_err(|error| listen_error(&error.into(), doing))?;
+        let mail = ring.with(|state, _| state.insert(Mailbox::Listener(ListenerMail::default())));
+        Ok(UringListener {
+            ring: Arc::clone(ring),
+            mail,
+            fd: Arc::new(fd),
+            local,
+        })
+    }
+}
+
+impl Listener for UringListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
+        loop {
+            let accepted = self.ring.with(|state, ring| {
+                let mail = state.listener(self.mail);
+                if let Some(fd) = mail.accepted.pop_front() {
+                    return Some(Ok(fd));
+                }
+                if let Some(error) = mail.error.take() {
+                    return Some(Err(io::Error::from_raw_os_error(-error)));
+                }
+                match &mut mail.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                if mail.op.is_none() {
+                    state.push_accept(ring, self.mail, &self.fd);
+                }
+                None
+            });
+            match accepted {
+                None => return Poll::Pending,
+                Some(Ok(fd)) => {
+                    // One that died meanwhile has no peer any more.
+                    if let Ok(raw) = connection_of(fd) {
+                        return Poll::Ready(Ok(raw));
+                    }
+                }
+                Some(Err(error)) if died_in_backlog(&error) => {}
+                // Nothing is armed now: the poll after the back-off does that.
+                Some(Err(error)) => return Poll::Ready(Err(accept_error(&error))),
+            }
+        }
+    }
+}
+
+fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
+    let peer = getpeername(&fd)?
+        .and_then(|peer| SocketAddr::try_from(peer).ok())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+    let local = local_addr(&fd)?;
+    // Fails only on a connection that is dead already, which its first receive will tell.
+    let _ = sockopt::set_tcp_nodelay(&fd, true);
+    Ok(RawLink::Socket { fd, peer, local })
+}
+
+impl Drop for UringListener {
+    fn drop(&mut self) {
+        // Ends the listening now, whenever the last operation lets go of the socket.
+        let _ = shutdown(&self.fd, Shutdown::Read);
+        self.ring.with(|state, ring| state.abandon(ring, self.mail));
+    }
+}

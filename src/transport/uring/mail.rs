@@ -1,0 +1,137 @@
+//! Mailboxes: what has ended for a link or a listener, until it takes it.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::bufs::{Arrived, BufferRing};
+use crate::buf::{Stage, StagePool};
+use crate::limits::STAGE_SIZE;
+use crate::slab::Key;
+use crate::transport::{Direct, SendBatch};
+
+/// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
+/// reads from holds so many, and what the kernel adds until the stop.
+pub(super) const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
+/// Connections that wait in a listener's mailbox before accepting is stopped.
+pub(super) const ACCEPTED_MAX: usize = 64;
+/// Where the ends of somebody's operations go.
+pub(super) enum Mailbox {
+    Link(Box<LinkMail>),
+    Listener(ListenerMail),
+}
+
+pub(super) struct LinkMail {
+    pub(super) waker: Waker,
+    stages: Arc<StagePool>,
+    /// The operations in flight, and the ends of those that are not, until the link takes them.
+    pub(super) send_op: Option<Key>,
+    pub(super) sent: Option<(SendBatch, i32)>,
+    /// A receive, whether direct or staged: one at most per socket (memory-model rule 5).
+    pub(super) read_op: Option<Key>,
+    pub(super) direct_end: Option<(Direct, i32)>,
+    /// How a staged receive ended, other than by bytes: zero for the end of the stream.
+    pub(super) stage_end: Option<i32>,
+    /// A cancellation of the receive is on its way.
+    pub(super) read_cancelled: bool,
+    pub(super) poll_op: Option<Key>,
+    pub(super) polled: Option<i32>,
+    /// Bytes that came and are not told yet, in order, before `stage_end`: first those copied out
+    /// of their buffers, then those still there.
+    copied: VecDeque<Stage>,
+    pub(super) arrived: VecDeque<Arrived>,
+}
+
+#[derive(Default)]
+pub(super) struct ListenerMail {
+    pub(super) waker: Option<Waker>,
+    pub(super) accepted: VecDeque<OwnedFd>,
+    pub(super) op: Option<Key>,
+    pub(super) stopping: bool,
+    pub(super) error: Option<i32>,
+}
+
+impl LinkMail {
+    pub(super) fn new(waker: Waker, stages: Arc<StagePool>) -> Self {
+        LinkMail {
+            waker,
+            stages,
+            send_op: None,
+            sent: None,
+            read_op: None,
+            direct_end: None,
+            stage_end: None,
+            read_cancelled: false,
+            poll_op: None,
+            polled: None,
+            copied: VecDeque::new(),
+            arrived: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn arrived_bytes(&self) -> usize {
+        let copied = self.copied.iter().map(|stage| stage.len());
+        copied.chain(self.arrived.iter().map(Arrived::len)).sum()
+    }
+
+    /// True if bytes or an end wait to be told.
+    pub(super) fn has_news(&self) -> bool {
+        !self.copied.is_empty() || !self.arrived.is_empty() || self.stage_end.is_some()
+    }
+
+    /// The next bytes, at most `size_max`.
+    pub(super) fn take_arrived(
+        &mut self,
+        buffers: &mut BufferRing,
+        size_max: usize,
+    ) -> Option<Stage> {
+        if let Some(mut stage) = self.copied.pop_front() {
+            if stage.len() <= size_max {
+                return Some(stage);
+            }
+            let mut part = self.stages.take();
+            part.spare()[..size_max].copy_from_slice(&stage[..size_max]);
+            part.fill(size_max);
+            stage.advance(size_max);
+            self.copied.push_front(stage);
+            return Some(part);
+        }
+        self.arrived.front()?;
+        let mut stage = self.stages.take();
+        while let Some(mut front) = self.arrived.pop_front() {
+            let left = size_max - stage.len();
+            if buffers.move_to(&mut front, &mut stage, left) {
+                buffers.give_back(front);
+                continue;
+            }
+            self.arrived.push_front(front);
+            break;
+        }
+        Some(stage)
+    }
+
+    /// Puts bytes back that the receive they were taken for did not want.
+    pub(super) fn put_back(&mut self, stage: Stage) {
+        self.copied.push_front(stage);
+    }
+
+    /// Copies what has arrived out of its buffers.
+    pub(super) fn copy_out(&mut self, buffers: &mut BufferRing) {
+        while let Some(mut front) = self.arrived.pop_front() {
+            loop {
+                let is_room = |stage: &mut Stage| !stage.spare().is_empty();
+                if !self.copied.back_mut().is_some_and(is_room) {
+                    self.copied.push_back(self.stages.take());
+                }
+                let Some(stage) = self.copied.back_mut() else {
+                    return;
+                };
+                if buffers.move_to(&mut front, stage, usize::MAX) {
+                    break;
+                }
+            }
+            buffers.give_back(front);
+        }
+    }
+}

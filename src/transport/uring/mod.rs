@@ -1,0 +1,144 @@
+//! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor, and
+//! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed.
+//!
+//! Sends are tried in the call that submits them, as most find room; the rest and all receives are
+//! the ring's. See [`ring`] for locks and teardown, [`op`] for who owns which memory when, [`bufs`]
+//! for the buffers of staged receives, [`link`] for the rule of one receive per socket.
+//!
+//! # Unsafe code
+//!
+//! The kernel follows pointers long after the call that gave them, so each lies in a slot that
+//! lives until the operation's completion (memory-model rules 1 and 7), also when its link is
+//! dropped or leaked: [`op`]. The queues are shared with the kernel, and used under one lock:
+//! [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came with
+//! them (rule 4).
+
+mod bufs;
+mod harvest;
+mod link;
+mod listener;
+mod mail;
+mod op;
+pub(in crate::transport) mod probe;
+mod ring;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::Handle;
+
+use super::epoll::{TimerClock, bound_listener, started_connect};
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use crate::buf::StagePool;
+use crate::error::{Error, ErrorKind, Result};
+
+/// TCP on a ring in the reactor of one Tokio runtime.
+pub(super) struct UringTransport {
+    runtime: Handle,
+    ports: Option<PortRange>,
+    stages: Arc<StagePool>,
+    ring: Arc<ring::Ring>,
+}
+
+impl UringTransport {
+    /// Everything made by this transport lives on `runtime`, which must have I/O enabled and whose
+    /// driver polls [`Transport::poll_drive`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the kernel lacks or refuses what is needed.
+    pub(super) fn new(
+        runtime: Handle,
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+    ) -> Result<Self> {
+        Self::with_sizes(runtime, ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
+    }
+
+    /// The same with queues of these sizes, each a power of two.
+    pub(super) fn with_sizes(
+        runtime: Handle,
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+        submissions: u32,
+        completions: u32,
+    ) -> Result<Self> {
+        let ring = {
+            let _runtime = runtime.enter();
+            ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
+        };
+        Ok(UringTransport {
+            runtime,
+            ports,
+            stages,
+            ring,
+        })
+    }
+
+    /// How many operations the kernel has.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.ring.in_flight()
+    }
+
+    /// Tells whether the ring still lives.
+    #[cfg(test)]
+    pub(super) fn ring(&self) -> std::sync::Weak<dyn std::any::Any + Send + Sync> {
+        let ring: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ring) as _;
+        Arc::downgrade(&ring)
+    }
+}
+
+impl Transport for UringTransport {
+    fn backend(&self) -> Backend {
+        Backend::IoUring
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        let socket = bound_listener(address, self.ports)?;
+        let listener = listener::UringListener::new(&self.ring, socket.into())?;
+        Ok(Box::new(listener))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        waker: Waker,
+    ) -> Result<Box<dyn Link>> {
+        let fd = started_connect(to, from)?.into();
+        let stages = Arc::clone(&self.stages);
+        let link = link::UringLink::connecting(&self.ring, fd, from, to, waker, stages);
+        Ok(Box::new(link))
+    }
+
+    fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        let RawLink::Socket { fd, peer, local } = raw else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a connection of another backend cannot become a socket",
+            ));
+        };
+        let stages = Arc::clone(&self.stages);
+        let link = link::UringLink::connected(&self.ring, fd, local, peer, waker, stages)?;
+        Ok(Box::new(link))
+    }
+
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.ring.poll_drive(cx)
+    }
+
+    fn clock(&self) -> Result<Box<dyn Clock>> {
+        let _runtime = self.runtime.enter();
+        Ok(Box::new(TimerClock::new()?))
+    }
+}
+
+impl fmt::Debug for UringTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringTransport")
+            .field("ports", &self.ports)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,460 @@
+//! The ring of one transport: operations go in by [`State::push`], their ends come out into the
+//! mailboxes of links and listeners.
+//!
+//! One lock guards both queues, the slots and the mailboxes. Nothing is woken and no memory of an
+//! operation is dropped under it, since either may run code of others: both are collected in the
+//! [`Outbox`] and see to themselves once the lock is released.
+//!
+//! Submission is batched: a push wakes the driver, once, and its next [`Ring::poll_drive`] submits
+//! everything there is by one system call. Only cancellations that somebody waits for are submitted
+//! within the call.
+//!
+//! The ring runs its completions in the thread that submitted (no `COOP_TASKRUN`: it would leave
+//! the completions of a thread that computes for long undone). If that thread has exited, they end
+//! with `ECANCELED`, which nobody asked for; whoever gets that submits again.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::mem::{self, ManuallyDrop};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use io_uring::IoUring;
+use io_uring::squeue::Entry;
+use tokio::io::unix::AsyncFd;
+
+use super::bufs::BufferRing;
+use super::harvest::refuse;
+use super::mail::{LinkMail, ListenerMail, Mailbox};
+use super::op::{Cargo, Op, OpKind, cancel_entry};
+use crate::buf::Stage;
+use crate::slab::{Key, Slab};
+use crate::transport::{Direct, SendBatch};
+
+/// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
+pub(super) const SUBMISSIONS: u32 = 256;
+/// Entries of the completion queue. A multishot receive may bring many per drain; what does not
+/// fit is kept by the kernel, and fetched.
+pub(super) const COMPLETIONS: u32 = 4096;
+/// Rounds of one drive before other tasks have their turn.
+const ROUNDS_PER_DRIVE: usize = 4;
+/// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
+/// takes microseconds; what is longer is broken.
+const REAP_TIME: Duration = Duration::from_millis(500);
+
+pub(super) struct Ring {
+    fd: AsyncFd<IoUring>,
+    state: Mutex<State>,
+}
+
+/// What the lock guards.
+pub(super) struct State {
+    pub(super) ops: Slab<Op>,
+    pub(super) mailboxes: Slab<Mailbox>,
+    pub(super) buffers: ManuallyDrop<BufferRing>,
+    /// Entries for which the queue had no room.
+    backlog: VecDeque<Entry>,
+    /// Something was pushed since the last submission.
+    pub(super) dirty: bool,
+    /// Who drives; taken when it is woken for a push.
+    driver: Option<Waker>,
+    pub(super) spare: Vec<Cargo>,
+    pub(super) outbox: Outbox,
+}
+
+/// What to do after the lock is released.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) wakers: Vec<Waker>,
+    pub(super) sends: Vec<SendBatch>,
+    pub(super) receives: Vec<Direct>,
+}
+
+impl Ring {
+    /// A ring in the reactor of the current runtime.
+    pub(super) fn new(submissions: u32, completions: u32) -> io::Result<Arc<Self>> {
+        let ring = IoUring::builder()
+            .setup_clamp()
+            .setup_submit_all()
+            .setup_cqsize(completions)
+            .dontfork()
+            .build(submissions)?;
+        super::probe::check(&ring)?;
+        let buffers = BufferRing::register(&ring)?;
+        // SAFETY: `IoUring` keeps its descriptor open and the same for as long as it lives, and
+        // moves into the `AsyncFd`, out of which nothing takes it.
+        let registered = unsafe { AsyncFd::register(ring) };
+        let fd = registered.map_err(io::Error::from)?;
+        Ok(Arc::new(Ring {
+            fd,
+            state: Mutex::new(State {
+                ops: Slab::new(),
+                mailboxes: Slab::new(),
+                buffers: ManuallyDrop::new(buffers),
+                backlog: VecDeque::new(),
+                dirty: false,
+                driver: None,
+                spare: Vec::new(),
+                outbox: Outbox::default(),
+            }),
+        }))
+    }
+
+    /// Takes the lock for `act`, and sees to what came up under it.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut state, self.fd.get_ref());
+        let outbox = state.take_outbox();
+        drop(state);
+        outbox.deliver();
+        result
+    }
+
+    /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
+    /// Ready when there was anything to harvest.
+    pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // Readiness is cleared, and the waker registered, before the queue is looked at: so no edge
+        // is lost. Without its reactor (an error) nothing here makes progress, and the driver is
+        // being dropped. All outside of Tokio's cooperative budget, as what the driver does.
+        let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
+            match self.fd.poll_read_ready(cx) {
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(()),
+            }
+        })));
+        let _ = ready.as_mut().poll(cx);
+        let (harvested, is_more) = self.with(|state, ring| {
+            let (mut harvested, mut is_more) = (false, false);
+            for _ in 0..ROUNDS_PER_DRIVE {
+                let (any, more) = state.harvest_some(ring);
+                harvested |= any;
+                is_more = more;
+                // What can be done at once has ended by then.
+                if !state.submit(ring) && !more {
+                    break;
+                }
+                is_more = true;
+            }
+            match &mut state.driver {
+                Some(driver) => driver.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            (harvested, is_more)
+        });
+        if is_more {
+            cx.waker().wake_by_ref();
+        }
+        if harvested {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// How many operations the kernel has.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.with(|state, _| state.ops.len())
+    }
+}
+
+impl State {
+    pub(super) fn insert(&mut self, mailbox: Mailbox) -> Key {
+        self.mailboxes.insert(mailbox)
+    }
+
+    pub(super) fn link(&mut self, key: Key) -> &mut LinkMail {
+        match self.mailboxes.get_mut(key) {
+            Some(Mailbox::Link(mail)) => mail,
+            _ => unreachable!("a link's mailbox lives as long as the link"),
+        }
+    }
+
+    pub(super) fn listener(&mut self, key: Key) -> &mut ListenerMail {
+        match self.mailboxes.get_mut(key) {
+            Some(Mailbox::Listener(mail)) => mail,
+            _ => unreachable!("a listener's mailbox lives as long as the listener"),
+        }
+    }
+
+    /// The next bytes that have arrived for a link, at most `size_max`.
+    pub(super) fn take_arrived(&mut self, key: Key, size_max: usize) -> Option<Stage> {
+        match self.mailboxes.get_mut(key) {
+            Some(Mailbox::Link(mail)) => mail.take_arrived(&mut self.buffers, size_max),
+            _ => None,
+        }
+    }
+
+    // Operations.
+
+    pub(super) fn push_send(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        batch: SendBatch,
+        size_max: usize,
+    ) {
+        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
+        cargo.load_batch(batch, size_max);
+        let op = self.push(ring, owner, fd, OpKind::Send, Some(cargo));
+        self.link(owner).send_op = Some(op);
+    }
+
+    pub(super) fn push_direct(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        direct: Direct,
+        size_max: usize,
+    ) {
+        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
+        cargo.load_direct(direct, size_max);
+        self.push_read(ring, owner, fd, OpKind::Direct, Some(cargo));
+    }
+
+    pub(super) fn push_stage(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        multishot: bool,
+        size_max: usize,
+    ) {
+        let kind = OpKind::Stage {
+            multishot,
+            size_max,
+        };
+        self.push_read(ring, owner, fd, kind, None);
+    }
+
+    fn push_read(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        kind: OpKind,
+        cargo: Option<Cargo>,
+    ) {
+        assert!(
+            self.link(owner).read_op.is_none(),
+            "one receive is armed per socket (memory-model rule 5)"
+        );
+        let op = self.push(ring, owner, fd, kind, cargo);
+        let mail = self.link(owner);
+        mail.read_op = Some(op);
+        mail.read_cancelled = false;
+    }
+
+    pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
+        let op = self.push(ring, owner, fd, OpKind::Poll(events), None);
+        self.link(owner).poll_op = Some(op);
+    }
+
+    pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
+        let op = self.push(ring, owner, fd, OpKind::Accept, None);
+        let mail = self.listener(owner);
+        mail.op = Some(op);
+        mail.stopping = false;
+    }
+
+    fn push(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        kind: OpKind,
+        cargo: Option<Cargo>,
+    ) -> Key {
+        let key = self.ops.insert(Op {
+            owner: Some(owner),
+            fd: Arc::clone(fd),
+            kind,
+            cargo,
+        });
+        if let Some(op) = self.ops.get(key) {
+            let entry = op.entry(key);
+            self.push_entry(ring, entry);
+        }
+        key
+    }
+
+    /// Asks the kernel to end an operation; its own completion tells when it has.
+    pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
+        self.push_entry(ring, cancel_entry(op));
+    }
+
+    fn push_entry(&mut self, ring: &IoUring, entry: Entry) {
+        self.backlog.push_back(entry);
+        self.unload_backlog(ring);
+        self.mark_dirty();
+    }
+
+    pub(super) fn mark_dirty(&mut self) {
+        self.dirty = true;
+        if let Some(driver) = self.driver.take() {
+            self.outbox.wakers.push(driver);
+        }
+    }
+
+    fn unload_backlog(&mut self, ring: &IoUring) {
+        if self.backlog.is_empty() {
+            return;
+        }
+        // SAFETY: the lock of the state is held, and no other queue object exists under it.
+        let mut queue = unsafe { ring.submission_shared() };
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what an entry points to is in the cargo of its slot, at an address that does
+            // not change until the operation's completion (memory-model rule 1); its descriptor is
+            // open as long, by the slot's `fd`. Entries without cargo point to nothing.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Submits everything that was pushed. True if there was anything.
+    pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
+        if !mem::take(&mut self.dirty) {
+            return false;
+        }
+        for _ in 0..SUBMIT_ATTEMPTS {
+            match ring.submitter().submit() {
+                Ok(_) => {
+                    self.unload_backlog(ring);
+                    // SAFETY: as in `unload_backlog`.
+                    if unsafe { ring.submission_shared() }.is_empty() {
+                        return true;
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // The kernel keeps completions for which the queue had no room.
+                    Some(libc::EBUSY) => {
+                        self.harvest_some(ring);
+                    }
+                    // Memory is short: the next drive tries again.
+                    Some(libc::EAGAIN) => break,
+                    _ => {
+                        tracing::error!(%error, "the ring takes no operations");
+                        return true;
+                    }
+                },
+            }
+        }
+        self.mark_dirty();
+        true
+    }
+
+    /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
+    pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
+        self.submit(ring);
+        if let (_, true) = self.harvest_some(ring) {
+            // No edge will tell the driver of the rest.
+            self.mark_dirty();
+        }
+    }
+
+    /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
+    pub(super) fn abandon(&mut self, ring: &IoUring, owner: Key) {
+        let Some(mailbox) = self.mailboxes.remove(owner) else {
+            return;
+        };
+        let ops = match mailbox {
+            Mailbox::Link(mail) => {
+                self.outbox.sends.extend(mail.sent.map(|(batch, _)| batch));
+                let direct = mail.direct_end.map(|(direct, _)| direct);
+                for arrived in mail.arrived {
+                    self.buffers.give_back(arrived);
+                }
+                self.outbox.receives.extend(direct);
+                [mail.send_op, mail.read_op, mail.poll_op]
+            }
+            Mailbox::Listener(mail) => {
+                mail.accepted.into_iter().for_each(refuse);
+                [mail.op, None, None]
+            }
+        };
+        for key in ops.into_iter().flatten() {
+            if let Some(op) = self.ops.get_mut(key) {
+                op.owner = None;
+            }
+            self.push_cancel(ring, key);
+        }
+        self.submit_and_harvest(ring);
+    }
+
+    fn take_outbox(&mut self) -> Outbox {
+        mem::take(&mut self.outbox)
+    }
+}
+
+/// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
+const SUBMIT_ATTEMPTS: usize = 16;
+
+impl Outbox {
+    fn deliver(self) {
+        for waker in self.wakers {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Ring {
+    /// Everything is cancelled and waited for; what does not end in time keeps its memory for ever,
+    /// since the kernel may still use it (memory-model rule 7).
+    fn drop(&mut self) {
+        let ring = self.fd.get_ref();
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let keys: Vec<Key> = state.ops.keys();
+        for key in keys {
+            state.push_cancel(ring, key);
+        }
+        let deadline = Instant::now() + REAP_TIME;
+        state.submit_and_harvest(ring);
+        while state.ops.len() > 0 && Instant::now() < deadline {
+            let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
+            let args = io_uring::types::SubmitArgs::new().timespec(&step);
+            // Runs what the kernel has left to do in this thread; time that is up is no failure.
+            let _ = ring.submitter().submit_with_args(1, &args);
+            state.dirty = true;
+            state.submit_and_harvest(ring);
+        }
+        drop(state.take_outbox());
+        let left = state.ops.len();
+        if left > 0 {
+            tracing::warn!(
+                left,
+                "operations did not end with their ring; memory is leaked"
+            );
+            mem::forget(mem::replace(&mut state.ops, Slab::new()));
+            return;
+        }
+        if ring
+            .submitter()
+            .unregister_buf_ring(super::bufs::GROUP)
+            .is_ok()
+        {
+            // SAFETY: taken once, in drop.
+            let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
+            // SAFETY: no operation is in flight, and the group is unregistered.
+            unsafe { buffers.free() };
+        }
+    }
+}
+
+/// How long one step of the last wait may take.
+const REAP_STEP_NANOS: u32 = 1_000_000;
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! io_uring refused, and running out of descriptors. Both are states of a whole process, so each
+//! test runs a second one of itself.
+
+mod common;
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use tokio_fabric::testing::Net;
+use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Hints};
+
+/// Runs the ignored test `name` of this file in a process of its own. What it prints is the answer.
+fn alone(name: &str) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args([
+            name,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .output()
+        .expect("a second process");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{name} fails alone:\n{printed}\n{errors}"
+    );
+    printed
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// api.md: "containers forbid it: `EPERM`/`ENOSYS` at probe means the epoll backend, visible in
+/// `domain.backend()` and one log line".
+#[test]
+fn where_a_filter_forbids_io_uring_epoll_serves() {
+    let printed = alone("under_a_filter");
+    assert!(printed.contains("default epoll"), "{printed}");
+    assert!(printed.contains("refused: not supported"), "{printed}");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn under_a_filter() {
+    forbid_io_uring();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
+    runtime().block_on(async {
+        let error = Net::on(Backend::IoUring)
+            .fabric()
+            .unwrap()
+            .domain()
+            .open()
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        println!("refused: {error}");
+        let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
+        println!("default {}", domain.backend());
+        let (a, b) = Net::on(Backend::Epoll).pair().await.unwrap();
+        a.send("hello").await.unwrap();
+        let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+        assert_eq!(&bytes[..received.len], b"hello");
+    });
+}
+
+/// From now on the three calls of io_uring fail with `EPERM` in this thread and its children.
+fn forbid_io_uring() {
+    const FIRST: u32 = libc::SYS_io_uring_setup as u32;
+    const LAST: u32 = libc::SYS_io_uring_register as u32;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        // The number of the call is the first word of what the filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 2, FIRST),
+        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0, LAST),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: a plain flag, and a filter whose program outlives the call; the kernel copies it.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ),
+        ]
+    };
+    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+}
+
+/// "EMFILE (pause accepting, resume by itself)".
+#[test]
+fn accepting_pauses_without_descriptors_and_resumes_by_itself() {
+    for name in [
+        "without_descriptors_on_epoll",
+        "without_descriptors_on_io_uring",
+    ] {
+        let printed = alone(name);
+        let paused = printed.contains("accepting pauses") || printed.contains("skipped");
+        assert!(paused, "{name}: {printed}");
+    }
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_descriptors_on_epoll() {
+    without_descriptors(Backend::Epoll);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_descriptors_on_io_uring() {
+    if common::backends().contains(&Backend::IoUring) {
+        without_descriptors(Backend::IoUring);
+    }
+}
+
+/// memory-model.md rule 7: "Driver drop: stop submitting, cancel, reap every completion, then free".
+#[test]
+fn a_runtime_that_ends_leaves_no_descriptor_and_no_thread() {
+    alone("many_runtimes_end");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn many_runtimes_end() {
+    if !common::backends().contains(&Backend::IoUring) {
+        return;
+    }
+    let round = || {
+        let runtime = runtime();
+        let ends = runtime.block_on(async {
+            let (a, b) = Net::on(Backend::IoUring).pair().await.unwrap();
+            a.send("hello").await.unwrap();
+            // One operation ends, one is in the kernel, one waits behind it.
+            let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+            assert_eq!(&bytes[..received.len], b"hello");
+            let waiting = (b.recv(vec![0; 1 << 20]), b.recv(vec![0; 16]));
+            (a, b, waiting)
+        });
+        drop(runtime);
+        drop(ends);
+    };
+    let count = |what| std::fs::read_dir(what).unwrap().count();
+    let open = || (count("/proc/self/fd"), count("/proc/self/task"));
+    round();
+    let before = open();
+    for _ in 0..50 {
+        round();
+    }
+    assert_eq!(open(), before);
+}
+
+fn without_descriptors(backend: Backend) {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
+    runtime().block_on(async {
+        let fabric = Net::on(backend).fabric().unwrap();
+        let events = fabric.event_queue().open().unwrap();
+        let listener = fabric
+            .passive_endpoint(&events)
+            .listen_at(([127, 0, 0, 1], 0).into())
+            .unwrap();
+        let here = fabric.domain().open().unwrap();
+        let there = fabric.domain().open().unwrap();
+        let endpoint = there.endpoint().open().unwrap();
+        // One socket more can be made, which is the caller's; the accepting side has none.
+        let mut plugs: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok())
+            .take(limit_descriptors())
+            .collect();
+        plugs.pop();
+        let address = listener.local_addr();
+        let connecting = tokio::spawn(async move { endpoint.connect(address).await.map(|_| ()) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!connecting.is_finished());
+        drop(plugs);
+        let served = async {
+            let Some(Event::ConnRequest(request)) = events.next().await else {
+                panic!("a request was expected");
+            };
+            let _accepted = request.accept(&here).await.unwrap();
+            connecting.await.unwrap().unwrap();
+            // Still listening, as ever.
+            drop(TcpStream::connect(address).unwrap());
+        };
+        tokio::time::timeout(Duration::from_secs(20), served)
+            .await
+            .expect("accepting resumes");
+    });
+}
+
+/// Lowers the limit to what leaves room for a few; returns more than that few.
+fn limit_descriptors() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let limit = libc::rlimit {
+        rlim_cur: open as u64 + 8,
+        rlim_max: open as u64 + 8,
+    };
+    // SAFETY: a plain structure that outlives the call.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(result, 0);
+    64
+}
