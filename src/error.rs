@@ -163,18 +163,29 @@ impl ErrorKind {
 /// The kind of operation an error or a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names are the operations")]
 pub enum OperationKind {
+    /// A message sent (`fi_send`).
     Send,
+    /// A message received (`fi_recv`).
     Receive,
+    /// A write into the peer's memory (`fi_write`).
     Write,
+    /// A read from the peer's memory (`fi_read`).
     Read,
+    /// A message copied and sent (`fi_inject`).
     Inject,
+    /// A connection made (`fi_connect`).
     Connect,
+    /// A connection request accepted (`fi_accept`).
     Accept,
+    /// A listener opened (`fi_listen`).
     Listen,
+    /// Memory registered (`fi_mr_reg`).
     Register,
+    /// The peer's write into our memory: counted, and completed if it carried data
+    /// (`FI_REMOTE_WRITE`).
     RemoteWrite,
+    /// The peer's read from our memory: counted (`FI_REMOTE_READ`).
     RemoteRead,
 }
 

@@ -63,8 +63,7 @@
 //!
 //! # Features
 //!
-//! None is on by default.
-//!
+//! - `io-uring`, the only one on by default: [`Backend::IoUring`] can be asked for by name.
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
 //! - `test-util`: the module `testing`: in-process networks, seeded faults, connected pairs.
@@ -110,7 +109,10 @@ pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{
     Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
 };
-pub use domain::{Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration};
+pub use domain::{
+    Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration,
+    RegistrationProgress,
+};
 pub use endpoint::{
     Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder,
     Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,

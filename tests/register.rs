@@ -11,6 +11,7 @@ use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, Context, DomainBind, ErrorKind, Event, Hints, MemoryRegion, MrMode, OperationKind,
+    RegistrationProgress,
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
@@ -322,6 +323,51 @@ fn a_dropped_registration_is_undone_and_told_once() {
         assert_eq!(peer.domain.region_count(), 2);
         assert!(peer.events.is_empty());
     });
+}
+
+/// api.md §3: "progress of a long registration can be watched", awaited and submitted; one with no
+/// pages to fault in is ready in one step.
+#[test]
+fn a_long_registration_can_be_watched() {
+    on_every_backend(|net| async move {
+        let peer = asynchronous(&net);
+        const LEN: usize = 96 << 20;
+        // A loaded machine may keep this thread away for a whole registration, not for all of them.
+        let mut attempts = 0;
+        while !watched(&peer, LEN).await {
+            attempts += 1;
+            assert!(attempts < 20, "nothing was ever seen on the way");
+        }
+
+        let submitted = RegistrationProgress::new();
+        let register = peer.domain.register(vec![0; 1 << 20]).progress(&submitted);
+        register.submit(1u64).unwrap();
+        complete(peer.events.next().await);
+        assert_eq!(submitted.bytes_ready(), 1 << 20);
+
+        let plain = net.peer().unwrap();
+        let at_once = RegistrationProgress::new();
+        let register = plain.domain.register(vec![0; 100]).progress(&at_once);
+        drop(register.now().unwrap());
+        assert_eq!(at_once.bytes_ready(), 100);
+    });
+}
+
+/// Registers so much and looks on; true if some of the way was seen.
+async fn watched(peer: &Peer, len: usize) -> bool {
+    let progress = RegistrationProgress::new();
+    let registering = peer.domain.register(vec![0; len]).progress(&progress);
+    let mut registering = std::pin::pin!(registering.into_future());
+    let mut seen = false;
+    loop {
+        if let Some(region) = registering.as_mut().now_or_never() {
+            assert_eq!(region.unwrap().len(), progress.bytes_ready());
+            return seen;
+        }
+        let ready = progress.bytes_ready();
+        seen |= 0 < ready && ready < len;
+        tokio::task::yield_now().await;
+    }
 }
 
 /// fi_mr(3): `FI_ENOKEY`, error code.

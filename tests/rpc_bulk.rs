@@ -1,6 +1,7 @@
 //! The main job, run as its users run it: the example's program as a process of its own, on real
 //! files, over real sockets, with everything that may go wrong around it.
 
+mod common;
 #[path = "rpc_bulk/process.rs"]
 mod process;
 
@@ -114,7 +115,8 @@ fn as_two_processes_and_many_clients() {
 /// "`--backend NAME`": the job runs over the backend that is named, and says so.
 #[test]
 fn over_the_backend_that_is_named() {
-    for backend in ["epoll", "loopback"] {
+    for backend in common::backends() {
+        let backend = backend.name();
         for direction in [&[][..], &["--push"]] {
             let args = [
                 &["--json", "--size", "20M", "--backend", backend],

@@ -179,6 +179,7 @@ fn fault_in_and_register(
             return Err((error, unprepare(&memory)));
         }
         at += step;
+        request.tell_ready(step);
     }
     create(domain, memory, request)
 }
@@ -192,7 +193,13 @@ pub(super) fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) 
 }
 
 fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    create(domain, prepare(held, request.access)?, request)
+    let memory = prepare(held, request.access)?;
+    let len = memory.len();
+    let made = create(domain, memory, request);
+    if made.is_ok() {
+        request.tell_ready(len);
+    }
+    made
 }
 
 fn create(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome {

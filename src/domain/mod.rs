@@ -9,6 +9,7 @@ mod read_only;
 mod register;
 mod registration;
 mod request;
+mod watch;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub use builder::DomainBuilder;
 pub use read_only::RegisterReadOnly;
 pub use register::Register;
 pub use registration::Registration;
+pub use watch::RegistrationProgress;
 
 bitflags::bitflags! {
     /// What a domain reports to the event queue it is bound to (flags of `fi_domain_bind`, see

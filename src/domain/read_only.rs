@@ -32,6 +32,7 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
             access: Access::READ_ONLY,
             key: None,
             context: None,
+            progress: None,
         };
         RegisterReadOnly {
             domain,

@@ -17,10 +17,10 @@ use crate::id::Context;
 use crate::mr::{Access, MemoryRegion};
 use crate::op_error::Failed;
 
-use super::Domain;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
 use super::request::{Request, give_buffers, show, take_buffers};
+use super::{Domain, RegistrationProgress};
 
 /// A registration being described. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
@@ -49,6 +49,7 @@ impl<B: RegionBufs> Register<B> {
             access: Access::all(),
             key: None,
             context: None,
+            progress: None,
         };
         Register {
             domain,
@@ -76,6 +77,13 @@ impl<B: RegionBufs> Register<B> {
     /// says of synchronous calls.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.request.context = Some(context.into());
+        self
+    }
+
+    /// Counts the bytes that are ready there, for whoever watches a long registration. Default:
+    /// nobody does.
+    pub fn progress(mut self, progress: &RegistrationProgress) -> Self {
+        self.request.progress = Some(progress.clone());
         self
     }
 

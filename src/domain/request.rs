@@ -11,13 +11,23 @@ use crate::mr::{Access, NewRegion};
 use crate::op_error::Failed;
 use crate::sync::Keep;
 
-use super::Domain;
+use super::{Domain, RegistrationProgress};
 
 /// What a region is to be.
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
     pub(super) context: Option<Context>,
+    /// Who watches.
+    pub(super) progress: Option<RegistrationProgress>,
+}
+
+impl Request {
+    pub(super) fn tell_ready(&self, bytes: usize) {
+        if let Some(progress) = &self.progress {
+            progress.add(bytes);
+        }
+    }
 }
 
 /// The key is what protects the region, and the bytes are the user's: neither is shown.

@@ -218,7 +218,8 @@ hints! {
         /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
         /// this machine's loopback address.
         service,
-        /// The I/O backend, for example `epoll`. Default: the best one that works here.
+        /// The name of a [`Backend`](crate::Backend): `epoll`, `io-uring` or `loopback`. Default:
+        /// `epoll`.
         backend,
         /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
         /// those to leave out (as the variable `FI_PROVIDER`).

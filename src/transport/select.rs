@@ -220,14 +220,11 @@ mod tests {
         assert!(runtime_for(Backend::Loopback).is_ok());
     }
 
+    /// README: "`epoll`: TCP sockets by readiness; what one gets who names none".
     #[tokio::test]
-    async fn the_default_is_sockets() {
+    async fn who_names_no_backend_gets_epoll() {
         let selection = open(&TransportOptions::default()).unwrap();
-        let found = selection.transport.backend();
-        assert!(
-            matches!(found, Backend::IoUring | Backend::Epoll),
-            "{found}"
-        );
+        assert_eq!(selection.transport.backend(), Backend::Epoll);
         assert!(!selection.reason.is_empty());
     }
 

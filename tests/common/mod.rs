@@ -1,6 +1,8 @@
 //! One helper for all integration tests: run this test over every backend, on both kinds of
 //! runtime, within a time limit.
 
+use std::io::Write;
+use std::sync::Once;
 use std::time::Duration;
 
 use tokio_fabric::Backend;
@@ -11,10 +13,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Every backend that can be used here; says so where io_uring cannot.
 pub fn backends() -> Vec<Backend> {
+    static SAID: Once = Once::new();
     let mut backends = vec![Backend::Loopback, Backend::Epoll];
     match refusal_of_io_uring() {
         None => backends.push(Backend::IoUring),
-        Some(why) => println!("skipped on io-uring: {why}"),
+        // Not by `println!`, which the test runner keeps to itself when a test passes.
+        Some(why) => SAID.call_once(|| {
+            let _ = writeln!(std::io::stderr(), "left out on io-uring: {why}");
+        }),
     }
     backends
 }

@@ -14,7 +14,7 @@ fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport
     let transport = match made {
         Ok(transport) => Arc::new(transport),
         Err(error) => {
-            println!("skipped on io-uring: {error}");
+            super::say_left_out(&error);
             return None;
         }
     };
