@@ -3,7 +3,6 @@
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::error::{OperationKind, Result};
 use crate::mr::Access;
-use crate::progress::Report;
 use crate::proto::Post;
 
 use super::Endpoint;
@@ -74,11 +73,7 @@ impl Endpoint {
             ack: false,
             segments,
         };
-        self.inner
-            .port
-            .post(post, Report::Nowhere, false, false)
-            .map_err(|(error, _)| error)?;
-        Ok(())
+        self.post_injected(post)
     }
 }
 
