@@ -44,7 +44,8 @@ impl Endpoint {
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
     ///
     /// A message longer than the buffers ends the receive with
-    /// [`ErrorKind::Truncated`]; the buffers hold what fits, and the connection lives.
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
+    /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv {
             endpoint: self.clone(),
@@ -56,8 +57,8 @@ impl Endpoint {
     /// is reported. Counters count it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for more bytes, [`ErrorKind::Again`] if the transmit context is
-    /// full, [`ErrorKind::NotConnected`].
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
+    /// if the transmit context is full, [`NotConnected`](crate::ErrorKind::NotConnected).
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
     }

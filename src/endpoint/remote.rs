@@ -6,7 +6,8 @@ use crate::mr::{Access, RemoteRegion};
 use crate::wire::{RemoteSegment, Segments};
 
 /// One range of the peer's memory, or up to four, filled or read one after the other: whatever
-/// turns into this can be given to [`Endpoint::write`] and [`Endpoint::read`].
+/// turns into this can be given to [`Endpoint::write`](crate::Endpoint::write) and
+/// [`Endpoint::read`](crate::Endpoint::read).
 #[derive(Clone, Debug)]
 pub struct RemoteRegions(Vec<RemoteRegion>);
 

@@ -19,7 +19,7 @@ use crate::buf::Memory;
 
 /// Says once that tests are left out on io_uring; not by `println!`, which the test runner keeps to
 /// itself when a test passes.
-fn say_left_out(why: &Error) {
+pub(in crate::transport) fn say_left_out(why: &Error) {
     use std::io::Write;
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
