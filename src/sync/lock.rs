@@ -10,7 +10,8 @@ pub(crate) enum LockKind {
     /// `FI_THREAD_SAFE`: a mutex; any thread may call.
     Mutex,
     // The thread-bound kind (`FI_THREAD_DOMAIN`, `FI_THREAD_COMPLETION`) becomes a variant here and
-    // in `Cell` below; nothing outside this file needs to change for it.
+    // in `Cell` below. Its guard is another type, and a call from a wrong thread an error, so that
+    // public calls will check the thread where they enter, before they lock.
 }
 
 enum Cell<T> {
