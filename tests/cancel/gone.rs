@@ -156,13 +156,13 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
         });
     drop(ending);
     for (what, op) in ops {
-        assert_eq!(elsewhere(what, op), ErrorKind::DriverGone, "{what}");
+        let kind = elsewhere(what, op);
+        assert_eq!(kind, ErrorKind::DriverGone, "{what}");
     }
     let completion = elsewhere("the queue", queue.next()).unwrap();
-    assert_eq!(
-        completion.result.unwrap_err().error.kind(),
-        ErrorKind::DriverGone
-    );
+    let error = completion.result.unwrap_err().error;
+    let place = format!("{:?}, {threads} threads", net.backend());
+    assert_eq!(error.kind(), ErrorKind::DriverGone, "{place}: {error}");
     assert_eq!(
         elsewhere("connect", connecting).unwrap_err().kind(),
         ErrorKind::DriverGone
@@ -209,7 +209,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
         };
         tokio::time::timeout(limit, lost)
             .await
-            .expect("the peer notices")
+            .unwrap_or_else(|_| panic!("{:?}, {threads} threads: unnoticed", net.backend()))
     });
     assert!(
         matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset),
