@@ -163,10 +163,11 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
     let error = completion.result.unwrap_err().error;
     let place = format!("{:?}, {threads} threads", net.backend());
     assert_eq!(error.kind(), ErrorKind::DriverGone, "{place}: {error}");
-    assert_eq!(
-        elsewhere("connect", connecting).unwrap_err().kind(),
-        ErrorKind::DriverGone
-    );
+    let kind = elsewhere("connect", connecting).unwrap_err().kind();
+    // With several threads its listener, of the same runtime, may be gone before its driver.
+    let by_listener =
+        threads > 0 && matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset);
+    assert!(kind == ErrorKind::DriverGone || by_listener, "{kind:?}");
     assert!(elsewhere("accept", accepting).is_err());
     // The work may have been done before the end, or may not.
     if let Err(failed) = elsewhere("registration", registering) {
