@@ -12,7 +12,7 @@ use crate::mr::{MemoryRegion, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
-use super::register::Request;
+use super::request::Request;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted.
 const FAULT_PIECE: usize = 16 << 20;

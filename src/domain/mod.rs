@@ -8,6 +8,7 @@ mod job;
 mod read_only;
 mod register;
 mod registration;
+mod request;
 
 use std::fmt;
 use std::net::SocketAddr;

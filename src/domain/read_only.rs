@@ -9,7 +9,7 @@ use crate::mr::{Access, ReadOnlyRegion, prepare, unprepare};
 use crate::op_error::Failed;
 
 use super::Domain;
-use super::register::{Request, show};
+use super::request::{Request, show};
 
 /// A read-only registration; see [`Domain::register_read_only`].
 #[must_use = "a registration does nothing until it is awaited, or ended by `now`"]

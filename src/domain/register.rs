@@ -11,17 +11,16 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use crate::buf::{Held, LocalUse, Memory, Payload, RegionBufs, RegionMemory};
+use crate::buf::RegionBufs;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::info::MrMode;
-use crate::mr::{Access, MemoryRegion, NewRegion};
+use crate::mr::{Access, MemoryRegion};
 use crate::op_error::Failed;
-use crate::sync::Keep;
 
 use super::Domain;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
+use super::request::{Request, give_buffers, show, take_buffers};
 
 /// A registration being described. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
@@ -30,29 +29,6 @@ pub struct Register<B: RegionBufs> {
     domain: Domain,
     buffers: B,
     request: Request,
-}
-
-pub(super) struct Request {
-    pub(super) access: Access,
-    pub(super) key: Option<u64>,
-    pub(super) context: Option<Context>,
-}
-
-/// The key is what protects the region, and the bytes are the user's: neither is shown.
-pub(super) fn show(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    domain: &Domain,
-    len: usize,
-    request: &Request,
-) -> fmt::Result {
-    f.debug_struct(name)
-        .field("domain", domain)
-        .field("len", &len)
-        .field("access", &request.access)
-        .field("has_key", &request.key.is_some())
-        .field("context", &request.context)
-        .finish()
 }
 
 impl<B: RegionBufs> fmt::Debug for Register<B> {
@@ -183,66 +159,4 @@ impl<B: RegionBufs> IntoFuture for Register<B> {
             Registration::at_first_poll(domain, buffers, request)
         }
     }
-}
-
-impl Domain {
-    /// True if an event queue was bound with `REG_MR`.
-    pub(super) fn registers_asynchronously(&self) -> bool {
-        self.binding().registers
-    }
-
-    pub(super) fn new_region(
-        &self,
-        memory: Arc<RegionMemory>,
-        request: &Request,
-        keep: Keep,
-    ) -> NewRegion {
-        NewRegion {
-            memory,
-            requested_key: request.key,
-            context: request.context,
-            table: Arc::clone(&self.inner.regions),
-            nudge: self.inner.engine.region_nudge(),
-            keep: Arc::new(keep),
-        }
-    }
-
-    pub(super) fn faults_in(&self) -> bool {
-        self.inner.mr_mode.contains(MrMode::ALLOCATED)
-    }
-}
-
-pub(super) fn take_buffers<B: RegionBufs>(
-    domain: &Domain,
-    buffers: B,
-) -> Result<Vec<Held>, Failed<B>> {
-    let limit = domain.info().domain.mr_iov_limit;
-    if buffers.count() > limit {
-        let error = Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "{} buffers, a region takes at most {limit}",
-                buffers.count()
-            ),
-        );
-        return Err(Failed::new(
-            error.with_operation(OperationKind::Register),
-            Some(buffers),
-        ));
-    }
-    let payload = buffers
-        .into_payload(LocalUse::Receive)
-        .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;
-    payload.into_held().map_err(|_| {
-        Failed::new(
-            Error::new(ErrorKind::InvalidArgument, "part of another region"),
-            None,
-        )
-    })
-}
-
-pub(super) fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
-    let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
-    let error = error.with_operation(OperationKind::Register);
-    Failed::new(error, B::from_payload(payload))
 }

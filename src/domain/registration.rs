@@ -14,7 +14,7 @@ use crate::op_error::Failed;
 
 use super::Domain;
 use super::job::{Job, register_now, start_job};
-use super::register::{Request, give_buffers, take_buffers};
+use super::request::{Request, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///

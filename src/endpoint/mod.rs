@@ -8,6 +8,7 @@ mod msg;
 mod op;
 mod passive;
 mod post;
+mod remote;
 mod rma;
 
 use std::fmt;
@@ -27,7 +28,8 @@ pub use cm::{Accept, Connect, Reject};
 pub use msg::{Received, Recv, Send};
 pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
-pub use rma::{Read, RemoteRegions, Write};
+pub use remote::RemoteRegions;
+pub use rma::{Read, Write};
 
 /// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
 ///

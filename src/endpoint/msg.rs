@@ -1,14 +1,13 @@
 //! Messages (`fi_msg(3)`): send, receive, inject.
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
-use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::limits::INJECT_SIZE_MAX;
+use crate::error::{OperationKind, Result};
 use crate::progress::Report;
 use crate::proto::Post;
 
 use super::Endpoint;
 use super::op::{Told, sealed};
-use super::post::{Draft, Shape, posting_forms};
+use super::post::{Draft, Shape, check_inject, posting_forms};
 
 /// What a receive got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,20 +79,6 @@ impl Endpoint {
             .map_err(|(error, _)| error)?;
         Ok(())
     }
-}
-
-pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
-    if bytes.len() > INJECT_SIZE_MAX {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "{} bytes injected, at most {INJECT_SIZE_MAX} are copied",
-                bytes.len()
-            ),
-        )
-        .with_operation(OperationKind::Inject));
-    }
-    Ok(())
 }
 
 /// A message to be sent; see [`Endpoint::send`]. Await it, or [`post`](Self::post) it.

@@ -6,7 +6,7 @@ use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::limits::IOV_LIMIT;
+use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
 use crate::mr::Access;
 use crate::op_error::Failed;
 use crate::progress::{OpCell, Report};
@@ -14,7 +14,7 @@ use crate::proto::Post;
 
 use super::Endpoint;
 use super::op::{Op, QueuedOp, Told};
-use super::rma::RemoteRegions;
+use super::remote::RemoteRegions;
 
 /// An operation described but not posted.
 pub(super) trait Draft<B: IoBufs>: Sized {
@@ -147,6 +147,21 @@ fn post<B: IoBufs, D: Draft<B>>(
         .and_then(|post| endpoint.inner.port.post(post, report, wait, more))
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))?;
     Ok((endpoint, posted))
+}
+
+/// Refuses what is too long to be copied.
+pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
+    if bytes.len() > INJECT_SIZE_MAX {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "{} bytes injected, at most {INJECT_SIZE_MAX} are copied",
+                bytes.len()
+            ),
+        )
+        .with_operation(OperationKind::Inject));
+    }
+    Ok(())
 }
 
 fn check_buffers<B: IoBufs>(endpoint: &Endpoint, buffers: &B) -> Result<()> {
