@@ -44,7 +44,8 @@ impl Told for usize {}
 /// Dropping it detaches (ruling 4): an operation that has not started is withdrawn; one that has
 /// runs to its end, and its buffers live as long as anything may touch them. Dropping a *receive*
 /// un-posts it, and a message already matched to it goes back to the head of the early messages, so
-/// none is lost; of one that is longer than the dropped buffers, what fits them is kept. Leaking it is safe. `tokio::time::timeout(limit, op)` is always legal.
+/// none is lost; of one that is longer than the dropped buffers, what fits them is kept. Leaking it
+/// is safe. `tokio::time::timeout(limit, op)` is always legal.
 #[must_use = "a dropped operation is withdrawn if it has not started"]
 pub struct Op<B: IoBufs, R: Told = usize> {
     endpoint: Endpoint,
