@@ -500,8 +500,17 @@ fn piece(kind: u8, bytes: &[u8], before: usize, after: usize) -> Memory {
     })
 }
 
+/// As many cases as `PROPTEST_CASES` asks for; few where each takes long.
+fn cases() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig::with_cases(4)
+    } else {
+        ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+    #![proptest_config(cases())]
 
     /// A payload is one range of bytes, whatever its pieces: copies and spans agree with a plain
     /// vector, and touch nothing beside the range.

@@ -135,5 +135,6 @@ impl Drop for Driver {
             let port = self.engine.lock_ports().remove(key);
             drop(port);
         }
+        self.engine.transport.driver_gone();
     }
 }

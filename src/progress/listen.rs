@@ -501,5 +501,8 @@ impl Future for ListenTask {
 impl Drop for ListenTask {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Release);
+        self.listener = None;
+        self.peers.clear();
+        self.config.transport.driver_gone();
     }
 }

@@ -154,6 +154,10 @@ impl Transport for FaultInjector {
         self.inner.poll_drive(cx)
     }
 
+    fn driver_gone(&self) {
+        self.inner.driver_gone();
+    }
+
     fn clock(&self) -> Result<Box<dyn Clock>> {
         self.inner.clock()
     }

@@ -148,6 +148,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// register nothing.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// The task that drives has gone, and nobody drives again. What is in flight is cancelled and
+    /// waited for, now and whenever a link or listener is dropped later: it would keep its sockets
+    /// open, and their peers in the dark, for as long as somebody holds this transport.
+    fn driver_gone(&self) {}
+
     /// A clock with one alarm, for one driver. Sockets live in real time, loopback in Tokio's
     /// (ruling 12). Fails when there is no descriptor left for a timer.
     fn clock(&self) -> Result<Box<dyn Clock>>;

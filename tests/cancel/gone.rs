@@ -156,17 +156,18 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
         });
     drop(ending);
     for (what, op) in ops {
-        assert_eq!(elsewhere(what, op), ErrorKind::DriverGone, "{what}");
+        let kind = elsewhere(what, op);
+        assert_eq!(kind, ErrorKind::DriverGone, "{what}");
     }
     let completion = elsewhere("the queue", queue.next()).unwrap();
-    assert_eq!(
-        completion.result.unwrap_err().error.kind(),
-        ErrorKind::DriverGone
-    );
-    assert_eq!(
-        elsewhere("connect", connecting).unwrap_err().kind(),
-        ErrorKind::DriverGone
-    );
+    let error = completion.result.unwrap_err().error;
+    let place = format!("{:?}, {threads} threads", net.backend());
+    assert_eq!(error.kind(), ErrorKind::DriverGone, "{place}: {error}");
+    let kind = elsewhere("connect", connecting).unwrap_err().kind();
+    // With several threads its listener, of the same runtime, may be gone before its driver.
+    let by_listener =
+        threads > 0 && matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset);
+    assert!(kind == ErrorKind::DriverGone || by_listener, "{kind:?}");
     assert!(elsewhere("accept", accepting).is_err());
     // The work may have been done before the end, or may not.
     if let Err(failed) = elsewhere("registration", registering) {
@@ -209,7 +210,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
         };
         tokio::time::timeout(limit, lost)
             .await
-            .expect("the peer notices")
+            .unwrap_or_else(|_| panic!("{:?}, {threads} threads: unnoticed", net.backend()))
     });
     assert!(
         matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset),

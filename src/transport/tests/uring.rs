@@ -319,3 +319,32 @@ fn a_ring_ends_after_its_runtime_with_its_last_link() {
     assert!(ring.upgrade().is_none());
     assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
 }
+
+/// Memory-model rule 7 where a thread that has exited did the submitting: what it asked the kernel
+/// for ends later than the call that cancels it, and nobody drives any more.
+#[tokio::test]
+async fn without_its_driver_a_ring_ends_what_is_in_flight() {
+    let Some((world, ring)) = usual() else { return };
+    for drop_first in [false, true] {
+        let (_near, mut far) = world.pair().await;
+        until(|| ring.in_flight() == 0).await;
+        let (payload, memory) = remote(64);
+        far.link.receive(Receive::Direct(direct(payload, 0, 64)));
+        let submitting = Arc::clone(&ring);
+        let exited = std::thread::spawn(move || {
+            let _ = submitting.poll_drive(&mut Context::from_waker(Waker::noop()));
+        });
+        exited.join().unwrap();
+        assert_eq!(ring.in_flight(), 1);
+        // The driver of this test is not polled from here to the end of the loop.
+        if drop_first {
+            drop(far);
+            world.transport.driver_gone();
+        } else {
+            world.transport.driver_gone();
+            drop(far);
+        }
+        assert_eq!(ring.in_flight(), 0);
+        assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
+    }
+}

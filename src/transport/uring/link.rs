@@ -546,15 +546,15 @@ impl Link for UringLink {
 
 impl Drop for UringLink {
     fn drop(&mut self) {
-        self.ring.with(|state, ring| {
-            if let Some(fd) = self.fd.take() {
-                // Closing a socket with unread bytes resets the connection; these were read from it
-                // by us alone.
-                if state.link(self.mail).arrived_bytes() > 0 {
-                    let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
-                }
+        let fd = self.fd.take();
+        self.ring.abandon(self.mail, |state| {
+            // Closing a socket with unread bytes resets the connection; these were read from it by
+            // us alone.
+            if let Some(fd) = fd
+                && state.link(self.mail).arrived_bytes() > 0
+            {
+                let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
             }
-            state.abandon(ring, self.mail);
         });
     }
 }

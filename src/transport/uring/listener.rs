@@ -93,6 +93,6 @@ impl Drop for UringListener {
     fn drop(&mut self) {
         // Ends the listening now, whenever the last operation lets go of the socket.
         let _ = shutdown(&self.fd, Shutdown::Read);
-        self.ring.with(|state, ring| state.abandon(ring, self.mail));
+        self.ring.abandon(self.mail, |_| ());
     }
 }

@@ -129,6 +129,10 @@ impl Transport for UringTransport {
         self.ring.poll_drive(cx)
     }
 
+    fn driver_gone(&self) {
+        self.ring.driver_gone();
+    }
+
     fn clock(&self) -> Result<Box<dyn Clock>> {
         let _runtime = self.runtime.enter();
         Ok(Box::new(TimerClock::new()?))

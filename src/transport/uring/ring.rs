@@ -63,6 +63,8 @@ pub(super) struct State {
     pub(super) dirty: bool,
     /// Who drives; taken when it is woken for a push.
     driver: Option<Waker>,
+    /// Nobody drives again: whoever gives something up waits for its end.
+    undriven: bool,
     pub(super) spare: Vec<Cargo>,
     pub(super) outbox: Outbox,
 }
@@ -99,6 +101,7 @@ impl Ring {
                 backlog: VecDeque::new(),
                 dirty: false,
                 driver: None,
+                undriven: false,
                 spare: Vec::new(),
                 outbox: Outbox::default(),
             }),
@@ -154,6 +157,33 @@ impl Ring {
         } else {
             Poll::Pending
         }
+    }
+
+    /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody
+    /// drives any more, its operations have ended by the return.
+    pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
+        let undriven = self.with(|state, ring| {
+            first(state);
+            state.abandon(ring, owner);
+            state.undriven
+        });
+        if undriven {
+            self.reap();
+        }
+    }
+
+    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone).
+    pub(super) fn driver_gone(&self) {
+        self.with(|state, _| state.undriven = true);
+        self.reap();
+    }
+
+    /// Ends everything in flight. A cancellation that concerns another thread's operation, or that
+    /// of a thread that has exited, takes effect there: later than the call that asks for it.
+    fn reap(&self) {
+        self.with(|state, ring| state.cancel_all(ring));
+        let deadline = Instant::now() + REAP_TIME;
+        while !self.with(|state, ring| state.reap_some(ring)) && Instant::now() < deadline {}
     }
 
     /// How many operations the kernel has.
@@ -362,8 +392,29 @@ impl State {
         }
     }
 
+    fn cancel_all(&mut self, ring: &IoUring) {
+        for key in self.ops.keys() {
+            self.push_cancel(ring, key);
+        }
+        self.submit_and_harvest(ring);
+    }
+
+    /// Waits a little for operations to end. True once all have.
+    fn reap_some(&mut self, ring: &IoUring) -> bool {
+        if self.ops.len() == 0 {
+            return true;
+        }
+        let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
+        let args = io_uring::types::SubmitArgs::new().timespec(&step);
+        // Runs what the kernel has left to do in this thread; time that is up is no failure.
+        let _ = ring.submitter().submit_with_args(1, &args);
+        self.dirty = true;
+        self.submit_and_harvest(ring);
+        self.ops.len() == 0
+    }
+
     /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
-    pub(super) fn abandon(&mut self, ring: &IoUring, owner: Key) {
+    fn abandon(&mut self, ring: &IoUring, owner: Key) {
         let Some(mailbox) = self.mailboxes.remove(owner) else {
             return;
         };
@@ -413,20 +464,9 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let ring = self.fd.get_ref();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let keys: Vec<Key> = state.ops.keys();
-        for key in keys {
-            state.push_cancel(ring, key);
-        }
+        state.cancel_all(ring);
         let deadline = Instant::now() + REAP_TIME;
-        state.submit_and_harvest(ring);
-        while state.ops.len() > 0 && Instant::now() < deadline {
-            let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
-            let args = io_uring::types::SubmitArgs::new().timespec(&step);
-            // Runs what the kernel has left to do in this thread; time that is up is no failure.
-            let _ = ring.submitter().submit_with_args(1, &args);
-            state.dirty = true;
-            state.submit_and_harvest(ring);
-        }
+        while !state.reap_some(ring) && Instant::now() < deadline {}
         drop(state.take_outbox());
         let left = state.ops.len();
         if left > 0 {
