@@ -41,7 +41,7 @@ async fn hammer(peer: Endpoint, remote: RemoteRegion, number: usize) -> usize {
     let mut buffer = vec![number as u8; (8 << 10) << (number % 5)];
     loop {
         let range = remote.slice(0..buffer.len() as u64).expect("within it");
-        let ended = if (number + done) % 2 == 0 {
+        let ended = if (number + done).is_multiple_of(2) {
             peer.write(buffer, range).delivery_complete().await
         } else {
             peer.read(buffer, range).await
