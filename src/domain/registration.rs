@@ -20,8 +20,8 @@ use super::request::{Request, give_buffers, take_buffers};
 ///
 /// # Cancel safety
 /// Dropped before its end, the registration is undone: the region's key stops working, the buffers
-/// are freed, and if a context was given one Canceled error event carries it. Once it has ended, its
-/// `MrComplete` event holds the region too: that must be read or dropped as well.
+/// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
+/// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
 pub struct Registration<B: RegionBufs> {
     state: State<B>,
