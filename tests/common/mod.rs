@@ -11,6 +11,14 @@ use tokio_fabric::testing::Net;
 /// Long enough for a loaded machine, short enough that a hang is told the same minute.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The heavy campaigns take as long as they take; an hour is a hang.
+fn limit() -> Duration {
+    match std::env::var("TOKIO_FABRIC_DEEP") {
+        Ok(deep) if deep != "0" => 60 * LIMIT,
+        _ => LIMIT,
+    }
+}
+
 /// Every backend that can be used here; says so where io_uring cannot.
 pub fn backends() -> Vec<Backend> {
     static SAID: Once = Once::new();
@@ -79,7 +87,7 @@ where
     }
     .expect("a runtime");
     runtime.block_on(async {
-        let limited = tokio::time::timeout(LIMIT, test(Net::on(backend)));
+        let limited = tokio::time::timeout(limit(), test(Net::on(backend)));
         if limited.await.is_err() {
             panic!("the test hangs on {backend} with {threads} worker threads");
         }
