@@ -74,7 +74,9 @@ impl EndpointBuilder {
         self
     }
 
-    /// One queue for both directions.
+    /// One queue for both directions. It should hold more than the operations of both contexts:
+    /// when slots reserved for acknowledged sends leave none for a peer's remote CQ data, reading
+    /// stops, and on both sides at once neither reads the acknowledgements that would free one.
     pub fn completion_queue(self, queue: &CompletionQueue) -> Self {
         self.transmit_queue(queue).receive_queue(queue)
     }
