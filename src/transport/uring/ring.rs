@@ -9,9 +9,11 @@
 //! everything there is by one system call. Only cancellations that somebody waits for are submitted
 //! within the call.
 //!
-//! The ring runs its completions in the thread that submitted (no `COOP_TASKRUN`: it would leave
-//! the completions of a thread that computes for long undone). If that thread has exited, they end
-//! with `ECANCELED`, which nobody asked for; whoever gets that submits again.
+//! The ring runs its completions in the thread that submitted, when that enters the kernel for
+//! whatever reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received
+//! it, would cost more than the packet). A thread that computes enters at its next timer tick. If
+//! the thread has exited, they end with `ECANCELED`, which nobody asked for; whoever gets that
+//! submits again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -83,6 +85,7 @@ impl Ring {
         let ring = IoUring::builder()
             .setup_clamp()
             .setup_submit_all()
+            .setup_coop_taskrun()
             .setup_cqsize(completions)
             .dontfork()
             .build(submissions)?;
