@@ -11,7 +11,7 @@ use super::report::{OpCell, Report};
 
 impl Port {
     /// Posts an operation. The first one on an idle connection since the driver ran is sent within
-    /// this call; others are gathered (ruling 5).
+    /// this call, unless the link leaves sends to the driver; others are gathered (ruling 5).
     pub(crate) fn post(
         &self,
         post: Post,
@@ -23,6 +23,7 @@ impl Port {
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
         let paused = state.machine.is_read_paused();
+        let left = (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
         let key = match state.post(self, post, report, wait) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -37,7 +38,7 @@ impl Port {
             if paused || state.stage.is_some() {
                 self.waker.wake_by_ref();
             }
-        } else if idle && !state.inline_spent && !more {
+        } else if idle && !state.inline_spent && !more && !left {
             state.inline_spent = true;
             self.transmit(&mut state);
         } else if state.machine.is_transmit_gathered() {

@@ -348,3 +348,45 @@ async fn without_its_driver_a_ring_ends_what_is_in_flight() {
         assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
     }
 }
+
+/// ARCHITECTURE, ruling 5: "While many connections of a ring are at work, what any of them posts is
+/// left to the driver, which sends for all by one system call."
+#[tokio::test]
+async fn what_many_connections_send_goes_out_in_one_drive() {
+    let Some((world, ring)) = usual() else { return };
+    let mut pairs = Vec::new();
+    for _ in 0..8 {
+        let (mut near, mut far) = world.pair().await;
+        warm_up(&mut near, &mut far).await;
+        far.link.receive(Receive::Stage);
+        pairs.push((near, far));
+    }
+    until(|| ring.in_flight() == 8).await;
+    for (near, _) in &mut pairs {
+        near.link.send(plain(b"one of many"));
+        let sent = near.link.poll_outcome();
+        assert!(matches!(sent, Some(Outcome::Sent { .. })), "found {sent:?}");
+    }
+    for (_, far) in &mut pairs {
+        assert!(matches!(far.received().await, Received::Stage(_)));
+    }
+    for (_, far) in &mut pairs {
+        assert!(far.link.leaves_sends());
+        far.link.send(plain(b"together"));
+        assert!(far.link.poll_outcome().is_none());
+    }
+    assert_eq!(ring.in_flight(), 16, "eight receives and eight sends");
+    let _ = ring.poll_drive(&mut Context::from_waker(Waker::noop()));
+    for (near, far) in &mut pairs {
+        match far.link.poll_outcome() {
+            Some(Outcome::Sent { result: Ok(8), .. }) => {}
+            other => panic!("expected the end of a send, found {other:?}"),
+        }
+        assert_eq!(near.receive_staged(8).await, b"together");
+    }
+    // One alone is no crowd.
+    let (near, far) = &mut pairs[0];
+    near.send_all(plain(b"alone")).await;
+    assert_eq!(far.receive_staged(5).await, b"alone");
+    assert!(!far.link.leaves_sends());
+}

@@ -117,6 +117,9 @@ impl State {
         let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
         let mut stop = None;
         let len = usize::try_from(result).unwrap_or(0);
+        if len > 0 {
+            self.crowd.add(owner);
+        }
         let mut arrived = buffer.map(|buffer| self.buffers.arrived(buffer, len));
         if let Some(Mailbox::Link(mail)) = mailbox {
             if len > 0 {

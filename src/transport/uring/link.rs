@@ -191,11 +191,11 @@ impl UringLink {
         self.try_send()
     }
 
-    /// Tries the batch here; what finds no room goes through the ring.
+    /// Tries the batch here; what finds no room, or goes out with others', goes through the ring.
     fn try_send(&mut self) -> Option<Outcome> {
         let fd = self.fd.as_ref()?;
         let size_max = self.submitted.sizes.send;
-        loop {
+        while !self.ring.is_crowded() {
             let batch = self.submitted.batch.as_ref()?;
             match send_some(fd, batch, size_max) {
                 Ok(count) => return self.submitted.sent(Ok(count)),
@@ -408,6 +408,10 @@ impl Link for UringLink {
         {
             self.submitted.keep(sent);
         }
+    }
+
+    fn leaves_sends(&self) -> bool {
+        self.ring.is_crowded()
     }
 
     fn cancel_send(&mut self) {

@@ -1,8 +1,8 @@
 //! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor, and
 //! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed.
 //!
-//! Sends are tried in the call that submits them, as most find room; the rest and all receives are
-//! the ring's. See [`ring`] for locks and teardown, [`op`] for who owns which memory when, [`bufs`]
+//! Sends are tried in the call that submits them, as most find room, unless many connections are at
+//! work: [`crowd`]. The rest and all receives are the ring's. See [`ring`] for locks and teardown, [`op`] for who owns which memory when, [`bufs`]
 //! for the buffers of staged receives, [`link`] for the rule of one receive per socket.
 //!
 //! # Unsafe code
@@ -14,6 +14,7 @@
 //! them (rule 4).
 
 mod bufs;
+mod crowd;
 mod harvest;
 mod link;
 mod listener;

@@ -22,6 +22,7 @@ use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use io_uring::squeue::Entry;
 use tokio::io::unix::AsyncFd;
 
 use super::bufs::BufferRing;
+use super::crowd::Crowd;
 use super::harvest::refuse;
 use super::mail::{LinkMail, ListenerMail, Mailbox};
 use super::op::{Cargo, Op, OpKind, cancel_entry};
@@ -52,6 +54,8 @@ const REAP_TIME: Duration = Duration::from_millis(500);
 pub(super) struct Ring {
     fd: AsyncFd<IoUring>,
     state: Mutex<State>,
+    /// The last drive that brought bytes brought them for many connections.
+    crowded: AtomicBool,
 }
 
 /// What the lock guards.
@@ -69,6 +73,8 @@ pub(super) struct State {
     undriven: bool,
     pub(super) spare: Vec<Cargo>,
     pub(super) outbox: Outbox,
+    /// Who had bytes in this drive.
+    pub(super) crowd: Crowd,
 }
 
 /// What to do after the lock is released.
@@ -107,7 +113,9 @@ impl Ring {
                 undriven: false,
                 spare: Vec::new(),
                 outbox: Outbox::default(),
+                crowd: Crowd::default(),
             }),
+            crowded: AtomicBool::new(false),
         }))
     }
 
@@ -146,6 +154,9 @@ impl Ring {
                 }
                 is_more = true;
             }
+            if let Some(crowded) = state.crowd.verdict() {
+                self.crowded.store(crowded, Ordering::Relaxed);
+            }
             match &mut state.driver {
                 Some(driver) => driver.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
@@ -160,6 +171,11 @@ impl Ring {
         } else {
             Poll::Pending
         }
+    }
+
+    /// True while sends are better gathered than tried one by one.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
     }
 
     /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody

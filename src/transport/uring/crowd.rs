@@ -1,0 +1,36 @@
+//! Whether several connections are at work, so that their sends are worth gathering.
+//!
+//! A send that is tried in the posting call costs a system call of its own. With many connections at
+//! work, all of them wait for the same thread anyway: what they send is left to the driver, whose
+//! next submission takes it along in one call. Measured on loopback, 64 connections echoing 64
+//! bytes in one thread: a quarter less CPU per message than with a call for each, half with eight
+//! messages in flight per connection, since what is posted meanwhile goes in the same send.
+
+use crate::slab::Key;
+
+/// Connections that have something to read in one drive, from which on they are a crowd. With
+/// fewer, gathering saves nothing that could be measured, and delays what is sent.
+const CROWD_MIN: usize = 4;
+
+/// Counts connections that a drive brings bytes of.
+#[derive(Default)]
+pub(super) struct Crowd {
+    last: Option<Key>,
+    count: usize,
+}
+
+impl Crowd {
+    /// Bytes of a connection have come. Several in a row count once.
+    pub(super) fn add(&mut self, owner: Option<Key>) {
+        if self.count == 0 || self.last != owner {
+            self.last = owner;
+            self.count += 1;
+        }
+    }
+
+    /// Ends the count. `None` when nothing has come, which says nothing about what will.
+    pub(super) fn verdict(&mut self) -> Option<bool> {
+        let count = std::mem::take(&mut self.count);
+        (count > 0).then_some(count >= CROWD_MIN)
+    }
+}
