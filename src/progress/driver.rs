@@ -111,7 +111,7 @@ impl Future for Driver {
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
-            if !found {
+            if !found && this.engine.transport.rest(cx.waker()) {
                 return Poll::Pending;
             }
             if left == 0 {

@@ -502,6 +502,9 @@ impl Future for ListenTask {
         if stopping && this.peers.is_empty() && this.listener.is_none() {
             return Poll::Ready(()); // The last rejection took too long.
         }
+        if !this.config.transport.rest(cx.waker()) {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

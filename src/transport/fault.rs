@@ -154,6 +154,10 @@ impl Transport for FaultInjector {
         self.inner.poll_drive(cx)
     }
 
+    fn rest(&self, driver: &Waker) -> bool {
+        self.inner.rest(driver)
+    }
+
     fn driver_gone(&self) {
         self.inner.driver_gone();
     }

@@ -148,6 +148,13 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// register nothing.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// The task that drives has nothing left to do. True: it may sleep, and what is submitted from now
+    /// on wakes it. False: something was submitted since its [`Transport::poll_drive`], which is to
+    /// be polled again.
+    fn rest(&self, _driver: &Waker) -> bool {
+        true
+    }
+
     /// The task that drives has gone, and nobody drives again. What is in flight is cancelled and
     /// waited for, now and whenever a link or listener is dropped later: it would keep its sockets
     /// open, and their peers in the dark, for as long as somebody holds this transport.

@@ -220,8 +220,12 @@ impl World {
 /// Polls what a driver polls, for as long as the runtime lives.
 pub(super) fn drive(transport: Arc<dyn Transport>) {
     tokio::spawn(std::future::poll_fn(move |cx| {
-        let _ = transport.poll_drive(cx);
-        Poll::<()>::Pending
+        loop {
+            let _ = transport.poll_drive(cx);
+            if transport.rest(cx.waker()) {
+                return Poll::<()>::Pending;
+            }
+        }
     }));
 }
 

@@ -390,3 +390,63 @@ async fn what_many_connections_send_goes_out_in_one_drive() {
     assert_eq!(far.receive_staged(5).await, b"alone");
     assert!(!far.link.leaves_sends());
 }
+
+/// A completion wakes the thread that submitted its operation; on a runtime of several threads that
+/// one may be asleep while another harvests. A receive moves to the thread that drives.
+#[tokio::test]
+async fn a_receive_moves_to_the_thread_that_harvests_it() {
+    let Some((world, ring)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    // The next one is a multishot.
+    for at in 0..8 {
+        near.send_all(plain(&[at])).await;
+        assert_eq!(far.receive_staged(1).await, [at]);
+    }
+    until(|| ring.in_flight() == 0).await;
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    let submitting = Arc::clone(&ring);
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let sleeper = std::thread::spawn(move || {
+        let _ = submitting.poll_drive(&mut Context::from_waker(Waker::noop()));
+        tell.send(()).unwrap();
+        let _ = ended.recv();
+    });
+    told.recv().unwrap();
+    assert_eq!((ring.in_flight(), ring.armed_here()), (1, 0));
+    for at in 0..20 {
+        near.send_all(plain(&[at])).await;
+        match far.received().await {
+            Received::Stage(stage) => assert_eq!(&*stage, [at]),
+            other => panic!("expected bytes, found {other:?}"),
+        }
+        far.link.receive(Receive::Stage);
+    }
+    until(|| (ring.in_flight(), ring.armed_here()) == (1, 1)).await;
+    drop(end);
+    sleeper.join().unwrap();
+}
+
+/// Who drives is woken for what others submit while it rests, and not for what it submits itself.
+#[tokio::test]
+async fn a_driver_is_woken_only_while_it_rests() {
+    let Some((world, _)) = usual() else { return };
+    let (mut near, mut far) = world.pair().await;
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    // The driver of this test is not polled from here on.
+    let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
+    near.link.receive(Receive::Stage);
+    assert!(near.link.poll_outcome().is_none());
+    assert_eq!(bell.rung(), 0, "it is awake");
+    assert!(
+        !world.transport.rest(&waker),
+        "a receive is to be submitted"
+    );
+    let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
+    assert!(world.transport.rest(&waker));
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    assert_eq!(bell.rung(), 1);
+}

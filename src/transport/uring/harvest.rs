@@ -8,6 +8,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
 use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
+use super::mark::STRAYS_MAX;
 use super::op::{CANCELLATION, Cargo, OpKind};
 use super::ring::State;
 use crate::slab::Key;
@@ -57,13 +58,19 @@ impl State {
             return;
         };
         let (kind, owner) = (op.kind, op.owner);
+        let strayed = self.driving.is_some() && op.mark != self.driving;
         let ended = if cqueue::more(flags) {
             None
         } else {
             self.ops.remove(key)
         };
         match kind {
-            OpKind::Stage { .. } => self.staged(ring, owner, ended.is_some(), result, buffer),
+            OpKind::Stage { .. } => {
+                self.staged(ring, owner, ended.is_some(), result, buffer);
+                if let (None, Some(owner)) = (ended, owner) {
+                    self.count_strays(ring, owner, strayed);
+                }
+            }
             OpKind::Accept => self.accepted(ring, owner, ended.is_some(), result),
             OpKind::Send | OpKind::Direct => {
                 if let Some(cargo) = ended.and_then(|op| op.cargo) {
@@ -147,6 +154,23 @@ impl State {
             self.buffers.give_back(arrived);
         }
         if let Some(op) = stop {
+            self.push_cancel(ring, op);
+        }
+    }
+
+    /// Stops a multishot receive of another thread than the one that drives; whoever is woken by its
+    /// end submits it anew.
+    fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
+        let Some(Mailbox::Link(mail)) = self.mailboxes.get_mut(owner) else {
+            return;
+        };
+        mail.strays = if strayed { mail.strays + 1 } else { 0 };
+        if mail.strays < STRAYS_MAX || mail.read_cancelled {
+            mail.strays = mail.strays.min(STRAYS_MAX);
+            return;
+        }
+        mail.read_cancelled = true;
+        if let Some(op) = mail.read_op {
             self.push_cancel(ring, op);
         }
     }

@@ -33,6 +33,8 @@ pub(super) struct LinkMail {
     pub(super) direct_end: Option<(Direct, i32)>,
     /// How a staged receive ended, other than by bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
+    /// Its completions in a row that another thread harvested.
+    pub(super) strays: u8,
     /// A cancellation of the receive is on its way.
     pub(super) read_cancelled: bool,
     pub(super) poll_op: Option<Key>,
@@ -62,6 +64,7 @@ impl LinkMail {
             read_op: None,
             direct_end: None,
             stage_end: None,
+            strays: 0,
             read_cancelled: false,
             poll_op: None,
             polled: None,

@@ -19,6 +19,7 @@ mod harvest;
 mod link;
 mod listener;
 mod mail;
+mod mark;
 mod op;
 pub(in crate::transport) mod probe;
 mod ring;
@@ -77,6 +78,12 @@ impl UringTransport {
         })
     }
 
+    /// How many staged receives this thread has submitted.
+    #[cfg(test)]
+    pub(super) fn armed_here(&self) -> usize {
+        self.ring.armed_here()
+    }
+
     /// How many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
@@ -128,6 +135,10 @@ impl Transport for UringTransport {
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.ring.poll_drive(cx)
+    }
+
+    fn rest(&self, driver: &Waker) -> bool {
+        self.ring.rest(driver)
     }
 
     fn driver_gone(&self) {

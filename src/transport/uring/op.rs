@@ -18,6 +18,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
 use super::bufs::{BUFFER_SIZE, GROUP};
+use super::mark::Mark;
 use crate::buf::SpanList;
 use crate::slab::Key;
 use crate::transport::{Direct, SendBatch};
@@ -29,6 +30,8 @@ pub(super) struct Op {
     /// Open at least as long as the kernel may look the number up.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: OpKind,
+    /// Who submitted it, of a staged receive.
+    pub(super) mark: Option<Mark>,
     /// There exactly for `Send` and `Direct`.
     pub(super) cargo: Option<Cargo>,
 }

@@ -5,8 +5,8 @@
 //! operation is dropped under it, since either may run code of others: both are collected in the
 //! [`Outbox`] and see to themselves once the lock is released.
 //!
-//! Submission is batched: a push wakes the driver, once, and its next [`Ring::poll_drive`] submits
-//! everything there is by one system call. Only cancellations that somebody waits for are submitted
+//! Submission is batched: a push wakes the driver, once, if it rests, and its next
+//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that somebody waits for are submitted
 //! within the call.
 //!
 //! The ring runs its completions in the thread that submitted, when that enters the kernel for
@@ -35,6 +35,7 @@ use super::bufs::BufferRing;
 use super::crowd::Crowd;
 use super::harvest::refuse;
 use super::mail::{LinkMail, ListenerMail, Mailbox};
+use super::mark::Mark;
 use super::op::{Cargo, Op, OpKind, cancel_entry};
 use crate::buf::Stage;
 use crate::slab::{Key, Slab};
@@ -65,9 +66,13 @@ pub(super) struct State {
     pub(super) buffers: ManuallyDrop<BufferRing>,
     /// Entries for which the queue had no room.
     backlog: VecDeque<Entry>,
+    /// Staged receives that were pushed since the last submission.
+    unmarked: Vec<Key>,
+    /// Who drives, while it does.
+    pub(super) driving: Option<Mark>,
     /// Something was pushed since the last submission.
     pub(super) dirty: bool,
-    /// Who drives; taken when it is woken for a push.
+    /// Who drives, while it rests; taken when it is woken for a push.
     driver: Option<Waker>,
     /// Nobody drives again: whoever gives something up waits for its end.
     undriven: bool,
@@ -108,6 +113,8 @@ impl Ring {
                 mailboxes: Slab::new(),
                 buffers: ManuallyDrop::new(buffers),
                 backlog: VecDeque::new(),
+                unmarked: Vec::new(),
+                driving: None,
                 dirty: false,
                 driver: None,
                 undriven: false,
@@ -144,6 +151,9 @@ impl Ring {
         let _ = ready.as_mut().poll(cx);
         let (harvested, is_more) = self.with(|state, ring| {
             let (mut harvested, mut is_more) = (false, false);
+            state.driving = Some(Mark::of_this_thread());
+            // Who is awake need not be woken.
+            state.driver = None;
             for _ in 0..ROUNDS_PER_DRIVE {
                 let (any, more) = state.harvest_some(ring);
                 harvested |= any;
@@ -154,12 +164,9 @@ impl Ring {
                 }
                 is_more = true;
             }
+            state.driving = None;
             if let Some(crowded) = state.crowd.verdict() {
                 self.crowded.store(crowded, Ordering::Relaxed);
-            }
-            match &mut state.driver {
-                Some(driver) => driver.clone_from(cx.waker()),
-                none => *none = Some(cx.waker().clone()),
             }
             (harvested, is_more)
         });
@@ -171,6 +178,16 @@ impl Ring {
         } else {
             Poll::Pending
         }
+    }
+
+    /// See [`Transport::rest`](crate::transport::Transport::rest).
+    pub(super) fn rest(&self, driver: &Waker) -> bool {
+        self.with(|state, _| {
+            if !state.dirty {
+                state.driver = Some(driver.clone());
+            }
+            !state.dirty
+        })
     }
 
     /// True while sends are better gathered than tried one by one.
@@ -203,6 +220,17 @@ impl Ring {
         self.with(|state, ring| state.cancel_all(ring));
         let deadline = Instant::now() + REAP_TIME;
         while !self.with(|state, ring| state.reap_some(ring)) && Instant::now() < deadline {}
+    }
+
+    /// How many staged receives this thread has submitted.
+    #[cfg(test)]
+    pub(super) fn armed_here(&self) -> usize {
+        let here = Some(Mark::of_this_thread());
+        self.with(|state, _| {
+            let keys = state.ops.keys().into_iter();
+            keys.filter(|key| state.ops.get(*key).is_some_and(|op| op.mark == here))
+                .count()
+        })
     }
 
     /// How many operations the kernel has.
@@ -280,7 +308,8 @@ impl State {
             multishot,
             size_max,
         };
-        self.push_read(ring, owner, fd, kind, None);
+        let op = self.push_read(ring, owner, fd, kind, None);
+        self.unmarked.push(op);
     }
 
     fn push_read(
@@ -290,7 +319,7 @@ impl State {
         fd: &Arc<OwnedFd>,
         kind: OpKind,
         cargo: Option<Cargo>,
-    ) {
+    ) -> Key {
         assert!(
             self.link(owner).read_op.is_none(),
             "one receive is armed per socket (memory-model rule 5)"
@@ -299,6 +328,8 @@ impl State {
         let mail = self.link(owner);
         mail.read_op = Some(op);
         mail.read_cancelled = false;
+        mail.strays = 0;
+        op
     }
 
     pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
@@ -325,6 +356,7 @@ impl State {
             owner: Some(owner),
             fd: Arc::clone(fd),
             kind,
+            mark: None,
             cargo,
         });
         if let Some(op) = self.ops.get(key) {
@@ -373,6 +405,11 @@ impl State {
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
         if !mem::take(&mut self.dirty) {
             return false;
+        }
+        for key in self.unmarked.drain(..) {
+            if let Some(op) = self.ops.get_mut(key) {
+                op.mark = Some(Mark::of_this_thread());
+            }
         }
         for _ in 0..SUBMIT_ATTEMPTS {
             match ring.submitter().submit() {
