@@ -12,11 +12,17 @@ use crate::slab::Key;
 /// fewer, gathering saves nothing that could be measured, and delays what is sent.
 const CROWD_MIN: usize = 4;
 
+/// Drives in a row with bytes for fewer, after which there is no crowd any more: a crowd's bytes
+/// come in unequal portions.
+const PATIENCE: u8 = 4;
+
 /// Counts connections that a drive brings bytes of.
 #[derive(Default)]
 pub(super) struct Crowd {
     last: Option<Key>,
     count: usize,
+    /// How many drives with few it takes until there is no crowd any more; 0: there is none.
+    patience: u8,
 }
 
 impl Crowd {
@@ -28,9 +34,13 @@ impl Crowd {
         }
     }
 
-    /// Ends the count. `None` when nothing has come, which says nothing about what will.
-    pub(super) fn verdict(&mut self) -> Option<bool> {
-        let count = std::mem::take(&mut self.count);
-        (count > 0).then_some(count >= CROWD_MIN)
+    /// Ends the drive, and tells if there is a crowd. One that brought nothing changes nothing.
+    pub(super) fn judge(&mut self) -> bool {
+        match std::mem::take(&mut self.count) {
+            0 => {}
+            CROWD_MIN.. => self.patience = PATIENCE,
+            _ => self.patience = self.patience.saturating_sub(1),
+        }
+        self.patience > 0
     }
 }

@@ -55,7 +55,7 @@ const REAP_TIME: Duration = Duration::from_millis(500);
 pub(super) struct Ring {
     fd: AsyncFd<IoUring>,
     state: Mutex<State>,
-    /// The last drive that brought bytes brought them for many connections.
+    /// Many connections are at work.
     crowded: AtomicBool,
 }
 
@@ -165,9 +165,7 @@ impl Ring {
                 is_more = true;
             }
             state.driving = None;
-            if let Some(crowded) = state.crowd.verdict() {
-                self.crowded.store(crowded, Ordering::Relaxed);
-            }
+            self.crowded.store(state.crowd.judge(), Ordering::Relaxed);
             (harvested, is_more)
         });
         if is_more {
