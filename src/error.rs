@@ -281,6 +281,11 @@ impl Error {
         }
     }
 
+    pub(crate) fn with_os(mut self, number: Option<i32>) -> Self {
+        self.edit(|inner| inner.os = number);
+        self
+    }
+
     pub(crate) fn with_operation(mut self, operation: OperationKind) -> Self {
         self.edit(|inner| inner.operation = Some(operation));
         self

@@ -63,7 +63,8 @@
 //!
 //! # Features
 //!
-//! - `io-uring`, the only one on by default: [`Backend::IoUring`] can be asked for by name.
+//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`], which is the default
+//!   where the system permits it.
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
 //! - `test-util`: the module `testing`: in-process networks, seeded faults, connected pairs.

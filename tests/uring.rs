@@ -1,5 +1,5 @@
-//! io_uring refused, and running out of descriptors. Both are states of a whole process, so each
-//! test runs a second one of itself.
+//! io_uring refused, and running out of descriptors or locked memory. All are states of a whole
+//! process, so each test runs a second one of itself.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tokio_fabric::testing::Net;
-use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Hints};
+use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Fallback, FallbackCause, Hints};
 
 /// Runs the ignored test `name` of this file in a process of its own. What it says is the answer.
 fn alone(name: &str) -> String {
@@ -39,13 +39,15 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// api.md: "containers forbid it: `EPERM`/`ENOSYS` at probe means the epoll backend, visible in
-/// `domain.backend()` and one log line".
+/// README: "where the kernel or a container refuses `io-uring`, which `domain.info().fallback` and a
+/// line in the log then explain"; one line, however many domains and listeners there are.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("under_a_filter");
     assert!(printed.contains("default epoll"), "{printed}");
     assert!(printed.contains("refused: not supported"), "{printed}");
+    let told = printed.matches("io_uring cannot be used, epoll is");
+    assert_eq!(told.count(), 1, "{printed}");
 }
 
 #[test]
@@ -65,13 +67,68 @@ fn under_a_filter() {
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         println!("refused: {error}");
-        let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let domain = fabric.domain().open().unwrap();
         println!("default {}", domain.backend());
+        let info = domain.info();
+        assert_eq!(info.backend.as_deref(), Some("epoll"));
+        let fallback = info.fallback.as_ref().expect("io_uring was wanted");
+        assert_eq!(fallback.cause, FallbackCause::Forbidden);
+        assert_eq!(fallback.wanted, Backend::IoUring.name());
+        let named = Net::on(Backend::Epoll).fabric().unwrap();
+        let named = named.domain().open().unwrap();
+        assert_eq!(named.info().fallback, None, "epoll was asked for");
+        let _second = fabric.domain().open().unwrap();
         let (a, b) = Net::on(Backend::Epoll).pair().await.unwrap();
         a.send("hello").await.unwrap();
         let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
         assert_eq!(&bytes[..received.len], b"hello");
     });
+}
+
+/// The limit on locked memory is named, not just met: a ring's memory counts against it for who may
+/// not lock any (the fallback named in Info).
+#[test]
+fn without_locked_memory_epoll_serves_and_says_so() {
+    let printed = alone("without_locked_memory");
+    assert!(printed.contains("served by"), "{printed}");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_locked_memory() {
+    let before = default_domain();
+    // Rights that lift the limit go first; a user who has none keeps what it is.
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a plain structure that outlives the call, and plain numbers: the user "nobody".
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
+        let _ = libc::setresgid(65534, 65534, 65534);
+        let _ = libc::setresuid(65534, 65534, 65534);
+    }
+    let (backend, fallback) = default_domain();
+    println!("served by {backend}: {fallback:?}");
+    match fallback {
+        Some(fallback) if before.1.is_none() => {
+            assert_eq!(backend, Backend::Epoll);
+            assert_eq!(fallback.cause, FallbackCause::LockedMemory);
+            assert!(fallback.reason.contains("RLIMIT_MEMLOCK"), "{fallback}");
+        }
+        // Refused for another reason already, or a kernel that counts no ring's memory.
+        fallback => assert_eq!((backend, fallback), before),
+    }
+}
+
+/// The backend of a domain for which none was named, and what its Info says.
+fn default_domain() -> (Backend, Option<Fallback>) {
+    runtime().block_on(async {
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let domain = fabric.domain().open().unwrap();
+        (domain.backend(), domain.info().fallback.clone())
+    })
 }
 
 /// From now on the three calls of io_uring fail with `EPERM` in this thread and its children.

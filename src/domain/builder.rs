@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::Result;
 use crate::id::Context;
-use crate::info::{Info, MrMode};
+use crate::info::{Fallback, Info, MrMode};
 use crate::mr::{KeyPolicy, MrAddressing, MrTable};
 use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
-use crate::transport::{self, TransportOptions};
+use crate::transport::{self, Backend, TransportOptions};
 
 use super::{Binding, Domain, Inner};
 
@@ -61,12 +61,16 @@ impl DomainBuilder {
     /// # Errors
     /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a runtime, or in one
     /// without what the backend needs (I/O for sockets, time for loopback).
-    pub fn open(self) -> Result<Domain> {
+    pub fn open(mut self) -> Result<Domain> {
         let selection = transport::open(&self.transport)?;
+        self.info.backend = Some(selection.transport.backend().name().to_owned());
+        self.info.fallback = (selection.refused.as_ref()).map(|refused| {
+            Fallback::new(Backend::IoUring, refused.os_error(), refused.to_string())
+        });
         tracing::debug!(
             domain = %self.info.domain.name,
             backend = %selection.transport.backend(),
-            reason = %selection.reason,
+            fallback = ?self.info.fallback,
             "domain opens"
         );
         let mr_mode = self.info.domain.mr_mode.in_force();

@@ -174,12 +174,13 @@ impl Domain {
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
-    /// is an error when it was asked for by name.
+    /// is an error when it was asked for by name. When none was named and this is not the best one,
+    /// [`Info::fallback`] of [`Domain::info`] tells why.
     pub fn backend(&self) -> Backend {
         self.inner.engine.transport().backend()
     }
 
-    /// The attributes the domain was opened with.
+    /// The attributes the domain was opened with, and the backend that serves it.
     pub fn info(&self) -> &Info {
         &self.inner.info
     }

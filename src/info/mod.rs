@@ -10,6 +10,7 @@
 mod address;
 mod attr;
 mod caps;
+mod fallback;
 mod hints;
 mod judge;
 mod kinds;
@@ -22,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
+pub use fallback::{Fallback, FallbackCause};
 pub use hints::Hints;
 pub use kinds::{
     AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol,
@@ -62,8 +64,12 @@ pub struct Info {
     /// The interface behind the domain (stands for `fi_nic(3)`).
     pub interface: Interface,
     /// The I/O backend the hints named. It is checked when a domain is opened, where the choice
-    /// is made; `None` leaves it to the library.
+    /// is made; `None` leaves it to the library. In the Info of an opened domain: the one that
+    /// serves it.
     pub backend: Option<String>,
+    /// In the Info of an opened domain that is not served by the best backend, though no backend
+    /// was named: why. `None` in the answers of `discover`, which open nothing.
+    pub fallback: Option<Fallback>,
 }
 
 /// One line: endpoint type, interface and addresses.

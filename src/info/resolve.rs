@@ -131,6 +131,7 @@ pub(crate) fn resolve(hints: &Hints, offers: &[Interface]) -> Result<Vec<Info>> 
             rx: rx.clone(),
             interface: place.interface.clone(),
             backend: hints.backend.clone(),
+            fallback: None,
         })
         .collect())
 }

@@ -75,10 +75,11 @@ pub(crate) use select::{TransportOptions, open};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// TCP sockets, their readiness told by Tokio's own reactor. The default.
+    /// TCP sockets, their readiness told by Tokio's own reactor. The default where io_uring cannot be
+    /// had.
     Epoll,
-    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. Only for who
-    /// names it; opening a domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
+    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. The default. For
+    /// who names it, opening a domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
     IoUring,
     /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.
     Loopback,

@@ -1,8 +1,7 @@
 //! Which backend to use, whether it can run here, and the transport made of it.
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use tokio::runtime::Handle;
 
@@ -44,17 +43,12 @@ impl Default for TransportOptions {
 /// more than a mebibyte kept for them.
 const IDLE_STAGES_DEFAULT: usize = 16;
 
-/// Whether io_uring is what one gets who names no backend, where it can be had. Not yet: a
-/// ping-pong over one connection takes a tenth longer than on epoll, and half as long again on a
-/// runtime of several threads, where the kernel ends an operation in the thread that submitted it.
-const IO_URING_FIRST: bool = false;
-
 /// A transport, and why it is this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) transport: Arc<dyn Transport>,
-    /// For one line in the log.
-    pub(crate) reason: Cow<'static, str>,
+    /// Why it is not io_uring, although no backend was named.
+    pub(crate) refused: Option<Error>,
     /// The runtime it lives on.
     pub(crate) runtime: Handle,
 }
@@ -63,18 +57,14 @@ pub(crate) struct Selection {
 ///
 /// # Errors
 /// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is
-/// asked for by name and cannot be had.
+/// asked for by name and cannot be had; [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let runtime = runtime_for(options.backend.unwrap_or(Backend::Epoll))?;
+    let runtime = runtime_for(options.backend.unwrap_or(Backend::IoUring))?;
     let stages = StagePool::new(options.idle_stages_max);
     let ports = options.ports;
-    let named = |transport: Arc<dyn Transport>| (transport, Cow::Borrowed("asked for"));
-    let (transport, reason) = match options.backend {
-        None if IO_URING_FIRST => best(runtime.clone(), ports, stages),
-        None => {
-            let epoll = EpollTransport::new(runtime.clone(), ports, stages);
-            (Arc::new(epoll) as _, Cow::Borrowed("the default"))
-        }
+    let named = |transport: Arc<dyn Transport>| (transport, None);
+    let (transport, refused) = match options.backend {
+        None => best(runtime.clone(), ports, stages)?,
         Some(Backend::Epoll) => named(Arc::new(EpollTransport::new(
             runtime.clone(),
             ports,
@@ -97,24 +87,29 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     };
     Ok(Selection {
         transport,
-        reason,
+        refused,
         runtime,
     })
 }
 
-/// A transport on a ring, or on epoll where that cannot be had; and why.
+/// A transport on a ring, or on epoll where the system or this build has none; and why not.
 fn best(
     runtime: Handle,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
-) -> (Arc<dyn Transport>, Cow<'static, str>) {
-    let refused = match io_uring(runtime.clone(), ports, Arc::clone(&stages)) {
-        Ok(transport) => return (transport, Cow::Borrowed("the default")),
-        Err(refused) => refused,
-    };
-    tracing::info!(%refused, "io_uring cannot be used, epoll is");
-    let epoll = EpollTransport::new(runtime, ports, stages);
-    (Arc::new(epoll), Cow::Owned(refused.to_string()))
+) -> Result<(Arc<dyn Transport>, Option<Error>)> {
+    match io_uring(runtime.clone(), ports, Arc::clone(&stages)) {
+        Ok(transport) => Ok((transport, None)),
+        Err(refused) if refused.kind() == ErrorKind::Unsupported => {
+            // Once: the system will say the same to all domains and listeners of this process.
+            static SAID: Once = Once::new();
+            SAID.call_once(|| tracing::info!(%refused, "io_uring cannot be used, epoll is"));
+            let epoll = EpollTransport::new(runtime, ports, stages);
+            Ok((Arc::new(epoll), Some(refused)))
+        }
+        // Of what passes (descriptors) epoll would have none either.
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -220,14 +215,33 @@ mod tests {
         assert!(runtime_for(Backend::Loopback).is_ok());
     }
 
-    /// README: "`epoll`: TCP sockets by readiness; what one gets who names none".
+    /// README: "`io-uring`: TCP sockets by completions; what one gets who names none".
     #[tokio::test]
-    async fn who_names_no_backend_gets_epoll() {
+    async fn who_names_no_backend_gets_io_uring_where_it_can_be_had() {
         let selection = open(&TransportOptions::default()).unwrap();
-        assert_eq!(selection.transport.backend(), Backend::Epoll);
-        assert!(!selection.reason.is_empty());
+        let named = io_uring(Handle::current(), None, StagePool::new(1));
+        let backend = selection.transport.backend();
+        match (named, selection.refused) {
+            (Ok(_), None) => assert_eq!(backend, Backend::IoUring),
+            (Err(error), Some(refused)) => {
+                assert_eq!(backend, Backend::Epoll);
+                assert_eq!(error.to_string(), refused.to_string());
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
+    /// Without a name and by name, with rings that are refused within `refuse`.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    fn both() -> (Result<Selection>, Result<Selection>) {
+        let named = TransportOptions {
+            backend: Some(Backend::IoUring),
+            ..TransportOptions::default()
+        };
+        (open(&TransportOptions::default()), open(&named))
+    }
+
+    /// README: "where the kernel or a container refuses it, `epoll`"; by name it is an error.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
     async fn where_io_uring_is_refused_epoll_is_used_and_says_why() {
@@ -239,23 +253,59 @@ mod tests {
             return say_left_out(&error);
         }
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
-            let (default, named) = refusal::with(errno, || {
-                let named = TransportOptions {
-                    backend: Some(Backend::IoUring),
-                    ..TransportOptions::default()
-                };
-                (
-                    best(Handle::current(), None, StagePool::new(1)),
-                    open(&named),
-                )
-            });
-            let (transport, reason) = default;
-            assert_eq!(transport.backend(), Backend::Epoll);
-            let system = std::io::Error::from_raw_os_error(errno).to_string();
-            assert!(reason.contains(&system), "{reason}");
+            let (default, named) = refusal::with(errno, both);
+            let default = default.unwrap();
+            assert_eq!(default.transport.backend(), Backend::Epoll);
+            let refused = default.refused.expect("a reason");
             let error = named.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert_eq!(error.to_string(), refused.to_string());
+            assert_eq!(refused.os_error(), Some(errno));
+            let system = std::io::Error::from_raw_os_error(errno).to_string();
             assert!(error.to_string().contains(&system), "{error}");
+        }
+    }
+
+    /// Every operation that is needed is looked for, and the one that is missing is named.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    #[tokio::test]
+    async fn a_kernel_that_lacks_an_operation_is_served_by_epoll() {
+        use crate::transport::tests::say_left_out;
+        use crate::transport::uring::probe::refusal;
+
+        if let Err(error) = io_uring(Handle::current(), None, StagePool::new(1)) {
+            return say_left_out(&error);
+        }
+        let mut missing = 0;
+        while let Some((name, (default, named))) = refusal::lacking(missing, both) {
+            missing += 1;
+            let default = default.unwrap();
+            assert_eq!(
+                default.transport.backend(),
+                Backend::Epoll,
+                "without {name}"
+            );
+            let refused = default.refused.expect("a reason");
+            assert_eq!(refused.os_error(), Some(libc::ENOSYS));
+            assert!(refused.to_string().contains(name), "{refused}");
+            assert_eq!(named.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        assert!(missing >= 7, "all that is submitted");
+    }
+
+    /// Running out of descriptors passes; it is no reason to go on without io_uring for good.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    #[tokio::test]
+    async fn without_descriptors_no_backend_is_chosen() {
+        use crate::transport::uring::probe::refusal;
+
+        let (default, named) = refusal::with(libc::EMFILE, both);
+        for refused in [default, named] {
+            match refused.map(|selection| selection.refused) {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::LimitReached),
+                // The kernel refuses before the descriptors are short.
+                Ok(refused) => assert!(refused.is_some()),
+            }
         }
     }
 

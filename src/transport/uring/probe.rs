@@ -6,40 +6,58 @@ use io_uring::{IoUring, Probe, opcode};
 
 use crate::error::{Error, ErrorKind};
 
-/// Fails with `ENOSYS` when the kernel lacks an operation.
+/// What the backend submits, by the names of the kernel's header; and what tells a kernel of 6.1 or
+/// later, in which receives are multishot (6.0) and a cancelled one tells of the bytes it has moved
+/// (6.1).
+const NEEDED: [(u8, &str); 8] = [
+    (opcode::Recv::CODE, "IORING_OP_RECV"),
+    (opcode::RecvMsg::CODE, "IORING_OP_RECVMSG"),
+    (opcode::Send::CODE, "IORING_OP_SEND"),
+    (opcode::SendMsg::CODE, "IORING_OP_SENDMSG"),
+    (opcode::PollAdd::CODE, "IORING_OP_POLL_ADD"),
+    (opcode::AsyncCancel::CODE, "IORING_OP_ASYNC_CANCEL"),
+    (opcode::Accept::CODE, "IORING_OP_ACCEPT"),
+    (opcode::SendMsgZc::CODE, "IORING_OP_SENDMSG_ZC"),
+];
+
+/// Fails when the kernel lacks an operation, which the error names.
 pub(super) fn check(ring: &IoUring) -> io::Result<()> {
     #[cfg(test)]
     refusal::check()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        opcode::Recv::CODE,
-        opcode::RecvMsg::CODE,
-        opcode::Send::CODE,
-        opcode::SendMsg::CODE,
-        opcode::PollAdd::CODE,
-        opcode::AsyncCancel::CODE,
-        opcode::Accept::CODE,
-        // Not used; its presence tells a kernel of 6.1 or later, in which receives are multishot
-        // (6.0) and a cancelled one tells of the bytes it has moved (6.1).
-        opcode::SendMsgZc::CODE,
-    ];
-    match needed.into_iter().find(|code| !probe.is_supported(*code)) {
+    let has = |code| {
+        #[cfg(test)]
+        if refusal::lacks(code) {
+            return false;
+        }
+        probe.is_supported(code)
+    };
+    match NEEDED.into_iter().find(|(code, _)| !has(*code)) {
         None => Ok(()),
-        Some(_) => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+        Some((_, name)) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("it has no {name}"),
+        )),
     }
 }
 
-/// Why there is no ring, in words for the log and the error.
+/// Why there is no ring, in words for the log and the error, which has the system's number.
 pub(super) fn refusal_of(error: &io::Error) -> Error {
-    let why = match error.raw_os_error() {
+    let number = match error.kind() {
+        io::ErrorKind::Unsupported => Some(libc::ENOSYS),
+        _ => error.raw_os_error(),
+    };
+    let why = match number {
         Some(libc::EPERM | libc::EACCES) => "this process may not use io_uring",
         Some(libc::ENOSYS | libc::EINVAL) => "the kernel is older than Linux 6.1 or lacks io_uring",
-        Some(libc::ENOMEM) => "the limit on locked memory, or memory itself, leaves no room",
+        Some(libc::ENOMEM) => {
+            "the limit on locked memory (RLIMIT_MEMLOCK), or memory itself, leaves no room for a ring"
+        }
         Some(libc::EMFILE | libc::ENFILE) => return Error::from_io(error, "opening a ring"),
         _ => "setting up a ring failed",
     };
-    Error::new(ErrorKind::Unsupported, format!("{why} ({error})"))
+    Error::new(ErrorKind::Unsupported, format!("{why} ({error})")).with_os(number)
 }
 
 /// Lets a test be refused, as a kernel or a container may do.
@@ -50,6 +68,24 @@ pub(in crate::transport) mod refusal {
 
     thread_local! {
         static ERRNO: Cell<Option<i32>> = const { Cell::new(None) };
+        static LACKING: Cell<Option<u8>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn lacks(code: u8) -> bool {
+        LACKING.get() == Some(code)
+    }
+
+    /// For rings made by this thread within `act` the kernel lacks an operation: the first of those
+    /// needed, the second, and so on. `None` when there are no more.
+    pub(in crate::transport) fn lacking<T>(
+        which: usize,
+        act: impl FnOnce() -> T,
+    ) -> Option<(&'static str, T)> {
+        let (code, name) = *super::NEEDED.get(which)?;
+        LACKING.set(Some(code));
+        let result = act();
+        LACKING.set(None);
+        Some((name, result))
     }
 
     pub(super) fn check() -> io::Result<()> {
