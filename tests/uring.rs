@@ -39,8 +39,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// README: "where the kernel or a container refuses `io-uring`, which `domain.info().fallback` and a
-/// line in the log then explain"; one line, however many domains and listeners there are.
+/// README: "where the kernel or a container refuses `io-uring`, which `domain.info().fallback` and
+/// a line in the log then explain"; one line, however many domains and listeners there are.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("under_a_filter");
@@ -199,7 +199,8 @@ fn without_descriptors_on_io_uring() {
     }
 }
 
-/// memory-model.md rule 7: "Driver drop: stop submitting, cancel, reap every completion, then free".
+/// memory-model.md rule 7: "Driver drop: stop submitting, cancel, reap every completion, then
+/// free".
 #[test]
 fn a_runtime_that_ends_leaves_no_descriptor_and_no_thread() {
     alone("many_runtimes_end");

@@ -75,8 +75,8 @@ pub(crate) use select::{TransportOptions, open};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// TCP sockets, their readiness told by Tokio's own reactor. The default where io_uring cannot be
-    /// had.
+    /// TCP sockets, their readiness told by Tokio's own reactor. The default where io_uring cannot
+    /// be had.
     Epoll,
     /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. The default. For
     /// who names it, opening a domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
@@ -149,9 +149,9 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// register nothing.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// The task that drives has nothing left to do. True: it may sleep, and what is submitted from now
-    /// on wakes it. False: something was submitted since its [`Transport::poll_drive`], which is to
-    /// be polled again.
+    /// The task that drives has nothing left to do. True: it may sleep, and what is submitted from
+    /// now on wakes it. False: something was submitted since its [`Transport::poll_drive`], which
+    /// is to be polled again.
     fn rest(&self, _driver: &Waker) -> bool {
         true
     }

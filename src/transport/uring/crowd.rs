@@ -1,10 +1,10 @@
 //! Whether several connections are at work, so that their sends are worth gathering.
 //!
-//! A send that is tried in the posting call costs a system call of its own. With many connections at
-//! work, all of them wait for the same thread anyway: what they send is left to the driver, whose
-//! next submission takes it along in one call. What is posted meanwhile goes in the same send.
-//! Measured on loopback, 64 connections echoing 64 bytes: a quarter to a half less CPU per message
-//! than with a call for each, and half with eight messages in flight per connection.
+//! A send that is tried in the posting call costs a system call of its own. With many connections
+//! at work, all of them wait for the same thread anyway: what they send is left to the driver,
+//! whose next submission takes it along in one call. What is posted meanwhile goes in the same
+//! send. Measured on loopback, 64 connections echoing 64 bytes: a quarter to a half less CPU per
+//! message than with a call for each, and half with eight messages in flight per connection.
 
 use crate::slab::Key;
 

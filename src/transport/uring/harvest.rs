@@ -158,8 +158,8 @@ impl State {
         }
     }
 
-    /// Stops a multishot receive of another thread than the one that drives; whoever is woken by its
-    /// end submits it anew.
+    /// Stops a multishot receive of another thread than the one that drives; whoever is woken by
+    /// its end submits it anew.
     fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
         let Some(Mailbox::Link(mail)) = self.mailboxes.get_mut(owner) else {
             return;

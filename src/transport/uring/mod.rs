@@ -2,8 +2,9 @@
 //! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed.
 //!
 //! Sends are tried in the call that submits them, as most find room, unless many connections are at
-//! work: [`crowd`]. The rest and all receives are the ring's. See [`ring`] for locks and teardown, [`op`] for who owns which memory when, [`bufs`]
-//! for the buffers of staged receives, [`link`] for the rule of one receive per socket.
+//! work: [`crowd`]. The rest and all receives are the ring's. See [`ring`] for locks and teardown,
+//! [`op`] for who owns which memory when, [`bufs`] for the buffers of staged receives, [`link`] for
+//! the rule of one receive per socket.
 //!
 //! # Unsafe code
 //!

@@ -6,8 +6,8 @@
 //! [`Outbox`] and see to themselves once the lock is released.
 //!
 //! Submission is batched: a push wakes the driver, once, if it rests, and its next
-//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that somebody waits for are submitted
-//! within the call.
+//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that
+//! somebody waits for are submitted within the call.
 //!
 //! The ring runs its completions in the thread that submitted, when that enters the kernel for
 //! whatever reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received
