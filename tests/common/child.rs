@@ -52,6 +52,25 @@ impl PeerProcess {
         )
     }
 
+    /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not.
+    #[allow(dead_code, reason = "not every test file needs every helper")]
+    pub fn stop(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on (`SIGCONT`).
+    #[allow(dead_code, reason = "not every test file needs every helper")]
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("the command runs").success(), "{signal}");
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().expect("the child is killed");
