@@ -304,7 +304,8 @@ fn a_peer_that_does_not_receive_lives() {
     });
 }
 
-/// A peer whose runtime is blocked for longer than the limit is dead, by design; for less it is not.
+/// A peer whose runtime is blocked for longer than the limit is dead, by design; for less it is
+/// not.
 #[test]
 fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
     on_every_backend(|net| async move {
@@ -325,7 +326,7 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
                     let them = their_net.peer().unwrap();
                     let y = endpoint(&them, Liveness::OFF);
                     y.connect(address).await.unwrap();
-                    std::thread::sleep(Duration::from_secs(3));
+                    std::thread::sleep(Duration::from_millis(1800));
                     let _ = y.send("awake").await;
                     y.shutdown().await
                 })

@@ -164,7 +164,7 @@ enum Outstanding {
 /// Ruling 13: "To a C peer: keepalive and TCP user timeout", and between our own: a machine that
 /// cannot be reached any more is found dead in time, whatever is outstanding.
 #[test]
-fn a_machine_that_is_cut_off_is_found_dead() {
+fn a_machine_that_is_cut_off_ends_in_time() {
     let _one = MACHINES
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -189,7 +189,7 @@ fn a_machine_that_is_cut_off_is_found_dead() {
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
         machine.cut_off();
-        join_all(far.into_iter().map(Far::is_found_dead)).await;
+        join_all(far.into_iter().map(Far::ends_in_time)).await;
     });
 }
 
@@ -220,7 +220,7 @@ impl Far {
         }
     }
 
-    async fn is_found_dead(self) {
+    async fn ends_in_time(self) {
         let (_, plain, what) = self.what;
         let begun = Instant::now();
         let message = self.endpoint.send("hello").delivery_complete();

@@ -180,10 +180,10 @@ impl EndpointBuilder {
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size or [`Liveness`] out of range, [`ErrorKind::BadState`] if the
-    /// domain, a queue or a counter is closed, [`ErrorKind::Again`] if the event queue has no two
-    /// slots free, which the endpoint reserves for its Connected and Shutdown,
-    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size or [`Liveness`] out of range,
+    /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
+    /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
+    /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),

@@ -1,17 +1,17 @@
 //! Signs of life: which connections are looked at, when, and what silence means (ruling 13).
 //!
-//! A port is on the driver's list of visits while operations of it are outstanding, or while it does
-//! not read and so owes its peer a sign of life; posting puts it there, a visit takes it off. The
-//! hot path costs a flag per received batch. Idle connections are not on the list: their systems
-//! ask each other (keepalive), which costs this process nothing.
+//! A port is on the driver's list of visits while operations of it are outstanding, or while it
+//! does not read and so owes its peer a sign of life; posting puts it there, a visit takes it off.
+//! The hot path costs a flag per received batch. Idle connections are not on the list: their
+//! systems ask each other (keepalive), which costs this process nothing.
 //!
 //! ```text
-//!            heard                   heard, or bytes ahead of the question are being taken
-//!          +------+                    +-------+
-//!          v      |                    v       |
-//!   Quiet ---- silent visit: PING ---> Asked(0) -- silent visit --> Asked(k+1) -- k = rounds --> dead
-//!     ^                                   |
-//!     +-------------- heard --------------+
+//!          heard                bytes ahead of the question are being taken
+//!        +------+                +-------+
+//!        v      |                v       |
+//!   Quiet -- silent: PING --> Asked(0) -- silent --> Asked(k+1) -- k = rounds --> dead
+//!     ^                          |                       |
+//!     +--------- heard ----------+-----------------------+
 //! ```
 //!
 //! A visit says nothing if it comes late or while this side does not read. What has come is taken
@@ -323,7 +323,10 @@ impl Port {
         let is_watched = !config.is_off() && state.machine.outstanding() > 0;
         let is_up = state.machine.lifecycle() == Lifecycle::Connected
             && state.machine.fault().is_none()
-            && state.closing == Closing::No;
+            && state.closing == Closing::No
+            // Whoever has ended its stream may have left: a byte now would reset the connection
+            // under what it sent before.
+            && !state.peer_finished;
         if !is_up || !is_watched && (is_reading || !gives_signs) {
             return None;
         }
