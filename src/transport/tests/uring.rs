@@ -438,7 +438,12 @@ async fn a_driver_is_woken_only_while_it_rests() {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
     // The driver of this test is not polled from here on.
-    let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
+    let drive = || {
+        let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
+    };
+    drive();
+    assert!(world.transport.rest(&waker));
+    drive();
     near.link.receive(Receive::Stage);
     assert!(near.link.poll_outcome().is_none());
     assert_eq!(bell.rung(), 0, "it is awake");
@@ -446,7 +451,7 @@ async fn a_driver_is_woken_only_while_it_rests() {
         !world.transport.rest(&waker),
         "a receive is to be submitted"
     );
-    let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
+    drive();
     assert!(world.transport.rest(&waker));
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
