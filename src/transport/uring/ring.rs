@@ -15,6 +15,7 @@
 //! the thread has exited, they end with `ECANCELED`, which nobody asked for; whoever gets that
 //! submits again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -497,18 +498,36 @@ impl State {
     }
 
     fn take_outbox(&mut self) -> Outbox {
-        mem::take(&mut self.outbox)
+        if self.outbox.wakers.is_empty() {
+            return mem::take(&mut self.outbox);
+        }
+        let wakers = SPARE_LIST.try_with(Cell::take).unwrap_or_default();
+        let next = Outbox {
+            wakers,
+            ..Outbox::default()
+        };
+        mem::replace(&mut self.outbox, next)
     }
+}
+
+thread_local! {
+    /// An empty list with room, so that a drive allocates none.
+    static SPARE_LIST: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
 /// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
 const SUBMIT_ATTEMPTS: usize = 16;
 
 impl Outbox {
-    fn deliver(self) {
-        for waker in self.wakers {
+    fn deliver(mut self) {
+        if self.wakers.is_empty() {
+            return;
+        }
+        for waker in self.wakers.drain(..) {
             waker.wake();
         }
+        // Fails only in a thread that is ending.
+        let _ = SPARE_LIST.try_with(|spare| spare.set(self.wakers));
     }
 }
 
