@@ -5,8 +5,8 @@
 //!
 //! # Receiving
 //!
-//! Staged receives are for headers and small frames. They take a lent buffer, and its bytes are
-//! wait in it for the link. One of them may outlive the submission it was made for, since no
+//! Staged receives are for headers and small frames. They take a lent buffer, and its bytes wait in
+//! it for the link. One of them may outlive the submission it was made for, since no
 //! memory of others is concerned: what it brings waits in the mailbox for the next receive. A
 //! connection that receives nothing else gets a multishot one, which needs no arming per message.
 //!
