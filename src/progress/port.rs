@@ -172,6 +172,8 @@ pub(super) struct PortState {
     pub(super) deadline: Option<Instant>,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
+    /// Posts came faster than they went out, so that several frames shared the last batch.
+    pub(super) bursts: bool,
     pub(super) life: Life,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
@@ -249,6 +251,7 @@ impl Port {
             timeout: None,
             deadline: None,
             inline_spent: false,
+            bursts: false,
             life: Life::new(extending.liveness),
             peer: None,
             local: None,

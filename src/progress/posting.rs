@@ -23,7 +23,8 @@ impl Port {
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
         let paused = state.machine.is_read_paused();
-        let left = (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
+        // Who posts one at a time gains nothing by another turn of the driver's.
+        let left = state.bursts && (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
         let key = match state.post(self, post, report, wait) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -47,6 +48,7 @@ impl Port {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }
         } else {
+            state.bursts = true;
             self.waker.wake_by_ref();
         }
         let mut cell = None;

@@ -307,6 +307,7 @@ impl Port {
                 break;
             };
             state.region_out = !leases.is_empty();
+            state.bursts = frames.len() > 1;
             link.send(SendBatch { frames, leases });
             let Some(outcome) = link.poll_outcome() else {
                 break;

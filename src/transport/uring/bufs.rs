@@ -16,11 +16,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::buf::Stage;
 
 /// Buffers of a ring. A burst that finds none ends the multishot receives it met, which are armed
-/// again; 128 are more than one turn of a busy driver takes in.
-const COUNT: u16 = 128;
+/// again: with 128 buffers 256 busy connections took 5 to 15 % more CPU.
+const COUNT: u16 = 512;
 /// Buffers that are not lent while they wait for their links; what comes beyond is copied out of
 /// its buffer at once, so that the slow cannot starve the others.
-const HELD_MAX: u16 = 96;
+const HELD_MAX: u16 = 384;
 /// Bytes of a buffer: what is larger is mostly the payload of a direct receive, and the memory is
 /// touched only as far as bytes arrive in it.
 pub(super) const BUFFER_SIZE: usize = 16 << 10;
