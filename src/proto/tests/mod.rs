@@ -5,4 +5,5 @@ mod extension;
 mod hostile;
 mod model;
 mod pair;
+mod refusal;
 mod script;
