@@ -404,7 +404,10 @@ impl fmt::Display for Error {
         if let Some(operation) = self.0.operation {
             write!(f, "{operation:?}: ")?;
         }
-        f.write_str(self.0.kind.describe())?;
+        f.write_str(match self.0.refusal {
+            Some(_) => "refused by the peer",
+            None => self.0.kind.describe(),
+        })?;
         if !self.0.message.is_empty() {
             write!(f, ": {}", self.0.message)?;
         }
