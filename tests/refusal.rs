@@ -330,7 +330,7 @@ fn refused_operations_keep_their_place_among_good_ones() {
     });
 }
 
-/// memory-model 4, toward a peer with the extension: regions that are revoked in the middle of large
+/// memory-model 4, toward a peer with the extension: regions that are revoked amid large
 /// writes and reads end those with `Revoked`, and the connection lives.
 #[test]
 fn a_region_revoked_in_mid_payload_ends_the_operation_and_not_the_connection() {

@@ -18,8 +18,8 @@ impl Endpoint {
     ///
     /// A write that the peer refuses ends as
     /// [`ErrorKind::AccessDenied`](crate::ErrorKind::AccessDenied) with its
-    /// [reason](crate::Error::refusal), and nothing of it was written, unless the region was revoked
-    /// or quiesced in the middle of it. What that does to the connection is
+    /// [reason](crate::Error::refusal), and nothing of it was written, unless the region was
+    /// revoked or quiesced in the middle of it. What that does to the connection is
     /// [`on_refusal`](crate::EndpointBuilder::on_refusal)'s to say. A peer without this library's
     /// extension can refuse only by closing the connection.
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
@@ -38,7 +38,7 @@ impl Endpoint {
     /// as many bytes as they hold.
     ///
     /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
-    /// meanwhile, ends as [`write`](Self::write) does; what is in the buffers then is not specified.
+    /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
         Read {
             endpoint: self.clone(),

@@ -254,6 +254,7 @@ impl FrameHeader {
                 | FrameHeader::Refused { .. }
                 | FrameHeader::ReadData { .. }
                 | FrameHeader::ReadEnd { .. }
+                | FrameHeader::Pong { .. }
         )
     }
 

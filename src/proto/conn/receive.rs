@@ -206,7 +206,8 @@ impl<T> Connection<T> {
     }
 
     fn begin_frame(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
-        if self.tx.queued_answers() > READ_REQUESTS_MAX && !header.is_answer() {
+        let passes = header.is_answer() || matches!(header, FrameHeader::Ping { .. });
+        if self.tx.queued_answers() > READ_REQUESTS_MAX && !passes {
             // Its answers pile up because the peer does not read: it may not ask for more.
             self.rx = Rx::AwaitRoom { header };
             return Ok(());
@@ -229,8 +230,7 @@ impl<T> Connection<T> {
                 return self.handle_read_end(refused);
             }
             FrameHeader::Ping { token } => {
-                self.tx
-                    .push_control(FrameHeader::Pong { token }, Payload::empty());
+                self.tx.signs_mut().answer(token);
                 self.rx = Rx::header();
             }
             FrameHeader::Pong { .. } => self.rx = Rx::header(),

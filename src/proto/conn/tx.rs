@@ -17,6 +17,7 @@ use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::answer::{AnswerFrame, Part, ReadAnswers};
+use super::liveness::Signs;
 
 /// A frame not yet handed out.
 #[derive(Debug)]
@@ -25,6 +26,16 @@ pub(super) struct Queued {
     pub(super) payload: Payload,
     /// The operation it belongs to; none for acks and read responses.
     pub(super) op: Option<OpKey>,
+}
+
+impl Queued {
+    fn sign(header: FrameHeader) -> Self {
+        Queued {
+            header,
+            payload: Payload::empty(),
+            op: None,
+        }
+    }
 }
 
 /// Frames for the transport, with the leases that keep their regions open while it has them.
@@ -59,6 +70,7 @@ pub(super) struct Tx {
     /// Answers that go out in parts; plain ones are control frames.
     pub(super) reads: ReadAnswers,
     user: VecDeque<Queued>,
+    signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
     out: bool,
@@ -73,6 +85,7 @@ impl Tx {
             control: VecDeque::new(),
             reads: ReadAnswers::default(),
             user: VecDeque::new(),
+            signs: Signs::default(),
             carry: VecDeque::new(),
             out: false,
             next_id: 0,
@@ -125,6 +138,7 @@ impl Tx {
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
         self.carry.is_empty()
+            && self.signs.is_empty()
             && self.control.is_empty()
             && self.reads.is_empty()
             && self.user.is_empty()
@@ -137,6 +151,11 @@ impl Tx {
     /// Enough is queued for one vectored send.
     pub(super) fn is_gathered(&self) -> bool {
         self.user.len() >= GATHER_FRAMES_MAX || self.user_bytes >= GATHER_BYTES_MAX
+    }
+
+    /// Signs of life that go out before everything else that is queued.
+    pub(super) fn signs_mut(&mut self) -> &mut Signs {
+        &mut self.signs
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -162,7 +181,9 @@ impl Tx {
         }
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
         while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
-            let (header, payload, token) = if let Some(queued) = self.control.pop_front() {
+            let sign = self.signs.pop().map(Queued::sign);
+            let control = sign.or_else(|| self.control.pop_front());
+            let (header, payload, token) = if let Some(queued) = control {
                 match queued.payload.lease() {
                     Ok(lease) if lease.is_empty() => {}
                     Ok(lease) => leases.push(lease),
@@ -199,8 +220,8 @@ impl Tx {
     }
 
     /// Leases the regions of frames that were handed out before. A part of an answer whose region
-    /// refuses by now goes on as zeros, since its header promised as many bytes, and the end of that
-    /// answer then says why.
+    /// refuses by now goes on as zeros, since its header promised as many bytes, and that
+    /// answer's end then says why.
     fn lease_again(
         &mut self,
         frames: &mut VecDeque<Frame>,

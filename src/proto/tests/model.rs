@@ -27,6 +27,7 @@ const REGION_LEN: usize = 100_000;
 const LIVING_ON: Terms = Terms {
     capabilities: OFFERED,
     incarnation: 1,
+    asks_after_ms: 0,
     refusals_max: u32::MAX,
 };
 

@@ -17,6 +17,7 @@ fn living_with(refusals_max: u32) -> Pair {
     let terms = Terms {
         capabilities: OFFERED,
         incarnation: 1,
+        asks_after_ms: 0,
         refusals_max,
     };
     let mut pair = Pair::idle_with(sizes(), terms, terms);
@@ -169,6 +170,7 @@ fn by_default_the_initiator_ends_its_connection_after_the_refused_operation() {
         let terms = |refusals_max| Terms {
             capabilities: OFFERED,
             incarnation: 1,
+            asks_after_ms: 0,
             refusals_max,
         };
         for read in [false, true] {
@@ -536,6 +538,7 @@ fn a_plain_peer_is_told_by_the_end_of_the_connection() {
     let terms = Terms {
         capabilities: OFFERED,
         incarnation: 1,
+        asks_after_ms: 0,
         refusals_max: 100,
     };
     for (a, b) in [(PLAIN, terms), (terms, PLAIN)] {
