@@ -63,7 +63,6 @@ impl DomainBuilder {
     /// without what the backend needs (I/O for sockets, time for loopback).
     pub fn open(mut self) -> Result<Domain> {
         let selection = transport::open(&self.transport)?;
-        self.info.backend = Some(selection.transport.backend().name().to_owned());
         self.info.fallback = (selection.refused.as_ref()).map(|refused| {
             Fallback::new(Backend::IoUring, refused.os_error(), refused.to_string())
         });

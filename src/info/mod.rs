@@ -64,8 +64,7 @@ pub struct Info {
     /// The interface behind the domain (stands for `fi_nic(3)`).
     pub interface: Interface,
     /// The I/O backend the hints named. It is checked when a domain is opened, where the choice
-    /// is made; `None` leaves it to the library. In the Info of an opened domain: the one that
-    /// serves it.
+    /// is made; `None` leaves it to the library. `Domain::backend` tells which one serves.
     pub backend: Option<String>,
     /// In the Info of an opened domain that is not served by the best backend, though no backend
     /// was named: why. `None` in the answers of `discover`, which open nothing.
