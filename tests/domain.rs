@@ -435,10 +435,14 @@ fn when_the_runtime_ends_everything_says_so() {
     for backend in backends() {
         let net = Net::on(backend);
         let first = runtime(2, true, true);
+        // The peer lives on: what ends first of two that end together may tell the other.
+        let second = runtime(1, true, true);
+        let peer = second.block_on(async { net.peer().unwrap() });
         let (a, receive, listener) = first.block_on(async {
-            let (a, b) = net.pair().await.unwrap();
+            let here = net.peer().unwrap();
+            let (a, b) = connect(&here, &peer).await.unwrap();
             let receive = a.recv(vec![0u8; 8]).post().unwrap();
-            let (listener, requests) = listener(&net.peer().unwrap());
+            let (listener, requests) = listener(&here);
             std::mem::forget((b, requests));
             (a, receive, listener)
         });
