@@ -180,8 +180,8 @@ impl Domain {
         self.inner.engine.transport().backend()
     }
 
-    /// The attributes the domain was opened with, and in [`Info::fallback`] what kept the best backend
-    /// away, if anything did.
+    /// The attributes the domain was opened with, and in [`Info::fallback`] what kept the best
+    /// backend away, if anything did.
     pub fn info(&self) -> &Info {
         &self.inner.info
     }

@@ -48,8 +48,8 @@ const STAGES_BEFORE_MULTISHOT: u32 = 8;
 /// Bytes that the first staged receive after a direct one asks for: mostly it brings the header of
 /// the next large payload, all of which can then go straight to its place.
 ///
-/// Measured on loopback, 1 MiB reads and writes: 3 % less CPU than with a whole buffer; 8 % where the
-/// system paces TCP (bbr), which takes an early read for a slow one.
+/// Measured on loopback, 1 MiB reads and writes: 3 % less CPU than with a whole buffer; 8 % where
+/// the system paces TCP (bbr), which takes an early read for a slow one.
 const FEW_BYTES: usize = 1 << 10;
 
 const WATCHED: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
