@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use tokio_fabric::testing::Net;
+use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Fallback, FallbackCause, Hints};
 
 /// Runs the ignored test `name` of this file in a process of its own. What it says is the answer.
@@ -233,6 +233,50 @@ fn many_runtimes_end() {
         round();
     }
     assert_eq!(open(), before);
+}
+
+/// ARCHITECTURE, ruling 5: "While many connections of a ring are at work, what any of them posts is
+/// left to the driver": every message arrives once and in order all the same, posted one at a time
+/// or in bursts.
+#[test]
+fn what_a_crowd_sends_arrives_in_order() {
+    const ROUNDS: usize = 40;
+    common::on_every_backend(|net| async move {
+        let (here, there) = (net.peer().unwrap(), net.peer().unwrap());
+        let mut echoes = tokio::task::JoinSet::new();
+        for connection in 0..12 {
+            let (a, b) = connect(&here, &there).await.unwrap();
+            let window = if connection % 2 == 0 { 1 } else { 6 };
+            echoes.spawn(async move {
+                for _ in 0..ROUNDS * window {
+                    let (received, mut bytes) = b.recv(vec![0; 16]).await.unwrap();
+                    bytes.truncate(received.len);
+                    b.send(bytes).await.unwrap();
+                }
+            });
+            echoes.spawn(async move {
+                for round in 0..ROUNDS {
+                    let message = |at| format!("{connection} {round} {at}").into_bytes();
+                    let answers: Vec<_> = (0..window)
+                        .map(|_| a.recv(vec![0; 16]).post().unwrap())
+                        .collect();
+                    let sends: Vec<_> = (0..window)
+                        .map(|at| a.send(message(at)).post().unwrap())
+                        .collect();
+                    for send in sends {
+                        send.await.unwrap();
+                    }
+                    for (at, answer) in answers.into_iter().enumerate() {
+                        let (received, bytes) = answer.await.unwrap();
+                        assert_eq!(bytes[..received.len], message(at));
+                    }
+                }
+            });
+        }
+        while let Some(ended) = echoes.join_next().await {
+            ended.unwrap();
+        }
+    });
 }
 
 fn without_descriptors(backend: Backend) {
