@@ -32,4 +32,6 @@ mod turn;
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
+
+pub(crate) use crate::proto::SendOrder;
 pub(crate) use report::{OpCell, Report};

@@ -132,6 +132,8 @@ pub(super) enum Closing {
     No,
     /// Asked by this side: what is queued is sent first.
     Flushing,
+    /// Both sides have said that they end: the peer's end of stream is awaited.
+    Agreed,
     /// Everything submitted is being taken back from the link.
     Draining,
     /// Operations have ended; what the peer still sends is read and dropped, so that closing does
@@ -165,6 +167,8 @@ pub(super) struct PortState {
     /// A time limit that the driver turns into a deadline: only it has the backend's clock.
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
+    /// Bytes have moved since an orderly close last looked.
+    pub(super) moved: bool,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
     pub(super) peer: Option<SocketAddr>,
@@ -242,6 +246,7 @@ impl Port {
             closing: Closing::No,
             timeout: None,
             deadline: None,
+            moved: false,
             inline_spent: false,
             peer: None,
             local: None,

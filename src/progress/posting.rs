@@ -34,7 +34,7 @@ impl Port {
             }
         };
         if is_receive {
-            if paused || state.stage.is_some() {
+            if paused || state.stage.is_some() || state.machine.wants_credit() {
                 self.waker.wake_by_ref();
             }
         } else if idle && !state.inline_spent && !more {
@@ -115,7 +115,7 @@ impl Port {
     fn settle(&self, state: &mut PortState) {
         self.publish(state);
         let broken = state.closing == Closing::No && state.machine.fault().is_some();
-        if broken || state.machine.wants_admission() {
+        if broken || state.machine.wants_admission() || state.machine.wants_end() {
             self.waker.wake_by_ref();
         }
     }

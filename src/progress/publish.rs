@@ -35,7 +35,14 @@ impl Port {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed { error, connected } => self.closed(state, &error, connected),
+                Event::Closed {
+                    error,
+                    connected,
+                    orderly,
+                } => {
+                    tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
+                    self.closed(state, connected, (!orderly).then_some(error));
+                }
             }
         }
     }
@@ -134,8 +141,7 @@ impl Port {
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
-    fn closed(&self, state: &mut PortState, error: &Error, connected: bool) {
-        tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
+    fn closed(&self, state: &mut PortState, connected: bool, error: Option<Error>) {
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -143,6 +149,7 @@ impl Port {
             let event = ControlEvent::Shutdown {
                 endpoint: self.id(),
                 context: state.bindings.context,
+                error,
             };
             slot.fill(event, &mut state.wakes);
         }

@@ -41,7 +41,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints: contexts of one operation, and no room for early messages.
+/// Two connected endpoints: contexts of one operation, and no room for early messages, of which the
+/// sender is not told: that would be the extension's credit.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();
@@ -50,6 +51,7 @@ async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
         .endpoint()
         .receive_size(1)
         .unexpected_bytes(0)
+        .extension(false)
         .open()
         .unwrap();
     connect_endpoints(&near, &far, &b.fabric).await.unwrap();
@@ -175,7 +177,8 @@ fn a_domain_that_ends_waits_without_spinning() {
     run(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let near = a.domain.endpoint().open().unwrap();
-        let far = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+        let far = b.domain.endpoint().unexpected_bytes(0).extension(false);
+        let far = far.open().unwrap();
         connect_endpoints(&near, &far, &b.fabric).await.unwrap();
         near.send(vec![1; 100]).await.unwrap(); // Stays unread, so the other side never closes.
         settle().await;

@@ -109,7 +109,9 @@ impl PortState {
         wait: bool,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
         // A connection that broke has its own reason to tell.
-        let ours = self.closing != Closing::No && self.machine.fault().is_none();
+        let ours = self.closing != Closing::No
+            && self.machine.fault().is_none()
+            && !self.machine.is_peer_closing();
         if ours && self.machine.lifecycle() != Lifecycle::Closed {
             let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
                 .with_operation(post.operation());
@@ -170,6 +172,7 @@ impl Port {
                 break;
             };
             moved = true;
+            state.moved = true;
             *left -= 1;
             self.handle(state, outcome);
             // Staged bytes are fed before anything more is received.
@@ -223,7 +226,7 @@ impl Port {
         }
         match received {
             // What comes while the connection is being taken down is of no use any more.
-            Received::Stage(_) if state.closing > Closing::Flushing => {}
+            Received::Stage(_) if state.closing > Closing::Agreed => {}
             Received::Stage(stage) => state.stage = Some(stage),
             Received::Direct { direct, len } => {
                 let Direct {
@@ -293,8 +296,8 @@ impl Port {
     /// Hands frames to the link as long as it takes them at once. True if it took any.
     pub(super) fn transmit(&self, state: &mut PortState) -> bool {
         let mut sent = false;
-        // While a port drains, what came back must not go out again.
-        while state.closing < Closing::Draining {
+        // Once the stream has ended nothing goes out, and nothing again while a port drains.
+        while state.closing < Closing::Agreed {
             let Some(link) = &mut state.link else { break };
             let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
                 break;
@@ -316,7 +319,7 @@ impl Port {
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.closing > Closing::Flushing {
+        if state.receive_armed || state.closing > Closing::Agreed {
             return;
         }
         let Some(link) = &mut state.link else { return };
@@ -371,15 +374,18 @@ impl Port {
                 }
                 if state.machine.fault().is_some() {
                     self.begin_draining(state);
+                } else if state.machine.is_end_agreed() {
+                    self.agree(state, now);
                 }
             }
-            Closing::Flushing => {
-                let flushed = state.machine.lifecycle() != Lifecycle::Connected
-                    || state.machine.is_transmit_drained();
-                if flushed || late || state.machine.fault().is_some() {
+            Closing::Flushing => self.flush(state, now, late),
+            Closing::Agreed => {
+                if late {
+                    let what = "it did not end its stream in time";
+                    self.fail(state, Error::new(ErrorKind::PeerClosed, what));
+                }
+                if state.machine.is_end_done() || state.machine.fault().is_some() {
                     self.begin_draining(state);
-                } else if state.deadline.is_none() {
-                    state.deadline = Some(now + FLUSH_TIMEOUT);
                 }
             }
             Closing::Lingering if late => state.closing = Closing::Over,
@@ -402,6 +408,30 @@ impl Port {
         }
     }
 
+    /// Waits until what is queued has gone out; with a peer that knows an agreed end, for that.
+    fn flush(&self, state: &mut PortState, now: Instant, late: bool) {
+        let agreeing = state.machine.knows_end();
+        let flushed = state.machine.lifecycle() != Lifecycle::Connected
+            || !agreeing && state.machine.is_transmit_drained();
+        if flushed || late || state.machine.fault().is_some() {
+            self.begin_draining(state);
+        } else if state.machine.is_end_agreed() {
+            self.agree(state, now);
+        } else if state.deadline.is_none() || state.moved {
+            state.deadline = Some(now + FLUSH_TIMEOUT);
+        }
+        state.moved = false;
+    }
+
+    /// Both sides have said CLOSE: ends our stream and awaits the end of the peer's.
+    fn agree(&self, state: &mut PortState, now: Instant) {
+        state.closing = Closing::Agreed;
+        state.deadline = Some(now + FLUSH_TIMEOUT);
+        if let Some(link) = &mut state.link {
+            link.finish();
+        }
+    }
+
     fn begin_draining(&self, state: &mut PortState) {
         state.closing = Closing::Draining;
         state.deadline = None;
@@ -421,7 +451,8 @@ impl Port {
         if state.receive_armed || state.machine.is_transmit_out() {
             return;
         }
-        let orderly = state.machine.fault().is_none();
+        // After an agreed end, too, there is nothing to wait for.
+        let orderly = state.machine.fault().is_none() && !state.machine.is_end_done();
         let connected = state.machine.lifecycle() == Lifecycle::Connected;
         state.machine.handle_closed();
         if let (true, true, Some(link)) = (orderly, connected, &mut state.link) {

@@ -36,5 +36,10 @@ pub(crate) enum Event<T> {
     RemoteAccess { operation: OperationKind },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
-    Closed { error: Error, connected: bool },
+    /// `orderly`: this side closed it, or both agreed.
+    Closed {
+        error: Error,
+        connected: bool,
+        orderly: bool,
+    },
 }

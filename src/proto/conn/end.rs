@@ -34,10 +34,15 @@ impl<T> Connection<T> {
         if self.lifecycle == Lifecycle::Closed {
             return;
         }
+        if self.ending.is_done() && !self.ending.is_wanted() {
+            self.fail(Error::new(ErrorKind::PeerClosed, "in order"));
+        }
         let error = self
             .fault
             .clone()
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
+        let disagreed = self.fault.is_none() && self.knows_end() && !self.ending.is_done();
+        let orderly = !disagreed && (self.fault.is_none() || self.ending.is_done());
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
@@ -54,8 +59,14 @@ impl<T> Connection<T> {
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
             _ => Event::Closed {
-                error,
+                error: if disagreed {
+                    let what = "the peer did not agree to the end in time";
+                    Error::new(ErrorKind::TimedOut, what)
+                } else {
+                    error
+                },
                 connected: was == Lifecycle::Connected,
+                orderly,
             },
         };
         self.events.push_back(closing);

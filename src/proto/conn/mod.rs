@@ -8,6 +8,8 @@
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
+mod close;
+mod credit;
 mod end;
 mod extension;
 mod handshake;
@@ -22,12 +24,15 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
 use crate::proto::matching::Matcher;
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
+use close::Ending;
+use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
 pub(crate) use receive::ReceivePlan;
@@ -42,6 +47,27 @@ pub(crate) struct Sizes {
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
     pub(crate) unexpected_bytes: usize,
+    pub(crate) send_order: SendOrder,
+}
+
+/// What RMA does that was posted behind a message which has to wait for credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOrder {
+    /// It goes ahead.
+    Free,
+    /// It waits too (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
+    Strict,
+}
+
+impl SendOrder {
+    /// What this order of an endpoint asks for.
+    pub(crate) fn of(order: MsgOrder) -> Self {
+        if order.intersects(MsgOrder::WAS | MsgOrder::RAS) {
+            SendOrder::Strict
+        } else {
+            SendOrder::Free
+        }
+    }
 }
 
 /// One of the two contexts an endpoint has: how many operations it holds, and who waits.
@@ -104,6 +130,8 @@ pub(crate) struct Connection<T> {
     transmit: ContextQueue,
     receive: ContextQueue,
     matcher: Matcher,
+    receive_credit: ReceiveCredit,
+    ending: Ending,
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
     /// Reads whose response is awaited, oldest first.
@@ -122,12 +150,14 @@ impl<T> Connection<T> {
             order: ByteOrder::Native,
             handshake: None,
             extension: Extension::new(terms),
-            tx: Tx::new(),
+            tx: Tx::new(sizes.send_order),
             rx: Rx::header(),
             ops: Slab::new(),
             transmit: ContextQueue::new(sizes.tx_size),
             receive: ContextQueue::new(sizes.rx_size),
             matcher: Matcher::new(sizes.unexpected_bytes),
+            receive_credit: ReceiveCredit::default(),
+            ending: Ending::default(),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
             events: VecDeque::new(),

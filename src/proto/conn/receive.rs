@@ -125,6 +125,7 @@ impl<T> Connection<T> {
                 if let Some(header) = header {
                     tracing::trace!(%header, "received");
                     self.check_agreed(&header)?;
+                    self.check_closing(&header)?;
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)
@@ -192,6 +193,9 @@ impl<T> Connection<T> {
 
     /// The stream ended (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
+        if self.end_is_in_order() {
+            return;
+        }
         let what = if self.handshake.is_some() || self.extension.is_hello_awaited() {
             "during the handshake"
         } else if self.rx.is_at_boundary() {
@@ -224,13 +228,22 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
             }
             FrameHeader::Pong { .. } => self.rx = Rx::header(),
+            FrameHeader::Credit { posted } => {
+                self.handle_credit(posted);
+                self.rx = Rx::header();
+            }
+            FrameHeader::Stalled { .. } => {
+                self.handle_stalled();
+                self.rx = Rx::header();
+            }
+            FrameHeader::Close => {
+                self.handle_close();
+                self.rx = Rx::header();
+            }
             FrameHeader::Hello { .. }
-            | FrameHeader::Credit { .. }
-            | FrameHeader::Stalled { .. }
             | FrameHeader::Refused { .. }
             | FrameHeader::ReadData { .. }
-            | FrameHeader::ReadEnd { .. }
-            | FrameHeader::Close { .. } => return Err(violation("a frame not agreed on")),
+            | FrameHeader::ReadEnd { .. } => return Err(violation("a frame not agreed on")),
             FrameHeader::Write {
                 data,
                 ack,
@@ -302,6 +315,7 @@ impl<T> Connection<T> {
             };
             return;
         };
+        self.receive_credit.arrive(len);
         self.rx = Rx::Payload(landing);
     }
 

@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pair::{Pair, QUEUED, Rng, Side, bytes_of, segments};
+use super::extension::EXTENDED;
+use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, segments};
 use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{OpKey, Post, Sizes, Withdrawn};
+use crate::proto::{OpKey, Post, SendOrder, Sizes, Withdrawn};
+use crate::wire::ByteOrder;
 
 /// The region each side may write, and the one it may read.
 const WRITABLE: u64 = 1;
@@ -53,8 +55,9 @@ struct Model {
     writable: Arc<RegionMemory>,
     readable: Vec<u8>,
     ended: usize,
-    /// Operations that await acks, in the order of their posts.
-    acks: VecDeque<u64>,
+    /// Operations that await acks, in the order of their posts. RMA may pass messages that wait for
+    /// credit, and its acks with it.
+    acks: VecDeque<(u64, OperationKind)>,
     large: usize,
 }
 
@@ -81,7 +84,7 @@ impl Model {
     }
 
     fn forget(&mut self, token: u64) {
-        self.acks.retain(|awaits| *awaits != token);
+        self.acks.retain(|(awaits, _)| *awaits != token);
         self.messages.retain(|message| message.token != token);
         self.writes.retain(|written| written.token != token);
         self.receives.retain(|receive| *receive != token);
@@ -168,7 +171,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         post,
         Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
     ) {
-        model.acks.push_back(token);
+        model.acks.push_back((token, operation));
     }
     match side.try_post(token, post, rng.chance(80)) {
         Ok(key) => {
@@ -256,8 +259,11 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
                 assert_eq!(got.len(), posted.bytes.len(), "the buffer is the one given");
             }
             _ => {
-                if model.acks.contains(&token) {
-                    assert_eq!(model.acks.pop_front(), Some(token), "acks come in order");
+                if model.acks.iter().any(|(awaits, _)| *awaits == token) {
+                    let of_kind = |(_, kind): &(u64, _)| *kind == end.operation;
+                    let first = model.acks.iter().position(of_kind).expect("this one");
+                    let first = model.acks.remove(first);
+                    assert_eq!(first, Some((token, end.operation)), "acks come in order");
                 }
                 assert_eq!(end.len, posted.bytes.len());
                 assert_eq!(got, posted.bytes);
@@ -343,8 +349,11 @@ fn run(seed: u64, steps: usize) {
         tx_size: 1 + rng.below(10),
         rx_size: 1 + rng.below(10),
         unexpected_bytes: [0, 200, 5000, 1 << 20][rng.below(4)],
+        send_order: [SendOrder::Free, SendOrder::Strict][rng.below(2)],
     };
-    let mut pair = Pair::with(sizes);
+    let terms = [PLAIN, EXTENDED][rng.below(2)];
+    let mut pair = Pair::idle_with(sizes, terms, terms);
+    pair.handshake(ByteOrder::Native, b"", b"");
     let (mut a, mut b) = (Model::new(&mut pair.a, rng), Model::new(&mut pair.b, rng));
     let (slots, most) = (1 + rng.below(6), [3, 50, 2000, 100_000][rng.below(4)]);
     (pair.a.world.slots, pair.b.world.slots) = (slots, slots);

@@ -8,7 +8,8 @@ use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, SendOrder, Sizes,
+    Terms,
 };
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
@@ -140,6 +141,8 @@ pub(super) struct Side {
     /// Everything about the connection itself.
     pub(super) told: Vec<String>,
     pub(super) sent_bytes: u64,
+    /// The end was an orderly one.
+    pub(super) orderly: bool,
 }
 
 impl Side {
@@ -158,6 +161,7 @@ impl Side {
             remote_accesses: Vec::new(),
             told: Vec::new(),
             sent_bytes: 0,
+            orderly: false,
         }
     }
 
@@ -282,7 +286,12 @@ impl Side {
                         error.data()
                     ));
                 }
-                Event::Closed { error, connected } => {
+                Event::Closed {
+                    error,
+                    connected,
+                    orderly,
+                } => {
+                    self.orderly = orderly;
                     let what = if connected { "closed" } else { "given up" };
                     self.told.push(format!("{what}: {:?}", error.kind()));
                 }
@@ -438,6 +447,7 @@ pub(super) const TINY: Sizes = Sizes {
     tx_size: 1,
     rx_size: 1,
     unexpected_bytes: 0,
+    send_order: SendOrder::Free,
 };
 
 /// The protocol without the extension.
@@ -452,6 +462,7 @@ pub(super) fn sizes() -> Sizes {
         tx_size: 64,
         rx_size: 64,
         unexpected_bytes: 1 << 20,
+        send_order: SendOrder::Free,
     }
 }
 
