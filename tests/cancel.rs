@@ -60,8 +60,13 @@ async fn held_up(net: &Net, transmits: usize) -> (Peer, Endpoint, Peer, Endpoint
         .receive_size(1)
         .open()
         .unwrap();
-    let b = them.domain.endpoint().unexpected_bytes(0)
-        .extension(false).open().unwrap();
+    let b = them
+        .domain
+        .endpoint()
+        .unexpected_bytes(0)
+        .extension(false)
+        .open()
+        .unwrap();
     connect_endpoints(&a, &b, &them.fabric).await.unwrap();
     (us, a, them, b)
 }

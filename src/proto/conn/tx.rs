@@ -18,6 +18,7 @@ use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
 use super::credit::SendCredit;
+use super::liveness::Signs;
 
 /// A frame not yet handed out.
 #[derive(Debug)]
@@ -26,6 +27,16 @@ pub(super) struct Queued {
     pub(super) payload: Payload,
     /// The operation it belongs to; none for acks and read responses.
     pub(super) op: Option<OpKey>,
+}
+
+impl Queued {
+    fn sign(header: FrameHeader) -> Self {
+        Queued {
+            header,
+            payload: Payload::empty(),
+            op: None,
+        }
+    }
 }
 
 /// Frames for the transport, with the leases that keep their regions open while it has them.
@@ -87,6 +98,7 @@ pub(super) struct Tx {
     order: SendOrder,
     /// What the peer takes in of messages; `None`: a plain peer, which has to see for itself.
     pub(super) credit: Option<SendCredit>,
+    signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
     out: bool,
@@ -102,6 +114,7 @@ impl Tx {
             next_number: 0,
             order,
             credit: None,
+            signs: Signs::default(),
             carry: VecDeque::new(),
             out: false,
             next_id: 0,
@@ -168,6 +181,7 @@ impl Tx {
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
         self.carry.is_empty()
+            && self.signs.is_empty()
             && self.control.is_empty()
             && self.messages.queue.is_empty()
             && self.others.queue.is_empty()
@@ -182,6 +196,11 @@ impl Tx {
         let frames = self.messages.queue.len() + self.others.queue.len();
         let bytes = self.messages.bytes + self.others.bytes;
         frames >= GATHER_FRAMES_MAX || bytes >= GATHER_BYTES_MAX
+    }
+
+    /// Signs of life that go out before everything else that is queued.
+    pub(super) fn signs_mut(&mut self) -> &mut Signs {
+        &mut self.signs
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -202,7 +221,9 @@ impl Tx {
         let mut frames = std::mem::take(&mut self.carry);
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
         while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
-            let Some(queued) = self.control.pop_front().or_else(|| self.pop_user()) else {
+            let sign = self.signs.pop().map(Queued::sign);
+            let queued = sign.or_else(|| self.control.pop_front());
+            let Some(queued) = queued.or_else(|| self.pop_user()) else {
                 break;
             };
             tracing::trace!(header = %queued.header, "handed out");
