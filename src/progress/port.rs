@@ -172,8 +172,8 @@ pub(super) struct PortState {
     /// A time limit that the driver turns into a deadline: only it has the backend's clock.
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
-    /// Bytes have moved since an orderly close last looked.
-    pub(super) moved: bool,
+    /// How far the operations had come when an orderly close last looked.
+    pub(super) work_seen: u64,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
     pub(super) life: Life,
@@ -252,7 +252,7 @@ impl Port {
             closing: Closing::No,
             timeout: None,
             deadline: None,
-            moved: false,
+            work_seen: 0,
             inline_spent: false,
             life: Life::new(extending.liveness),
             peer: None,

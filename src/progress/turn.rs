@@ -172,7 +172,6 @@ impl Port {
                 break;
             };
             moved = true;
-            state.moved = true;
             *left -= 1;
             self.handle(state, outcome);
             // Staged bytes are fed before anything more is received.
@@ -430,10 +429,10 @@ impl Port {
             self.begin_draining(state);
         } else if state.machine.is_end_agreed() {
             self.agree(state, now);
-        } else if state.deadline.is_none() || state.moved {
+        } else if state.deadline.is_none() || state.work_seen != state.machine.work() {
+            state.work_seen = state.machine.work();
             state.deadline = Some(now + FLUSH_TIMEOUT);
         }
-        state.moved = false;
     }
 
     /// Both sides have said CLOSE: ends our stream and awaits the end of the peer's.

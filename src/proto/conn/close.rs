@@ -19,6 +19,8 @@ pub(super) struct Ending {
     theirs: bool,
     /// The peer's stream has ended after both.
     done: bool,
+    /// Bytes that reads of ours have got, and operations that have ended.
+    pub(super) work: u64,
 }
 
 impl Ending {
@@ -42,6 +44,12 @@ impl<T> Connection<T> {
     /// This side wants to end: nothing is posted for transmission any more.
     pub(crate) fn begin_end(&mut self) {
         self.ending.wanted = true;
+    }
+
+    /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
+    /// a peer can go on with for ever.
+    pub(crate) fn work(&self) -> u64 {
+        self.tx.work + self.ending.work
     }
 
     /// True if the peer knows an agreed end.

@@ -184,6 +184,7 @@ impl<T> Connection<T> {
         let Some(op) = self.ops.remove(key) else {
             return;
         };
+        self.ending.work += 1;
         if op.phase != Phase::Waiting {
             let queue = self.context(op.operation == OperationKind::Receive);
             queue.used -= 1;

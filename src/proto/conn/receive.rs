@@ -83,6 +83,9 @@ impl<T> Connection<T> {
             debug_assert!(len as u64 <= landing.wanted());
             landing.payload = Some(payload);
             landing.done += len as u64;
+            if matches!(landing.target, Target::Read { .. }) {
+                self.ending.work += len as u64;
+            }
             self.count_read(len);
         }
         self.finish_landing();

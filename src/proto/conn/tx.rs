@@ -98,6 +98,8 @@ pub(super) struct Tx {
     order: SendOrder,
     /// What the peer takes in of messages; `None`: a plain peer, which has to see for itself.
     pub(super) credit: Option<SendCredit>,
+    /// Bytes of operations that have been sent.
+    pub(super) work: u64,
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
@@ -114,6 +116,7 @@ impl Tx {
             next_number: 0,
             order,
             credit: None,
+            work: 0,
             signs: Signs::default(),
             carry: VecDeque::new(),
             out: false,
@@ -304,6 +307,9 @@ impl Tx {
         while let Some(frame) = frames.front_mut() {
             let step = frame.remaining().min(sent);
             frame.advance(step);
+            if op_of(frame.token()).is_some() {
+                self.work += step as u64;
+            }
             sent -= step;
             if frame.remaining() > 0 {
                 break;
