@@ -350,3 +350,9 @@ fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
         pair.b.close();
     }
 }
+
+pub(super) fn receive_of(len: usize) -> Post {
+    Post::Receive {
+        payload: Payload::from_vec(vec![0; len]),
+    }
+}

@@ -129,7 +129,7 @@ pub(super) struct Side {
     pub(super) wire: VecDeque<u8>,
     /// The peer has sent its last byte.
     pub(super) finished: bool,
-    sending: Option<(VecDeque<Frame>, Vec<Leases>)>,
+    pub(super) sending: Option<(VecDeque<Frame>, Vec<Leases>)>,
     direct: Option<Direct>,
     stage: Vec<u8>,
     /// Ends told, by token.
@@ -380,13 +380,17 @@ impl Side {
             }
             ReceivePlan::Stage => {
                 self.stage = self.wire.drain(..most.min(self.wire.len())).collect();
-                if self.stage.is_empty() && self.finished && self.machine.fault().is_none() {
+                if self.stage.is_empty() && self.finished && !self.has_ended() {
                     self.machine.handle_end();
                     return true;
                 }
                 !self.stage.is_empty()
             }
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.machine.fault().is_some() || self.machine.is_end_done()
     }
 
     /// What the driver does besides: lets those in who wait.
