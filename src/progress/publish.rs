@@ -31,19 +31,13 @@ impl Port {
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),
                 Event::RemoteData { data, len } => self.remote_data(state, data, len),
+                Event::RemoteDataVoid => drop(state.unasked.pop_front()),
                 Event::RemoteAccess { operation } => {
                     if let Some(counter) = state.bindings.counters.of(operation) {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed {
-                    error,
-                    connected,
-                    orderly,
-                } => {
-                    tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
-                    self.closed(state, connected, (!orderly).then_some(error));
-                }
+                Event::Closed { connected, lost } => self.closed(state, connected, lost),
             }
         }
     }
@@ -142,7 +136,8 @@ impl Port {
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
-    fn closed(&self, state: &mut PortState, connected: bool, error: Option<Error>) {
+    fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
+        tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -150,7 +145,7 @@ impl Port {
             let event = ControlEvent::Shutdown {
                 endpoint: self.id(),
                 context: state.bindings.context,
-                error,
+                error: lost,
             };
             slot.fill(event, &mut state.wakes);
         }

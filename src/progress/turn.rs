@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::buf::RegionUse;
-use crate::error::{Error, ErrorKind};
-use crate::mr::{Access, MrTable, Refusal};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::mr::{Access, MrTable};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -385,6 +385,9 @@ impl Port {
                     self.begin_draining(state);
                 } else if state.machine.is_end_agreed() {
                     self.agree(state, now);
+                } else if state.machine.has_had_enough() {
+                    state.closing = Closing::Flushing;
+                    self.waker.wake_by_ref();
                 }
             }
             Closing::Flushing => self.flush(state, now, late),

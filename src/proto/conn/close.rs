@@ -54,7 +54,9 @@ impl<T> Connection<T> {
 
     /// True if the peer knows an agreed end.
     pub(crate) fn knows_end(&self) -> bool {
-        self.lifecycle == Lifecycle::Connected && self.agreed().contains(Capabilities::CLOSE)
+        self.lifecycle == Lifecycle::Connected
+            && self.agreed().contains(Capabilities::CLOSE)
+            && !self.has_had_enough()
     }
 
     /// Both sides have said CLOSE, and ours is out: the stream is to be ended.

@@ -40,9 +40,9 @@ impl<T> Connection<T> {
         let error = self
             .fault
             .clone()
+            .or_else(|| self.end_of_patience())
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
-        let disagreed = self.fault.is_none() && self.knows_end() && !self.ending.is_done();
-        let orderly = !disagreed && (self.fault.is_none() || self.ending.is_done());
+        let lost = self.why_lost();
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
@@ -52,25 +52,35 @@ impl<T> Connection<T> {
                 .remove(&key)
                 .or_else(|| self.ops.get_mut(key).and_then(|op| op.payload.take()))
                 .unwrap_or_else(Payload::empty);
-            self.end_op(key, Err(error.clone()), 0, payload);
+            match self.ops.get(key).and_then(|op| op.answer) {
+                Some(answer) => self.end_answered(key, answer, payload),
+                None => self.end_op(key, Err(error.clone()), 0, payload),
+            }
         }
         self.acks.clear();
         self.reads.clear();
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
             _ => Event::Closed {
-                error: if disagreed {
-                    let what = "the peer did not agree to the end in time";
-                    Error::new(ErrorKind::TimedOut, what)
-                } else {
-                    error
-                },
                 connected: was == Lifecycle::Connected,
-                orderly,
+                lost,
             },
         };
         self.events.push_back(closing);
         self.invariants();
+    }
+
+    /// Why the connection did not end in order, if it did not.
+    fn why_lost(&self) -> Option<Error> {
+        if self.ending.is_done() {
+            return None;
+        }
+        let why = self.fault.clone().or_else(|| self.end_of_patience());
+        why.or_else(|| {
+            let what = "the peer did not agree to the end in time";
+            self.knows_end()
+                .then(|| Error::new(ErrorKind::TimedOut, what))
+        })
     }
 
     /// The memory that lies in queues rather than in the table, with its operation. What the
@@ -91,7 +101,10 @@ impl<T> Connection<T> {
         }
         if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
             match (landing.target, landing.payload) {
-                (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) => {
+                (
+                    Target::Receive { op, .. } | Target::Read { op } | Target::ReadData { op },
+                    Some(payload),
+                ) => {
                     memory.insert(op, payload);
                 }
                 (Target::Early { .. }, _) => self.matcher.abandon_early(landing.capacity),

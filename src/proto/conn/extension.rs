@@ -13,7 +13,8 @@ use super::tx::RAW;
 use super::{Connection, Lifecycle, violation};
 
 /// All that is offered by who does not decline the extension.
-pub(crate) const OFFERED: Capabilities = Capabilities::LIVENESS
+pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
+    .union(Capabilities::LIVENESS)
     .union(Capabilities::CREDIT)
     .union(Capabilities::CLOSE);
 

@@ -3,12 +3,14 @@
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
 //! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
-//! `end.rs` ends it.
+//! `end.rs` ends it; `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the
+//! answers to reads into frames that can be broken off.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
+mod answer;
 mod close;
 mod credit;
 mod end;
@@ -17,6 +19,7 @@ mod handshake;
 mod liveness;
 mod post;
 mod receive;
+mod refusal;
 mod rx;
 mod state;
 mod transmit;
@@ -38,6 +41,7 @@ use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
 pub(crate) use receive::ReceivePlan;
+use refusal::{AwaitedRead, Refusals};
 use rx::Rx;
 pub(crate) use state::Lifecycle;
 pub(crate) use tx::Outgoing;
@@ -137,7 +141,8 @@ pub(crate) struct Connection<T> {
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
     /// Reads whose response is awaited, oldest first.
-    reads: VecDeque<OpKey>,
+    reads: VecDeque<AwaitedRead>,
+    refusals: Refusals,
     events: VecDeque<Event<T>>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
@@ -162,6 +167,7 @@ impl<T> Connection<T> {
             ending: Ending::default(),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
+            refusals: Refusals::default(),
             events: VecDeque::new(),
             fault: None,
             last_bytes: None,
@@ -305,7 +311,8 @@ impl<T> Connection<T> {
                 "who does not takes room"
             );
         }
-        for key in self.acks.iter().chain(&self.reads) {
+        let reads = self.reads.iter().map(|read| &read.op);
+        for key in self.acks.iter().chain(reads) {
             assert!(
                 self.ops.get(*key).is_some(),
                 "an awaited operation is in the table"

@@ -8,4 +8,5 @@ mod hostile;
 mod liveness;
 mod model;
 mod pair;
+mod refusal;
 mod script;

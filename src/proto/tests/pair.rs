@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
-use crate::error::{Error, ErrorKind, OperationKind};
-use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable};
 use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, SendOrder, Sizes,
     Terms,
@@ -141,8 +141,6 @@ pub(super) struct Side {
     /// Everything about the connection itself.
     pub(super) told: Vec<String>,
     pub(super) sent_bytes: u64,
-    /// The end was an orderly one.
-    pub(super) orderly: bool,
 }
 
 impl Side {
@@ -161,7 +159,6 @@ impl Side {
             remote_accesses: Vec::new(),
             told: Vec::new(),
             sent_bytes: 0,
-            orderly: false,
         }
     }
 
@@ -277,6 +274,10 @@ impl Side {
                     self.world.slots += 1;
                     self.remote_data.push((data, len));
                 }
+                Event::RemoteDataVoid => {
+                    self.world.unasked -= 1;
+                    self.world.slots += 1;
+                }
                 Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
                 Event::ConnectFailed { error } => {
@@ -286,14 +287,11 @@ impl Side {
                         error.data()
                     ));
                 }
-                Event::Closed {
-                    error,
-                    connected,
-                    orderly,
-                } => {
-                    self.orderly = orderly;
+                Event::Closed { connected, lost } => {
                     let what = if connected { "closed" } else { "given up" };
-                    self.told.push(format!("{what}: {:?}", error.kind()));
+                    let why = lost.map(|error| format!("{:?}", error.kind()));
+                    let why = why.as_deref().unwrap_or("in order");
+                    self.told.push(format!("{what}: {why}"));
                 }
             }
         }
