@@ -325,10 +325,18 @@ impl<T> Connection<T> {
         let Some(op) = self.reads.pop_front() else {
             return Err(violation("a read response that nothing awaits"));
         };
-        let entry = self
-            .ops
-            .get_mut(op)
-            .expect("an awaited read is in the table");
+        let Some(entry) = self.ops.get_mut(op) else {
+            // Its read has ended, and its memory is its owner's again.
+            self.rx = Rx::Payload(Landing {
+                target: Target::Nobody,
+                payload: Some(Payload::empty()),
+                capacity: 0,
+                len,
+                done: 0,
+                ack: false,
+            });
+            return Ok(());
+        };
         if entry.len as u64 != len {
             self.reads.push_front(op);
             return Err(violation(
@@ -390,6 +398,7 @@ impl<T> Connection<T> {
                 });
             }
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
+            Target::Nobody => self.place_answered(),
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) enum Target {
     Region { data: Option<u64> },
     /// The answer to our oldest read.
     Read { op: OpKey },
+    /// The answer to a read that ended before.
+    Nobody,
 }
 
 /// A payload on its way in.

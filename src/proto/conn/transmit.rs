@@ -84,6 +84,7 @@ impl<T> Connection<T> {
             return Err(violation("an acknowledgement that nothing awaits"));
         };
         let Some(op) = self.ops.get_mut(key) else {
+            self.place_answered();
             return Ok(());
         };
         match (op.phase, op.payload.take()) {
