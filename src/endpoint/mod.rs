@@ -5,6 +5,7 @@
 mod builder;
 mod cm;
 mod msg;
+mod on_refusal;
 mod op;
 mod passive;
 mod post;
@@ -26,6 +27,7 @@ use crate::sync::{Dependence, Keep};
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
 pub use msg::{Received, Recv, Send};
+pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use remote::RemoteRegions;
@@ -124,6 +126,11 @@ impl Endpoint {
         self.inner.port.begin_close();
         std::future::poll_fn(|cx| self.inner.port.poll_ended(cx.waker())).await;
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn port(&self) -> &Port {
+        &self.inner.port
     }
 
     fn context_id(key: OpKey) -> OperationId {

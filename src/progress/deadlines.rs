@@ -51,6 +51,11 @@ impl Deadlines {
         self.kept.first().map(|(at, _)| *at)
     }
 
+    #[cfg(test)]
+    pub(super) fn kept_len(&self) -> usize {
+        self.kept.len() + self.fresh.len()
+    }
+
     fn pop_due(&mut self, now: Instant) -> Option<OpKey> {
         if self.first()? > now {
             return None;

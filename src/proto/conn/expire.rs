@@ -12,8 +12,8 @@ use super::rx::{Rx, Target};
 use super::{Connection, Withdrawn};
 
 impl<T> Connection<T> {
-    /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of it
-    /// are moving right now: then it runs on to its own end, of which its owner is to hear no more,
+    /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of
+    /// it are moving right now: then it runs on to its own end, of which its owner is to hear no more,
     /// and a message that is landing in it survives as if its owner had gone away.
     pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
         let payload = match self.take_unstarted(key) {
@@ -44,18 +44,14 @@ impl<T> Connection<T> {
         let Rx::Payload(landing) = &mut self.rx else {
             return None;
         };
-        if !matches!(landing.target, Target::Read { op } if op == key) {
-            return None;
+        match landing.target {
+            Target::Read { op } | Target::ReadData { op } if op == key => {}
+            _ => return None,
         }
-        let payload = landing.payload.replace(Payload::empty());
-        match payload {
-            Some(_) => {
-                landing.capacity = 0;
-                landing.target = Target::Nobody;
-            }
-            None => landing.payload = None,
-        }
-        payload
+        let payload = landing.payload.take()?;
+        landing.payload = Some(Payload::empty());
+        landing.capacity = 0;
+        Some(payload)
     }
 
     /// The answer came that an ended operation left its place for.
