@@ -13,8 +13,8 @@ use super::{Connection, Withdrawn};
 
 impl<T> Connection<T> {
     /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of
-    /// it are moving right now: then it runs on to its own end, of which its owner is to hear no more,
-    /// and a message that is landing in it survives as if its owner had gone away.
+    /// it are moving right now: then it runs on to its own end, of which its owner is to hear no
+    /// more, and a message that is landing in it survives as if its owner had gone away.
     pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
         let payload = match self.take_unstarted(key) {
             Some(payload) => payload,
