@@ -22,6 +22,7 @@ use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello};
 
+use super::deadlines::Deadlines;
 use super::engine::Engine;
 use super::liveness::{Life, Liveness};
 use super::report::{OpCell, Report};
@@ -177,6 +178,10 @@ pub(super) struct PortState {
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
     pub(super) life: Life,
+    /// When which operation ends at the latest.
+    pub(super) deadlines: Deadlines,
+    /// The driver has a turn of this port on its list for then.
+    pub(super) alarm: Option<Instant>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
@@ -255,6 +260,8 @@ impl Port {
             work_seen: 0,
             inline_spent: false,
             life: Life::new(extending.liveness),
+            deadlines: Deadlines::default(),
+            alarm: None,
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,

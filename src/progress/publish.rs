@@ -66,9 +66,13 @@ impl Port {
         self.mark_ended(state);
     }
 
-    fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
+    pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
+        if let Report::Told = report {
+            state.leftovers.push(end.payload);
+            return;
+        }
         if let Some(counter) = state.bindings.counters.of(end.operation) {
             match &end.result {
                 Ok(()) => counter.add_into(1, &mut state.wakes),
@@ -121,7 +125,7 @@ impl Port {
             }
             // What was injected is a copy of our own.
             Report::Nowhere if end.operation == OperationKind::Inject => {}
-            Report::Nowhere => state.leftovers.push(end.payload),
+            Report::Nowhere | Report::Told => state.leftovers.push(end.payload),
         }
     }
 

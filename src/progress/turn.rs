@@ -100,6 +100,21 @@ macro_rules! with_host {
     }};
 }
 
+/// The port's next deadline, if the driver does not know of one as early.
+fn next_alarm(state: &mut PortState, now: Instant) -> Option<Instant> {
+    state.alarm = state.alarm.filter(|at| *at > now);
+    let next = state
+        .deadline
+        .into_iter()
+        .chain(state.deadlines.first())
+        .min()?;
+    if state.alarm.is_some_and(|at| at <= next) {
+        return None;
+    }
+    state.alarm = Some(next);
+    Some(next)
+}
+
 impl PortState {
     pub(super) fn post(
         &mut self,
@@ -124,7 +139,8 @@ impl PortState {
 }
 
 impl Port {
-    /// One turn. Returns whether the port is over, and its next deadline.
+    /// One turn. Returns whether the port is over, and when it must have a turn, if no earlier
+    /// one was asked for.
     pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
         self.is_queued_no_more();
         let mut guard = self.lock("turn");
@@ -133,6 +149,7 @@ impl Port {
         if let Some(timeout) = state.timeout.take() {
             state.deadline = now.checked_add(timeout);
         }
+        state.deadlines.start(now, &state.machine);
         let mut left = OUTCOMES_PER_TURN;
         loop {
             let moved = self.harvest(state, &mut left);
@@ -161,7 +178,8 @@ impl Port {
                 break;
             }
         }
-        (state.closing == Closing::Over, state.deadline)
+        self.expire(state, now);
+        (state.closing == Closing::Over, next_alarm(state, now))
     }
 
     /// Takes outcomes from the link. True if there were any.

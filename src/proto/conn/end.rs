@@ -59,6 +59,7 @@ impl<T> Connection<T> {
         }
         self.acks.clear();
         self.reads.clear();
+        self.transmit.used -= std::mem::take(&mut self.transmit.left);
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
             _ => Event::Closed {

@@ -287,7 +287,7 @@ impl<T> Connection<T> {
         }
     }
 
-    fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
+    pub(super) fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
         let op = self.ops.get_mut(key)?;
         let is_receive = op.operation == OperationKind::Receive;
         match op.phase {

@@ -437,6 +437,7 @@ impl<T> Connection<T> {
                     operation: OperationKind::RemoteWrite,
                 });
             }
+            Target::Read { op } if self.ops.get(op).is_none() => self.place_answered(),
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
             Target::ReadData { op } => self.read_data_landed(op, landing.len, payload),
             Target::Refused { .. } => {} // Told above.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, segments};
 use crate::buf::{Payload, RegionMemory};
-use crate::error::{ErrorKind, OperationKind, Refusal};
+use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
 use crate::proto::{OFFERED, OpKey, Post, SendOrder, Sizes, Terms, Withdrawn};
@@ -229,14 +229,18 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     if posted.detached {
         return;
     }
-    let detach = rng.chance(50);
     let key = posted.key;
-    let withdrawn = if detach {
-        side.machine.detach(key)
-    } else {
-        side.machine.cancel(key)
+    let phase = side.machine.phase(key);
+    let is_started = !matches!(phase, Some(Phase::Waiting | Phase::Queued));
+    let (detach, withdrawn) = match rng.below(3) {
+        0 => (true, side.machine.detach(key)),
+        1 => (false, side.machine.cancel(key)),
+        // Its owner is told, and hears no more of it.
+        _ => (true, side.machine.expire(key)),
     };
     match withdrawn {
+        // What the peer was asked is done, or was; only the answer is nobody's.
+        Withdrawn::Ended if is_started => model.acks.retain(|ack| *ack != token),
         Withdrawn::Ended => model.forget(token),
         Withdrawn::Running => {
             posted.detached |= detach;
@@ -263,7 +267,7 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
         assert_eq!(end.operation, posted.operation);
         let got = bytes_of(&end.payload);
         match &end.result {
-            Err(error) if error.kind() == ErrorKind::Canceled => {
+            Err(error) if matches!(error.kind(), ErrorKind::Canceled | ErrorKind::TimedOut) => {
                 assert!(posted.detached || got.len() == posted.bytes.len());
                 model.receives.retain(|receive| *receive != token);
                 if posted.detached && posted.operation == OperationKind::Receive {
