@@ -10,8 +10,8 @@ use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::hints::Hints;
 use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
 use super::kinds::{
-    AddressFormat, ApiVersion, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
-    Threading, TrafficClass,
+    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
 };
 use super::{Info, Interface, address};
 use crate::error::Result;
@@ -265,6 +265,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         },
         control_progress: progress("control_progress", hints.control_progress)?,
         data_progress: progress("data_progress", hints.data_progress)?,
+        driver: Driver::Task,
         resource_mgmt: ResourceManagement::Enabled,
         av_type: hints.av_type.unwrap_or_default(),
         mr_mode: mr_mode(hints, api)?,

@@ -182,6 +182,24 @@ impl Port {
         (state.closing == Closing::Over, next_alarm(state, now))
     }
 
+    /// Tries the link without the reactor's word. True if there was an outcome: a turn is due.
+    pub(super) fn try_link(&self) -> bool {
+        let mut guard = self.lock("try the link");
+        let state = &mut *guard;
+        let Some(link) = &mut state.link else {
+            return false;
+        };
+        if state.stage.is_some() {
+            return false;
+        }
+        link.look();
+        let Some(outcome) = link.poll_outcome() else {
+            return false;
+        };
+        self.handle(state, outcome);
+        true
+    }
+
     /// Takes outcomes from the link. True if there were any.
     fn harvest(&self, state: &mut PortState, left: &mut usize) -> bool {
         let mut moved = false;
