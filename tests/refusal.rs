@@ -173,6 +173,7 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
         let failures = list.len() as u64;
         assert_eq!((writes.read(), writes.read_error()), (1, failures));
         assert_eq!((reads.read(), reads.read_error()), (1, failures));
+        told.wait_for(1).await.unwrap(); // The answer is here before its sender has looked.
         assert_eq!((done.read(), told.read()), (1, 1), "only good ones count");
     });
 }
