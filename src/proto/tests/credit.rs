@@ -65,7 +65,7 @@ fn who_asked_for_order_behind_sends_gets_it() {
     assert_eq!(pair.a.order, [1, 2, 3]);
 }
 
-/// A message never passes RMA that was posted before it (FI_ORDER_SAW), also after others were held.
+/// A message never passes RMA that was posted before it (FI_ORDER_SAW), also behind held ones.
 #[test]
 fn messages_never_pass_rma() {
     let mut pair = pair_with(0, SendOrder::Free);
