@@ -1,0 +1,161 @@
+//! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's.
+
+use std::fmt::Write;
+
+use super::{Measured, Report};
+use crate::rounds::Outcome;
+use crate::spread::Spread;
+use crate::subject::Subject;
+
+impl Report {
+    pub fn markdown(&self) -> String {
+        let mut text = format!("Machine: {}.\n\n", self.machine);
+        text += &self.rounds();
+        for measured in self.quantities() {
+            measured.write(&mut text);
+        }
+        text
+    }
+
+    /// How quiet the machine was.
+    fn rounds(&self) -> String {
+        let all = || self.outcomes.iter().flat_map(|outcome| &outcome.rounds);
+        let thrown: usize = self
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.thrown_away)
+            .sum();
+        let spread = |spread: Option<Spread>, digits: usize| match spread {
+            Some(Spread { median, min, max }) => {
+                format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
+            }
+            None => "unknown".to_owned(),
+        };
+        let per_case = Spread::of(
+            self.outcomes
+                .iter()
+                .map(|outcome| outcome.rounds.len() as f64),
+        );
+        format!(
+            "Rounds: {} per case, {} in all, {thrown} more thrown away; others took {} % of the \
+             time; bounce {} ns per hop.\n",
+            spread(per_case, 0),
+            all().count(),
+            spread(Spread::of(all().map(|round| round.others_share * 100.0)), 0),
+            spread(Spread::of(all().map(|round| round.bounce_ns)), 0),
+        )
+    }
+}
+
+impl Measured<'_> {
+    fn write(&self, text: &mut String) {
+        let better = if self.more_is_better { "more" } else { "less" };
+        let (name, cores, unit) = (self.name, self.cores, self.unit);
+        let _ = writeln!(
+            text,
+            "\n### {}, {cores}\n\n{unit}; {better} is better.\n",
+            capital(name)
+        );
+        let subjects = self.subjects();
+        row(
+            text,
+            "",
+            subjects.iter().map(|subject| subject.name.to_owned()),
+        );
+        row(text, "---", subjects.iter().map(|_| "---:".to_owned()));
+        for (at, outcome) in &self.cases {
+            let value = |subject: &&Subject| match outcome.value(*at, subject.name) {
+                Some(spread) => figure(spread.median),
+                None => "-".to_owned(),
+            };
+            row(text, &outcome.case.what, subjects.iter().map(value));
+        }
+        self.write_ratios(text, &subjects);
+    }
+
+    /// Each of ours against each other subject.
+    fn write_ratios(&self, text: &mut String, subjects: &[&'static Subject]) {
+        let ours: Vec<_> = subjects
+            .iter()
+            .filter(|subject| subject.is_ours())
+            .collect();
+        if ours.is_empty() || subjects.len() < 2 {
+            return;
+        }
+        text.push('\n');
+        let short = |name: &str| name.trim_start_matches("tokio-fabric:").to_owned();
+        row(
+            text,
+            "ratio to",
+            subjects.iter().map(|subject| short(subject.name)),
+        );
+        row(text, "---", subjects.iter().map(|_| "---:".to_owned()));
+        for (at, outcome) in &self.cases {
+            for subject in &ours {
+                let ratios = subjects
+                    .iter()
+                    .map(|peer| ratio(outcome, *at, subject, peer));
+                let what = format!("{}, {}", outcome.case.what, short(subject.name));
+                row(text, &what, ratios);
+            }
+        }
+    }
+
+    /// Those that have a figure in any case, in the order of the table of subjects.
+    fn subjects(&self) -> Vec<&'static Subject> {
+        let has = |subject: &&'static Subject| {
+            self.cases
+                .iter()
+                .any(|(at, outcome)| outcome.value(*at, subject.name).is_some())
+        };
+        crate::subject::SUBJECTS.iter().filter(has).collect()
+    }
+}
+
+fn ratio(outcome: &Outcome, at: usize, subject: &Subject, peer: &Subject) -> String {
+    if subject.name == peer.name {
+        return String::new();
+    }
+    match outcome.ratio(at, subject.name, peer.name) {
+        Some(Spread { median, min, max }) => format!("{median:.2} ({min:.2}..{max:.2})"),
+        None => "-".to_owned(),
+    }
+}
+
+fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
+    let cells: Vec<String> = cells.collect();
+    let _ = writeln!(text, "| {head} | {} |", cells.join(" | "));
+}
+
+/// Three digits that count.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size @ ..100.0 => format!(
+            "{value:.*}",
+            (2 - size.log10().floor() as i32).clamp(0, 4) as usize
+        ),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
+#[test]
+fn figures_have_three_digits_that_count() {
+    for (value, text) in [
+        (0.0, "0"),
+        (0.01234, "0.0123"),
+        (1.5, "1.50"),
+        (25.04, "25.0"),
+        (812.3, "812"),
+    ] {
+        assert_eq!(figure(value), text);
+    }
+}
