@@ -65,7 +65,7 @@ fn run(options: &Options) -> Result<()> {
         std::fs::write(file, report.json()?)?;
     }
     if let Some(file) = &options.markdown {
-        std::fs::write(file, report.markdown())?;
+        report.write_markdown(file)?;
     }
     report.verdict()
 }

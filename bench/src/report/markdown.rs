@@ -1,16 +1,33 @@
 //! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use super::{Measured, Report};
 use crate::rounds::Outcome;
 use crate::spread::Spread;
 use crate::subject::Subject;
 
+/// What is between these lines of a page is the bench's.
+const BEGIN: &str = "<!-- fabric-bench: begin -->\n";
+const END: &str = "<!-- fabric-bench: end -->\n";
+
 impl Report {
+    /// Writes the tables to a file: into their place, if it is a page that has one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_markdown(&self, file: &Path) -> std::io::Result<()> {
+        let tables = self.markdown();
+        let page = std::fs::read_to_string(file).unwrap_or_default();
+        let page = put_between(&page, &tables).unwrap_or(tables);
+        std::fs::write(file, page)
+    }
+
     pub fn markdown(&self) -> String {
         let mut text = format!("Machine: {}.\n\n", self.machine);
         text += &self.rounds();
+        text += &self.targets();
         for measured in self.quantities() {
             measured.write(&mut text);
         }
@@ -127,6 +144,13 @@ fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
     let _ = writeln!(text, "| {head} | {} |", cells.join(" | "));
 }
 
+/// The page with these tables in the place of those before; `None` if it has no such place.
+fn put_between(page: &str, tables: &str) -> Option<String> {
+    let (head, rest) = page.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n{tables}\n{END}{tail}"))
+}
+
 /// Three digits that count.
 fn figure(value: f64) -> String {
     match value.abs() {
@@ -158,4 +182,12 @@ fn figures_have_three_digits_that_count() {
     ] {
         assert_eq!(figure(value), text);
     }
+}
+
+#[test]
+fn a_page_keeps_what_is_around_the_tables() {
+    let page = format!("head\n{BEGIN}old{END}tail\n");
+    let put = put_between(&page, "new").expect("it has a place");
+    assert_eq!(put, format!("head\n{BEGIN}\nnew\n{END}tail\n"));
+    assert_eq!(put_between("no place", "new"), None);
 }

@@ -2,6 +2,7 @@
 
 mod json;
 mod markdown;
+mod targets;
 
 use anyhow::{Result, bail};
 
