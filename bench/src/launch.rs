@@ -78,7 +78,8 @@ impl Launcher {
                 .arg(if spin { "spin" } else { "wait" });
             return Ok(command);
         }
-        let mut command = Command::new(std::env::current_exe()?);
+        // This very program, also when a newer one has taken its place in the file system.
+        let mut command = Command::new("/proc/self/exe");
         command.arg("end").arg(role.to_string()).arg(subject.name);
         Ok(command)
     }

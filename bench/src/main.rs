@@ -1,5 +1,5 @@
 //! Measures tokio-fabric beside its peers in one run: each end a process of its own, pinned, rounds
-//! interleaved, and ratios per round. README.md, next to this package, tells how to read the result.
+//! interleaved, and ratios per round. The package's README tells how to read the result.
 
 mod bounce;
 mod case;
@@ -24,6 +24,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use options::{Command, Options};
+use report::Report;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -53,19 +54,14 @@ fn run(options: &Options) -> Result<()> {
         }
     };
     let plan = rounds::Plan::new(options, machine.cpus, driver);
-    let mut results = Vec::new();
+    let mut report = Report::new(machine);
     for case in measure::cases(options)? {
-        let result = rounds::run(&plan, case);
-        println!("{}", result.summary());
-        results.push(result);
+        let outcome = rounds::run(&plan, case);
+        println!("{}", outcome.summary());
+        report.push(outcome);
+        // Each time, so that a run that is broken off leaves what it has measured.
+        report.save(options)?;
     }
-    let report = report::Report::new(machine, results);
     println!("\n{}", report.markdown());
-    if let Some(file) = &options.json {
-        std::fs::write(file, report.json()?)?;
-    }
-    if let Some(file) = &options.markdown {
-        report.write_markdown(file)?;
-    }
     report.verdict()
 }

@@ -30,8 +30,8 @@ impl Pings {
         })
     }
 
-    /// A pong has come; the next ping goes right away. True when it is enough; then the figures have
-    /// been told.
+    /// A pong has come; the next ping goes right away. True when it is enough; then the figures
+    /// have been told.
     pub fn add(&mut self) -> bool {
         let now = Instant::now();
         if self.meter.is_measuring() {

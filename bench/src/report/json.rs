@@ -36,7 +36,7 @@ struct Row {
 impl Report {
     /// # Errors
     /// Never for figures that are numbers.
-    pub fn json(&self) -> serde_json::Result<String> {
+    pub(super) fn json(&self) -> serde_json::Result<String> {
         let mut rows = Vec::new();
         for measured in self.quantities() {
             for (at, outcome) in measured.cases {

@@ -17,7 +17,7 @@ impl Report {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn write_markdown(&self, file: &Path) -> std::io::Result<()> {
+    pub(super) fn write_markdown(&self, file: &Path) -> std::io::Result<()> {
         let tables = self.markdown();
         let page = std::fs::read_to_string(file).unwrap_or_default();
         let page = put_between(&page, &tables).unwrap_or(tables);

@@ -7,6 +7,7 @@ mod targets;
 use anyhow::{Result, bail};
 
 use crate::machine::Machine;
+use crate::options::Options;
 use crate::rounds::Outcome;
 use crate::subject;
 
@@ -18,8 +19,29 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(machine: Machine, outcomes: Vec<Outcome>) -> Report {
-        Report { machine, outcomes }
+    pub fn new(machine: Machine) -> Report {
+        Report {
+            machine,
+            outcomes: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, outcome: Outcome) {
+        self.outcomes.push(outcome);
+    }
+
+    /// Writes the files that were asked for.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn save(&self, options: &Options) -> Result<()> {
+        if let Some(file) = &options.json {
+            std::fs::write(file, self.json()?)?;
+        }
+        if let Some(file) = &options.markdown {
+            self.write_markdown(file)?;
+        }
+        Ok(())
     }
 
     /// # Errors
