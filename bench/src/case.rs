@@ -39,6 +39,8 @@ pub struct Quantity {
     pub read: fn(&Facts, &Job) -> Option<f64>,
     /// Whether more is better; ratios are always ours divided by the peer's.
     pub more_is_better: bool,
+    /// Whether the page shows ratios too. They are in the JSON in any case.
+    pub shows_ratios: bool,
 }
 
 /// What a case varies, for its row and for JSON.

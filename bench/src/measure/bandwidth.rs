@@ -13,12 +13,14 @@ macro_rules! quantities {
                 unit: "GB/s",
                 read: gigabytes,
                 more_is_better: true,
+                shows_ratios: true,
             },
             Quantity {
                 measure: concat!("CPU per GB, ", $operation),
                 unit: "s",
                 read: cpu,
                 more_is_better: false,
+                shows_ratios: true,
             },
         ]
     };

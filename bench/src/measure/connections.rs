@@ -14,12 +14,14 @@ const QUANTITIES: &[Quantity] = &[
         unit: "million/s",
         read: |facts, _| Some(rate(facts)? / 1e6),
         more_is_better: true,
+        shows_ratios: true,
     },
     Quantity {
         measure: "CPU per million messages over connections, 64 B",
         unit: "s",
         read: |facts, _| Some(cpu_per_message(facts)? * 1e6),
         more_is_better: false,
+        shows_ratios: true,
     },
 ];
 

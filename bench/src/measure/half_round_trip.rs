@@ -10,12 +10,14 @@ const QUANTITIES: &[Quantity] = &[
         unit: "µs",
         read: |facts, _| Some(facts.get("p50_ns")? / 2e3),
         more_is_better: false,
+        shows_ratios: true,
     },
     Quantity {
         measure: "half round trip, p99",
         unit: "µs",
         read: |facts, _| Some(facts.get("p99_ns")? / 2e3),
         more_is_better: false,
+        shows_ratios: false,
     },
 ];
 

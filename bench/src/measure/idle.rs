@@ -16,24 +16,28 @@ const QUANTITIES: &[Quantity] = &[
         unit: "% of a core",
         read: |facts, _| Some(facts.get("cpu_ns")? / facts.get("elapsed_ns")? * 100.0),
         more_is_better: false,
+        shows_ratios: false,
     },
     Quantity {
         measure: "resident memory per idle connection, connecting end",
         unit: "KiB",
         read: |facts, job| each(facts, job, "resident_client"),
         more_is_better: false,
+        shows_ratios: false,
     },
     Quantity {
         measure: "resident memory per idle connection, listening end",
         unit: "KiB",
         read: |facts, job| each(facts, job, "resident_server"),
         more_is_better: false,
+        shows_ratios: false,
     },
     Quantity {
         measure: "heap per idle connection, connecting end",
         unit: "KiB",
         read: |facts, job| each(facts, job, "heap_client"),
         more_is_better: false,
+        shows_ratios: false,
     },
 ];
 

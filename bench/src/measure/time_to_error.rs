@@ -12,6 +12,7 @@ const QUANTITIES: &[Quantity] = &[Quantity {
     unit: "ms",
     read: |facts, _| Some((facts.get("ended_ns")? - facts.get("killed_ns")?) / 1e6),
     more_is_better: false,
+    shows_ratios: true,
 }];
 
 pub fn cases(scale: &Scale) -> Vec<Case> {

@@ -1,4 +1,5 @@
-//! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's.
+//! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's
+//! (left out where only the order of magnitude matters).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -87,7 +88,9 @@ impl Measured<'_> {
             };
             row(text, &outcome.case.what, subjects.iter().map(value));
         }
-        self.write_ratios(text, &subjects);
+        if self.shows_ratios {
+            self.write_ratios(text, &subjects);
+        }
     }
 
     /// Each of ours against each other subject.

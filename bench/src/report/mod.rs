@@ -81,6 +81,7 @@ impl Report {
                         cores,
                         unit: quantity.unit,
                         more_is_better: quantity.more_is_better,
+                        shows_ratios: quantity.shows_ratios,
                         cases: vec![(at, outcome)],
                     }),
                 }
@@ -96,6 +97,7 @@ struct Measured<'a> {
     cores: &'static str,
     unit: &'static str,
     more_is_better: bool,
+    shows_ratios: bool,
     /// The quantity's place within the case, and the case.
     cases: Vec<(usize, &'a Outcome)>,
 }
