@@ -17,6 +17,8 @@ pub struct Meter {
     start: Option<Mark>,
     /// Operations that ended since the start.
     count: u64,
+    /// The figures have been told.
+    done: bool,
 }
 
 /// A moment, and the CPU time of both ends until then.
@@ -46,6 +48,7 @@ impl Meter {
             run: told.job.run,
             start: None,
             count: 0,
+            done: false,
         }
     }
 
@@ -56,6 +59,9 @@ impl Meter {
 
     /// So many operations have just ended. True when it is enough; then the figures have been told.
     pub fn add(&mut self, operations: u64) -> bool {
+        if self.done {
+            return true;
+        }
         match self.start {
             None => {
                 if self.begin.elapsed() >= self.warm {
@@ -69,6 +75,7 @@ impl Meter {
                     return false;
                 }
                 self.tell(start);
+                self.done = true;
                 true
             }
         }
