@@ -111,7 +111,8 @@ impl Subject {
         matches!(self.kind, Kind::Fabric(_))
     }
 
-    fn spins(&self) -> bool {
+    /// True if it never sleeps while it waits.
+    pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
             Kind::Tokio { .. } => false,

@@ -1,5 +1,6 @@
 //! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's
-//! (left out where only the order of magnitude matters).
+//! (left out where only the order of magnitude matters). Between two of ours, only the ratios to the
+//! first are shown.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -93,28 +94,25 @@ impl Measured<'_> {
         }
     }
 
-    /// Each of ours against each other subject.
+    /// Each of ours against each peer, and against the first of ours.
     fn write_ratios(&self, text: &mut String, subjects: &[&'static Subject]) {
-        let ours: Vec<_> = subjects
-            .iter()
-            .filter(|subject| subject.is_ours())
-            .collect();
-        if ours.is_empty() || subjects.len() < 2 {
+        let (ours, mut peers): (Vec<&Subject>, Vec<&Subject>) =
+            subjects.iter().partition(|subject| subject.is_ours());
+        let Some(first) = ours.first() else {
+            return;
+        };
+        if ours.len() > 1 {
+            peers.push(first);
+        }
+        if peers.is_empty() {
             return;
         }
         text.push('\n');
-        let short = |name: &str| name.trim_start_matches("tokio-fabric:").to_owned();
-        row(
-            text,
-            "ratio to",
-            subjects.iter().map(|subject| short(subject.name)),
-        );
-        row(text, "---", subjects.iter().map(|_| "---:".to_owned()));
+        row(text, "ratio to", peers.iter().map(|peer| short(peer.name)));
+        row(text, "---", peers.iter().map(|_| "---:".to_owned()));
         for (at, outcome) in &self.cases {
             for subject in &ours {
-                let ratios = subjects
-                    .iter()
-                    .map(|peer| ratio(outcome, *at, subject, peer));
+                let ratios = peers.iter().map(|peer| ratio(outcome, *at, subject, peer));
                 let what = format!("{}, {}", outcome.case.what, short(subject.name));
                 row(text, &what, ratios);
             }
@@ -140,6 +138,11 @@ fn ratio(outcome: &Outcome, at: usize, subject: &Subject, peer: &Subject) -> Str
         Some(Spread { median, min, max }) => format!("{median:.2} ({min:.2}..{max:.2})"),
         None => "-".to_owned(),
     }
+}
+
+/// Ours without what they have in common.
+fn short(name: &str) -> String {
+    name.trim_start_matches("tokio-fabric:").to_owned()
 }
 
 fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
