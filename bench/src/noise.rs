@@ -43,6 +43,21 @@ impl Watch {
     }
 }
 
+/// How long the processors have to be quiet before a round is begun.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits until nobody else is at work on these processors, or until it has waited long enough.
+pub fn wait_for_quiet(cpus: Cpus, patience: Duration) {
+    let until = Instant::now() + patience;
+    loop {
+        let watch = Watch::start(cpus);
+        std::thread::sleep(LOOK);
+        if watch.others_share() <= SHARE_MAX || Instant::now() > until {
+            return;
+        }
+    }
+}
+
 /// CPU time of this program: of its ends, and its own.
 fn ours() -> Duration {
     sys::children_cpu() + sys::process_cpu(std::process::id())

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -19,7 +20,9 @@ use crate::subject::{SUBJECTS, Subject};
 const ROUNDS: usize = 7;
 const ROUNDS_QUICK: usize = 2;
 /// Rounds begun before a case is given up, for each that shall count.
-const TRIES_PER_ROUND: usize = 4;
+const TRIES_PER_ROUND: usize = 6;
+/// How long a round waits for a quiet machine before it is tried all the same.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs of a subject that may fail in a case, before it is left out of the rest.
 const FAILURES_MAX: usize = 2;
 
@@ -110,6 +113,9 @@ pub fn run(plan: &Plan, case: Case) -> Outcome {
 
 fn one_round(plan: &Plan, outcome: &mut Outcome, turn: usize, bar: &ProgressBar) -> Round {
     let cpus = plan.cpus.placed(outcome.case.placement);
+    if !plan.keep_noisy {
+        noise::wait_for_quiet(plan.cpus, PATIENCE);
+    }
     let mut round = Round {
         bounce_ns: bounce::nanoseconds(plan.cpus),
         ..Round::default()
@@ -134,8 +140,12 @@ fn one_round(plan: &Plan, outcome: &mut Outcome, turn: usize, bar: &ProgressBar)
             Err(error) => outcome.failures.push((subject.name, format!("{error:#}"))),
         }
         bar.inc(1);
+        round.others_share = watch.others_share();
+        // Some have been disturbed already: nothing that follows can save this round.
+        if round.others_share > noise::SHARE_MAX && !plan.keep_noisy {
+            break;
+        }
     }
-    round.others_share = watch.others_share();
     round
 }
 
