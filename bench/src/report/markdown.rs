@@ -1,6 +1,6 @@
 //! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's
-//! (left out where only the order of magnitude matters). Between two of ours, only the ratios to the
-//! first are shown.
+//! (left out where only the order of magnitude matters). Between two of ours, only the ratios to
+//! the first are shown.
 
 use std::fmt::Write;
 use std::path::Path;
