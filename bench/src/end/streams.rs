@@ -19,8 +19,10 @@ pub async fn serve(told: Told) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (mut stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
+        // The client waits for it, lest thousands of connections overrun the backlog.
+        stream.write_all(&[0]).await?;
         let job = told.job.clone();
         // A connection that ends is the end of the run.
         tokio::spawn(async move { serve_one(stream, job).await.ok() });
@@ -68,8 +70,9 @@ pub async fn call(told: Told, gather: bool) -> Result<()> {
     let before = Memory::now(&told);
     let mut streams = Vec::new();
     for _ in 0..told.job.connections {
-        let stream = TcpStream::connect(server_of(&told)).await?;
+        let mut stream = TcpStream::connect(server_of(&told)).await?;
         stream.set_nodelay(true)?;
+        stream.read_exact(&mut [0]).await?;
         streams.push(stream);
     }
     match told.job.work {

@@ -9,6 +9,8 @@ use crate::job::{Job, Work};
 /// Watched for so long, since a heartbeat or a timer may come only now and then.
 const WATCHED: Duration = Duration::from_secs(5);
 const WATCHED_QUICK: Duration = Duration::from_millis(500);
+/// What making the connections has left to do is done by then.
+const SETTLED: Duration = Duration::from_secs(1);
 
 const QUANTITIES: &[Quantity] = &[
     Quantity {
@@ -52,6 +54,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
         what: format!("{connections} connections"),
         job: Job {
             connections,
+            warm: SETTLED,
             run,
             ..scale.job(Work::Idle)
         },
