@@ -3,6 +3,8 @@
 mod json;
 mod markdown;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use anyhow::{Result, bail};
 
