@@ -1,5 +1,9 @@
 //! The table of what is measured. A line here is a subject; nothing else need know of it.
 
+use std::time::Duration;
+
+use tokio_fabric::Driver;
+
 use crate::case::Placement;
 use crate::job::{Job, Work};
 
@@ -44,14 +48,12 @@ pub enum Tcp {
 pub struct Fabric {
     pub backend: &'static str,
     pub driver: Driver,
+    /// How long the driver spins before it sleeps.
+    pub busy_poll: Duration,
 }
 
-/// Who makes progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// A task on the application's runtime.
-    Task,
-}
+/// Longer than any pause of a run: it never sleeps.
+const ALWAYS: Duration = Duration::from_secs(1);
 
 /// Every subject, in the order of the tables' columns.
 pub static SUBJECTS: &[Subject] = &[
@@ -85,16 +87,32 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "tokio-fabric:epoll",
-        kind: fabric("epoll", Driver::Task),
+        kind: fabric("epoll", Driver::Task, Duration::ZERO),
     },
     Subject {
         name: "tokio-fabric:io-uring",
-        kind: fabric("io-uring", Driver::Task),
+        kind: fabric("io-uring", Driver::Task, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:thread",
+        kind: fabric("io-uring", Driver::Thread, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:epoll:spin",
+        kind: fabric("epoll", Driver::Task, ALWAYS),
+    },
+    Subject {
+        name: "tokio-fabric:io-uring:spin",
+        kind: fabric("io-uring", Driver::Task, ALWAYS),
     },
 ];
 
-const fn fabric(backend: &'static str, driver: Driver) -> Kind {
-    Kind::Fabric(Fabric { backend, driver })
+const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> Kind {
+    Kind::Fabric(Fabric {
+        backend,
+        driver,
+        busy_poll,
+    })
 }
 
 /// The subject of this name.
@@ -116,7 +134,7 @@ impl Subject {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
             Kind::Tokio { .. } => false,
-            Kind::Fabric(_) => false,
+            Kind::Fabric(how) => !how.busy_poll.is_zero(),
             Kind::Libfabric { spin } => spin,
         }
     }

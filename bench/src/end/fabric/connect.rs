@@ -9,7 +9,7 @@ use tokio_fabric::{
 
 use super::super::{ANY_PORT, say, server_of};
 use crate::job::Told;
-use crate::subject::{self, Driver};
+use crate::subject;
 
 /// Completions taken from a queue at once.
 pub const BATCH_MAX: usize = 256;
@@ -28,9 +28,11 @@ impl Side {
     /// `operations` for each of the connections, in each direction.
     pub fn open(how: subject::Fabric, told: &Told, operations: usize) -> Result<Side> {
         let fabric = Fabric::open(Hints::new().backend(how.backend))?;
-        let domain = match how.driver {
-            Driver::Task => fabric.domain().open()?,
-        };
+        let domain = fabric
+            .domain()
+            .driver(how.driver)
+            .busy_poll(how.busy_poll)
+            .open()?;
         // Room for both directions, and some for what nobody posts.
         let places = (operations * told.job.connections * 2 + 64).max(1024);
         let queue = domain.completion_queue().size(places).open()?;
