@@ -128,6 +128,11 @@ impl Endpoint {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn port(&self) -> &Port {
+        &self.inner.port
+    }
+
     fn context_id(key: OpKey) -> OperationId {
         OperationId(key.to_bits())
     }

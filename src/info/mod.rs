@@ -26,7 +26,7 @@ pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use fallback::{Fallback, FallbackCause};
 pub use hints::Hints;
 pub use kinds::{
-    AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol,
+    AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Progress, Protocol,
     ResourceManagement, Threading, TrafficClass,
 };
 pub(crate) use resolve::resolve;

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use super::epoll::{self, EpollTransport};
 use super::fault::FaultInjector;
 use super::loopback::{LoopbackNet, LoopbackTransport};
+use super::run::{Runner, own_runtime};
 use super::{Backend, FaultPlan, PortRange, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,6 +26,8 @@ pub(crate) struct TransportOptions {
     pub(crate) faults: Option<FaultPlan>,
     /// Staging buffers kept while nobody uses them.
     pub(crate) idle_stages_max: usize,
+    /// To be driven by a thread of its own; else by a task on the current runtime.
+    pub(crate) own_thread: bool,
 }
 
 impl Default for TransportOptions {
@@ -35,6 +38,7 @@ impl Default for TransportOptions {
             net: None,
             faults: None,
             idle_stages_max: IDLE_STAGES_DEFAULT,
+            own_thread: false,
         }
     }
 }
@@ -44,41 +48,33 @@ impl Default for TransportOptions {
 const IDLE_STAGES_DEFAULT: usize = 16;
 
 /// A transport, and why it is this one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) transport: Arc<dyn Transport>,
     /// Why it is not io_uring, although no backend was named.
     pub(crate) refused: Option<Error>,
-    /// The runtime it lives on.
-    pub(crate) runtime: Handle,
+    /// Runs what drives it.
+    pub(crate) runner: Runner,
 }
 
-/// Makes a transport on the current runtime.
+type Made = (Arc<dyn Transport>, Runner);
+
+/// Makes a transport on the current runtime, or for a thread of its own.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is
-/// asked for by name and cannot be had; [`ErrorKind::LimitReached`] when no descriptor is left.
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`], unless it gets a thread;
+/// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had;
+/// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let runtime = runtime_for(options.backend.unwrap_or(Backend::IoUring))?;
-    let stages = StagePool::new(options.idle_stages_max);
-    let ports = options.ports;
-    let named = |transport: Arc<dyn Transport>| (transport, None);
-    let (transport, refused) = match options.backend {
-        None => best(runtime.clone(), ports, stages)?,
-        Some(Backend::Epoll) => named(Arc::new(EpollTransport::new(
-            runtime.clone(),
-            ports,
-            stages,
-        ))),
-        Some(Backend::IoUring) => named(io_uring(runtime.clone(), ports, stages)?),
-        Some(Backend::Loopback) => {
-            let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-            named(Arc::new(LoopbackTransport::new(
-                net,
-                runtime.clone(),
-                ports,
-                stages,
-            )))
+    let ((transport, runner), refused) = match options.backend {
+        None => best(options)?,
+        Some(backend) => {
+            let made = match backend {
+                Backend::Epoll => epoll(options)?,
+                Backend::IoUring => io_uring(options)?,
+                Backend::Loopback => loopback(options)?,
+            };
+            (made, None)
         }
     };
     let transport = match &options.faults {
@@ -88,42 +84,64 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     Ok(Selection {
         transport,
         refused,
-        runtime,
+        runner,
     })
 }
 
 /// A transport on a ring, or on epoll where the system or this build has none; and why not.
-fn best(
-    runtime: Handle,
-    ports: Option<PortRange>,
-    stages: Arc<StagePool>,
-) -> Result<(Arc<dyn Transport>, Option<Error>)> {
-    match io_uring(runtime.clone(), ports, Arc::clone(&stages)) {
-        Ok(transport) => Ok((transport, None)),
+fn best(options: &TransportOptions) -> Result<(Made, Option<Error>)> {
+    match io_uring(options) {
+        Ok(made) => Ok((made, None)),
         Err(refused) if refused.kind() == ErrorKind::Unsupported => {
             // Once: the system will say the same to all domains and listeners of this process.
             static SAID: Once = Once::new();
             SAID.call_once(|| tracing::info!(%refused, "io_uring cannot be used, epoll is"));
-            let epoll = EpollTransport::new(runtime, ports, stages);
-            Ok((Arc::new(epoll), Some(refused)))
+            Ok((epoll(options)?, Some(refused)))
         }
-        // Of what passes (descriptors) epoll would have none either.
+        // Of what it lacks (a runtime, descriptors) epoll would have none either.
         Err(error) => Err(error),
     }
 }
 
+/// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
+fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Runner, Handle)> {
+    if options.own_thread {
+        return own_runtime(backend);
+    }
+    let runtime = runtime_for(backend)?;
+    Ok((Runner::Task(runtime.clone()), runtime))
+}
+
+fn epoll(options: &TransportOptions) -> Result<Made> {
+    let (runner, runtime) = runtime_of(options, Backend::Epoll)?;
+    let stages = StagePool::new(options.idle_stages_max);
+    let transport = EpollTransport::new(runtime, options.ports, stages);
+    Ok((Arc::new(transport), runner))
+}
+
+fn loopback(options: &TransportOptions) -> Result<Made> {
+    let (runner, runtime) = runtime_of(options, Backend::Loopback)?;
+    let stages = StagePool::new(options.idle_stages_max);
+    let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
+    let transport = LoopbackTransport::new(net, runtime, options.ports, stages);
+    Ok((Arc::new(transport), runner))
+}
+
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
-fn io_uring(
-    runtime: Handle,
-    ports: Option<PortRange>,
-    stages: Arc<StagePool>,
-) -> Result<Arc<dyn Transport>> {
-    let transport = super::uring::UringTransport::new(runtime, ports, stages)?;
-    Ok(Arc::new(transport))
+fn io_uring(options: &TransportOptions) -> Result<Made> {
+    use super::uring::UringTransport;
+    let stages = StagePool::new(options.idle_stages_max);
+    if options.own_thread {
+        let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
+        return Ok((Arc::new(transport), Runner::Thread(Box::new(reactor))));
+    }
+    let runtime = runtime_for(Backend::IoUring)?;
+    let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
+    Ok((Arc::new(transport), Runner::Task(runtime)))
 }
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux")))]
-fn io_uring(_: Handle, _: Option<PortRange>, _: Arc<StagePool>) -> Result<Arc<dyn Transport>> {
+fn io_uring(_: &TransportOptions) -> Result<Made> {
     Err(Error::new(
         ErrorKind::Unsupported,
         "this build is without the feature io-uring",
@@ -219,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn who_names_no_backend_gets_io_uring_where_it_can_be_had() {
         let selection = open(&TransportOptions::default()).unwrap();
-        let named = io_uring(Handle::current(), None, StagePool::new(1));
+        let named = io_uring(&TransportOptions::default());
         let backend = selection.transport.backend();
         match (named, selection.refused) {
             (Ok(_), None) => assert_eq!(backend, Backend::IoUring),
@@ -249,7 +267,7 @@ mod tests {
         use crate::transport::uring::probe::refusal;
 
         // A kernel that refuses by itself does so with a number of its own.
-        if let Err(error) = io_uring(Handle::current(), None, StagePool::new(1)) {
+        if let Err(error) = io_uring(&TransportOptions::default()) {
             return say_left_out(&error);
         }
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
@@ -273,7 +291,7 @@ mod tests {
         use crate::transport::tests::say_left_out;
         use crate::transport::uring::probe::refusal;
 
-        if let Err(error) = io_uring(Handle::current(), None, StagePool::new(1)) {
+        if let Err(error) = io_uring(&TransportOptions::default()) {
             return say_left_out(&error);
         }
         let mut missing = 0;
