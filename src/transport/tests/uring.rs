@@ -452,6 +452,20 @@ async fn a_receive_moves_to_the_thread_that_harvests_it() {
     sleeper.join().unwrap();
 }
 
+/// In a ring of a thread everything ends in that thread: nothing is submitted again to move it.
+#[tokio::test]
+async fn a_receive_of_a_thread_stays_armed() {
+    let Some((world, ring)) = thread_ring(64, 1024) else {
+        return;
+    };
+    let (mut near, mut far) = world.pair().await;
+    warm_up(&mut near, &mut far).await;
+    until(|| ring.in_flight() == 1).await;
+    let armed = ring.ops();
+    warm_up(&mut near, &mut far).await;
+    assert_eq!(ring.ops(), armed);
+}
+
 /// Who drives is woken for what others submit while it rests, and not for what it submits itself.
 #[tokio::test]
 async fn a_driver_is_woken_only_while_it_rests() {

@@ -127,6 +127,12 @@ impl UringTransport {
         self.ring.armed_here()
     }
 
+    /// The operations that the kernel has.
+    #[cfg(test)]
+    pub(super) fn ops(&self) -> Vec<crate::slab::Key> {
+        self.ring.with(|state, _| state.ops.keys())
+    }
+
     /// How many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
