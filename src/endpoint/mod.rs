@@ -43,7 +43,7 @@ pub use rma::{Read, Write};
 /// posted for transmission goes out first, within a few seconds, and no event tells of it.
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
-/// ([`EndpointBuilder::unexpected_bytes`]). A peer of this library knows what there is room for, and
+/// ([`EndpointBuilder::unexpected_bytes`]). A peer of this library knows what there is room for and
 /// holds further messages back at its side: its RMA and acknowledgements pass. From any other peer
 /// the endpoint stops reading, RMA and acknowledgements included, until a receive is posted: the
 /// protocol itself has no other flow control.
