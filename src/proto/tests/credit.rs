@@ -159,7 +159,7 @@ fn credit_keeps_the_receiver_reading() {
         pair.run();
         for token in 0..sent {
             let (result, bytes) = pair.b.end_of(token);
-            let len = result.expect("a message") as usize;
+            let len = result.expect("a message");
             assert_eq!(bytes[..len], vec![token as u8; len], "seed {seed}");
         }
     }
