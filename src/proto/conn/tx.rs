@@ -391,6 +391,9 @@ impl Tx {
             }
         }
         debug_assert_eq!(sent, 0, "the transport moved more than it had");
+        // A hello may have been pushed meanwhile: the answer to a request can come before the word
+        // that the request has left.
+        frames.append(&mut self.carry);
         self.carry = frames;
     }
 

@@ -72,6 +72,27 @@ fn connected_comes_before_what_stands_behind_the_hello() {
     }
 }
 
+/// docs/extension.md: "A side is connected once it has the other's HELLO": it goes out also when the
+/// answer to a request comes before the word that the request has left.
+#[test]
+fn a_hello_survives_the_late_end_of_the_request() {
+    let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
+    pair.a.machine.begin_connect(b"");
+    let request = pair.a.machine.poll_transmit().expect("a request");
+    let mut bytes = vec![0; request.frames[0].remaining()];
+    request.frames[0].copy_out(&mut bytes).unwrap();
+    pair.b.wire.extend(&bytes);
+    let offer = pair.request().offer();
+    pair.b.machine.begin_accept(b"", ByteOrder::Native, offer);
+    pair.b.hand_out();
+    pair.b.move_out(usize::MAX, &mut pair.a.wire);
+    while pair.a.move_in(usize::MAX) {}
+    assert_eq!(pair.a.told, [r#"connected b"""#]);
+    pair.a.machine.handle_sent(request.frames, bytes.len());
+    pair.run();
+    assert_eq!(pair.b.told, [r#"connected b"""#]);
+}
+
 /// docs/extension.md: "Whoever sends a frame of the extension without it being agreed on breaks the
 /// protocol."
 #[test]
