@@ -178,6 +178,8 @@ impl Port {
                 break;
             }
         }
+        // A frame may have begun, and must go on.
+        self.watch_life(state);
         self.expire(state, now);
         (state.closing == Closing::Over, next_alarm(state, now))
     }

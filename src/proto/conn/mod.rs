@@ -132,7 +132,8 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
     order: ByteOrder,
-    handshake: Option<CmDecoder>,
+    /// Boxed: of use for a moment in a connection's life.
+    handshake: Option<Box<CmDecoder>>,
     extension: Extension,
     tx: Tx,
     rx: Rx,
@@ -214,6 +215,19 @@ impl<T> Connection<T> {
             token: op.token,
             end,
         });
+    }
+
+    /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved
+    /// for long, and nothing is expected to.
+    pub(crate) fn shrink(&mut self) {
+        self.tx.shrink();
+        self.matcher.shrink();
+        self.ops.shrink();
+        self.acks.shrink_to_fit();
+        self.reads.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.transmit.backlog.shrink_to_fit();
+        self.receive.backlog.shrink_to_fit();
     }
 
     // Getters.

@@ -225,6 +225,14 @@ impl Tx {
         &mut self.signs
     }
 
+    /// Gives the memory back that the queues keep for what may be queued.
+    pub(super) fn shrink(&mut self) {
+        self.control.shrink_to_fit();
+        self.messages.queue.shrink_to_fit();
+        self.others.queue.shrink_to_fit();
+        self.carry.shrink_to_fit();
+    }
+
     /// Answers that the peer has asked for and not taken yet.
     pub(super) fn queued_answers(&self) -> usize {
         self.control.len() + self.reads.len()
