@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use child::PeerProcess;
-use common::{backends, on, on_every_backend_at_once, on_sockets_at_once};
+use common::{on_each_at_once, on_every_backend_at_once, on_sockets_at_once};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
     Access, Backend, Completion, Driver, Endpoint, ErrorKind, Event, Liveness, MemoryRegion,
@@ -175,9 +175,8 @@ async fn open_region(peer: &Peer) -> MemoryRegion {
 fn a_stopped_peer_is_found_dead_with_everything_outstanding() {
     on_sockets_at_once(|net| async move {
         for connecting in [true, false] {
-            for blocked in [true, false] {
-                found_dead(&net, connecting, blocked).await;
-            }
+            let cells = [true, false].map(|blocked| found_dead(&net, connecting, blocked));
+            futures::future::join_all(cells).await;
         }
     });
 }
@@ -306,7 +305,8 @@ fn a_peer_that_goes_on_in_time_lives() {
 #[test]
 fn a_peer_that_does_not_receive_lives() {
     on_every_backend_at_once(|net| async move {
-        for both in [false, true] {
+        let net = &net;
+        let cells = [false, true].map(async |both| {
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
             let [x, y] = [&a, &b].map(|peer| {
                 let builder = peer.domain.endpoint().unexpected_bytes(0);
@@ -327,7 +327,8 @@ fn a_peer_that_does_not_receive_lives() {
             for send in sends {
                 soon("a send", send.unwrap()).await.unwrap();
             }
-        }
+        });
+        futures::future::join_all(cells).await;
     });
 }
 
@@ -336,7 +337,8 @@ fn a_peer_that_does_not_receive_lives() {
 #[test]
 fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
     on_every_backend_at_once(|net| async move {
-        for (rounds, dies) in [(2, true), (60, false)] {
+        let net = &net;
+        let cells = [(2, true), (60, false)].map(async |(rounds, dies)| {
             let us = net.peer().unwrap();
             let x = endpoint(&us, quick().rounds(rounds));
             let requests = us.fabric.event_queue().open().unwrap();
@@ -372,7 +374,8 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
             }
             let joined = tokio::task::spawn_blocking(move || blocked.join());
             joined.await.unwrap().unwrap().unwrap();
-        }
+        });
+        futures::future::join_all(cells).await;
     });
 }
 
@@ -403,7 +406,7 @@ fn a_plain_peer_that_does_not_read_lives() {
         let sends: Vec<_> = (0..200)
             .map(|_| x.send(vec![5; 1 << 16]).post().unwrap())
             .collect();
-        tokio::time::sleep(Duration::from_secs(6)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(x.is_connected());
         assert_ne!(sends.last().unwrap().phase(), tokio_fabric::Phase::Ended);
         other.process.go_on();
@@ -433,9 +436,7 @@ fn a_storm_kills_nobody() {
             })
         })
         .collect();
-    for backend in backends() {
-        on(backend, |net| storm(net, connections, lasts));
-    }
+    on_each_at_once(|net| storm(net, connections, lasts));
     over.store(true, Ordering::Relaxed);
     for thread in busy {
         thread.join().unwrap();

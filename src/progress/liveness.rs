@@ -98,8 +98,8 @@ impl Liveness {
     };
 
     /// From one look at a connection where something awaits the peer to the next, 50 ms to an hour.
-    /// Default 750 ms; what follows a question is looked for as often. Toward peers that know nothing of the extension the system asks, in whole
-    /// seconds.
+    /// Default 750 ms; what follows a question is looked for as often. Toward peers that know
+    /// nothing of the extension the system asks, in whole seconds.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -114,8 +114,8 @@ impl Liveness {
 
     /// From one look to the next at a connection where nothing awaits the peer, but receives are
     /// posted, 50 ms to 32,767 s; less than [`interval`](Self::interval) counts as that. Default
-    /// 60 s. Silent for one, the peer is asked, then looked for at `interval`: one that is gone, stopped or hung is dead
-    /// within two of these and `rounds` intervals.
+    /// 60 s. Silent for one, the peer is asked, then looked for at `interval`: one that is gone,
+    /// stopped or hung is dead within two of these and `rounds` intervals.
     ///
     /// After so much silence, in whole seconds, the system looks for the peer too (keepalive):
     /// toward peers that know nothing of the extension, and where nothing at all is outstanding.
@@ -541,8 +541,8 @@ fn first_idle_visit_after(every: Duration, spread: f64) -> Duration {
     every / 2 + (every / 2).mul_f64(spread)
 }
 
-/// Until the next visit at close pace: our own interval, or, of a side that does not read, the peer's if that is
-/// shorter.
+/// Until the next visit at close pace: our own interval, or, of a side that does not read, the
+/// peer's if that is shorter.
 fn next_interval(state: &PortState, is_reading: bool) -> Duration {
     let ours = state.life.config;
     if is_reading {

@@ -101,6 +101,20 @@ where
     );
 }
 
+/// Runs the test over each backend, on `current_thread` runtimes, at the same time.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_each_at_once<F, T>(test: F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    let backends = backends().into_iter();
+    at_once(
+        |cells| cells.extend(backends.map(|it| (0, Net::on(it)))),
+        &test,
+    );
+}
+
 fn at_once<F, T>(fill: impl FnOnce(&mut Vec<(usize, Net)>), test: &F)
 where
     F: Fn(Net) -> T + Sync,
