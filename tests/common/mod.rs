@@ -87,7 +87,7 @@ where
     );
 }
 
-/// Runs the test over each backend that has sockets, on `current_thread` runtimes, at the same time.
+/// As [`on_each_at_once`], over the backends that have sockets.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_sockets_at_once<F, T>(test: F)
 where
