@@ -11,14 +11,15 @@ use tokio_fabric::{Access, Endpoint, ErrorKind, MemoryRegion, OperationKind, Pha
 const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(30);
 
-/// Two connected endpoints; the second keeps no early messages, so without a receive it does not
+/// Two connected plain endpoints; the second keeps no early messages, so without a receive it does not
 /// read.
 async fn deaf(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let queue = a.domain.completion_queue().open().unwrap();
     let builder = a.domain.endpoint().transmit_size(4);
     let x = builder.completion_queue(&queue).open().unwrap();
-    let y = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+    let y = b.domain.endpoint().unexpected_bytes(0).extension(false);
+    let y = y.open().unwrap();
     connect_endpoints(&x, &y, &b.fabric).await.unwrap();
     (a, b, x, y)
 }
@@ -232,7 +233,8 @@ fn a_timed_out_operation_is_counted_once() {
         let counter = a.domain.counter();
         let builder = a.domain.endpoint().send_counter(&counter);
         let x = builder.open().unwrap();
-        let y = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+        let y = b.domain.endpoint().unexpected_bytes(0).extension(false);
+        let y = y.open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let moving = x.send(vec![1; 20 << 20]).timeout(SHORT).post().unwrap();
         let queued = x.send("queued").timeout(SHORT).post().unwrap();

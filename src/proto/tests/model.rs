@@ -240,7 +240,7 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     };
     match withdrawn {
         // What the peer was asked is done, or was; only the answer is nobody's.
-        Withdrawn::Ended if is_started => model.acks.retain(|ack| *ack != token),
+        Withdrawn::Ended if is_started => model.acks.retain(|(ack, _)| *ack != token),
         Withdrawn::Ended => model.forget(token),
         Withdrawn::Running => {
             posted.detached |= detach;
