@@ -148,7 +148,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Bytes of early messages kept before the endpoint stops reading from its peer. Default 1 MiB.
+    /// Bytes of early messages kept before the peer is to hold further ones back. Default 1 MiB.
     /// Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.sizes.unexpected_bytes = bytes;

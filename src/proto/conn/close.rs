@@ -1,6 +1,6 @@
-//! The agreed end of a connection: each side sends all it has accepted, hears what became of it, and
-//! says CLOSE; after both it ends its stream. The peer's end of stream then proves that it has seen
-//! everything. `docs/extension.md`, section 7, is the specification.
+//! The agreed end of a connection: each side sends all it has accepted, hears what became of it,
+//! and says CLOSE; after both it ends its stream. The peer's end of stream then proves that it has
+//! seen everything. `docs/extension.md`, section 7, is the specification.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};

@@ -1,5 +1,5 @@
-//! Credit for messages: what a sender may send that no receive awaits, and when a receiver tells how
-//! many receives have been posted. `docs/extension.md`, section 6, is the specification.
+//! Credit for messages: what a sender may send that no receive awaits, and when a receiver tells
+//! how many receives have been posted. `docs/extension.md`, section 6, is the specification.
 //!
 //! Invariant: messages that were sent while no receive was known for them, and of which none is
 //! known yet, cost at most the peer's budget together.
