@@ -58,8 +58,8 @@ pub const STAGE_SIZE: usize = 64 << 10;
 pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
 /// Largest piece of one direct receive, so that one connection cannot hold a turn for long.
 pub const DIRECT_PIECE_MAX: usize = 1 << 20;
-/// Largest piece of one send, for the same reason: such a payload together with the frames that may
-/// be gathered before it and with its header, whose bytes would else be left for a call of their own.
+/// Largest piece of one send, for the same reason: such a payload together with its header and the
+/// frames gathered before it, which would else leave its last bytes to a call of their own.
 pub const SEND_PIECE_MAX: usize = DIRECT_PIECE_MAX + GATHER_BYTES_MAX;
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
