@@ -104,7 +104,9 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+pub use buf::{
+    AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs,
+};
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{
     Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
@@ -122,7 +124,10 @@ pub use error::{Error, ErrorKind, OperationKind, Phase, Result};
 pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
-pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
+pub use mr::{
+    Access, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion, MrBind, MrFlags, Quiesced, RawKey,
+    RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
+};
 pub use op_error::Failed;
 pub use transport::Backend;
 

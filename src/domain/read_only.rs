@@ -28,16 +28,10 @@ impl<B: ReadOnlyBuf> fmt::Debug for RegisterReadOnly<B> {
 
 impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     pub(super) fn new(domain: Domain, bytes: B) -> Self {
-        let request = Request {
-            access: Access::READ_ONLY,
-            key: None,
-            context: None,
-            progress: None,
-        };
         RegisterReadOnly {
             domain,
             bytes,
-            request,
+            request: Request::new(Access::READ_ONLY),
         }
     }
 
@@ -78,7 +72,10 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
             let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
             Failed::new(error, B::from_payload(payload))
         })?;
-        let memory = prepare(held, request.access).map_err(give_back)?;
+        if let Err(error) = request.check(&domain) {
+            return Err(give_back((error, held)));
+        }
+        let memory = prepare(held, domain.traits(&request)).map_err(give_back)?;
         let keep = match domain.keep_open("memory region") {
             Ok(keep) => keep,
             Err(error) => return Err(give_back((error, unprepare(&memory)))),

@@ -8,6 +8,7 @@ mod msg;
 mod op;
 mod passive;
 mod post;
+mod region;
 mod remote;
 mod rma;
 

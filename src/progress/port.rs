@@ -71,6 +71,8 @@ pub(crate) struct Bindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
+    /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
+    pub(crate) rma_events: bool,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
     pub(crate) shutdown: Option<EventSlot>,

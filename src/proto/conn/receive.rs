@@ -1,14 +1,14 @@
 //! From received bytes to the ends of operations.
 
-use crate::buf::{Leases, Payload, RegionUse};
+use crate::buf::{Denied, Leases, Payload, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
-use crate::mr::{Access, Refusal};
+use crate::mr::{Access, Claim, Refusal, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::matching::Early;
 use crate::proto::op::OpKey;
-use crate::wire::{FrameHeader, Segments};
+use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 use super::rx::{Landing, Rx, Target, collect_header};
 use super::{Connection, Lifecycle, violation};
@@ -59,10 +59,7 @@ impl<T> Connection<T> {
             }
             Err(closed) => {
                 landing.payload = Some(payload);
-                self.fail(Error::new(
-                    ErrorKind::AccessDenied,
-                    format!("a region was {closed:?} while the peer wrote to it"),
-                ));
+                self.fail(Denied::from(closed).error("the peer wrote to it"));
                 ReceivePlan::Paused
             }
         }
@@ -127,12 +124,9 @@ impl<T> Connection<T> {
                         .payload
                         .as_mut()
                         .expect("no direct receive is out while staging");
-                    payload.copy_in(offset, &input[..fits]).map_err(|closed| {
-                        Error::new(
-                            ErrorKind::AccessDenied,
-                            format!("a region was {closed:?} while the peer wrote to it"),
-                        )
-                    })?;
+                    payload
+                        .copy_in(offset, &input[..fits])
+                        .map_err(|denied| denied.error("the peer wrote to it"))?;
                 }
                 landing.done += take as u64;
                 self.finish_landing();
@@ -349,12 +343,11 @@ impl<T> Connection<T> {
                     self.deliver_early(op, early);
                 }
             }
-            Target::Region { data: Some(data) } => {
-                self.events.push_back(Event::RemoteData { data, len });
-            }
-            Target::Region { data: None } => {
+            Target::Region { data } => {
                 self.events.push_back(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
+                    data,
+                    memory: payload,
                 });
             }
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
@@ -401,8 +394,8 @@ impl<T> Connection<T> {
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
             Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
-            Err(closed) => {
-                let error = Error::new(ErrorKind::AccessDenied, format!("a region is {closed:?}"));
+            Err(denied) => {
+                let error = denied.error("a message was copied to it");
                 self.end_op(key, Err(error), 0, payload);
             }
         }
@@ -422,26 +415,53 @@ fn zeroed(len: u64) -> Option<Vec<u8>> {
     Some(vec![0; len])
 }
 
+/// The memory that the segments of a peer's access mean, in order.
 fn resolve_all<T>(
     segments: &Segments,
     need: Access,
     host: &mut impl Host<T>,
 ) -> Result<Vec<RegionUse>, Error> {
-    segments
-        .as_slice()
-        .iter()
-        .map(|segment| {
-            host.resolve(segment.key, segment.addr, segment.len, need)
-                .map_err(|refusal| {
-                    let what = match refusal {
-                        Refusal::UnknownKey => "the peer used an unknown key",
-                        Refusal::OutOfBounds => "the peer reached outside of a region",
-                        Refusal::AccessDenied => "the peer lacks the right to this access",
-                        Refusal::Revoked => "the peer used a revoked region",
-                        Refusal::Quiesced => "the peer used a region held by a guard",
-                    };
-                    Error::new(ErrorKind::AccessDenied, what)
-                })
-        })
-        .collect()
+    let mut uses = Vec::with_capacity(segments.as_slice().len());
+    let mut rest = segments.as_slice().iter();
+    let tagged = host.demands_tags();
+    while let Some(segment) = rest.next() {
+        let tag = if tagged {
+            rest.next().and_then(tag_of)
+        } else {
+            None
+        };
+        let found = host.resolve(&Claim {
+            key: segment.key,
+            tag,
+            addr: segment.addr,
+            len: segment.len,
+            need,
+        });
+        uses.push(found.map_err(refused)?);
+    }
+    Ok(uses)
+}
+
+/// What an empty segment behind another proves.
+fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
+    let mut tag = [0; 16];
+    tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
+    tag[8..].copy_from_slice(&segment.key.to_le_bytes());
+    (segment.len == 0).then_some(tag)
+}
+
+fn refused(refusal: Refusal) -> Error {
+    let what = match refusal {
+        Refusal::UnknownKey => "the peer used an unknown key",
+        Refusal::OutOfBounds => "the peer reached outside of a region",
+        Refusal::AccessDenied => "the peer lacks the right to this access",
+        Refusal::Revoked => "the peer used a revoked region",
+        Refusal::Quiesced => "the peer used a region held by a guard or a refresh",
+        Refusal::Disabled => "the peer used a region that is not enabled",
+        Refusal::NoMemory => {
+            let what = "the peer reached where no memory is";
+            return Error::new(ErrorKind::BadAddress, what);
+        }
+    };
+    Error::new(ErrorKind::AccessDenied, what)
 }

@@ -54,7 +54,11 @@ impl<T> Connection<T> {
                 // An ack holds no memory, and a control frame is sent before the connection is up.
                 None if self.lifecycle == Lifecycle::Connected && payload.piece_count() > 0 => {
                     let operation = OperationKind::RemoteRead;
-                    self.events.push_back(Event::RemoteAccess { operation });
+                    self.events.push_back(Event::RemoteAccess {
+                        operation,
+                        data: None,
+                        memory: payload,
+                    });
                 }
                 None => {}
             }

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Leases, Payload};
-use crate::error::{Error, ErrorKind};
+use crate::buf::{Denied, Frame, Leases, Payload};
+use crate::error::Error;
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
@@ -146,10 +146,7 @@ impl Tx {
                 Ok(lease) => leases.push(lease),
                 Err(closed) => {
                     // Towards a peer without the extension, closing is all the wire can say.
-                    let error = Error::new(
-                        ErrorKind::AccessDenied,
-                        format!("a region was {closed:?} before its bytes were read out"),
-                    );
+                    let error = Denied::from(closed).error("its bytes were to be read out");
                     self.carry = frames;
                     return Err(error);
                 }
