@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 
 use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::mr::{Access, ReadOnlyRegion, prepare, unprepare};
+use crate::mr::{Access, MrFlags, ReadOnlyRegion, prepare, unprepare};
 use crate::op_error::Failed;
 
 use super::Domain;
@@ -44,6 +44,12 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     /// The key that peers will use (`requested_key`). Default: 64 random bits.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
+        self
+    }
+
+    /// What else it is registered for. Default: nothing.
+    pub fn flags(mut self, flags: MrFlags) -> Self {
+        self.request.flags = flags;
         self
     }
 
