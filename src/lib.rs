@@ -125,8 +125,8 @@ pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
 pub use mr::{
-    Access, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion, MrBind, MrFlags, Quiesced, RawKey,
-    RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
+    Access, AtomicInteger, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion, MrBind, MrFlags, Quiesced,
+    RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
 };
 pub use op_error::Failed;
 pub use transport::Backend;

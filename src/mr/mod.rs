@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod atomic;
 mod core;
 mod flags;
 mod key;
@@ -26,8 +27,10 @@ mod slice;
 mod table;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 pub use access::Access;
+pub use atomic::AtomicInteger;
 pub use flags::{MrBind, MrFlags};
 pub use key::KEY_NOT_AVAILABLE;
 pub use mapped::MappedKey;
