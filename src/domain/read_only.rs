@@ -78,7 +78,10 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
             let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
             Failed::new(error, B::from_payload(payload))
         })?;
-        if let Err(error) = request.check(&domain) {
+        let judged = request
+            .check(&domain)
+            .and_then(|()| request.check_memory(&held));
+        if let Err(error) = judged {
             return Err(give_back((error, held)));
         }
         let memory = prepare(held, domain.traits(&request)).map_err(give_back)?;

@@ -77,6 +77,7 @@ impl Home {
             addr: region.addr,
             len: region.len,
             need,
+            persistent: false,
         };
         table.resolve(&claim, EndpointId::next())
     }
