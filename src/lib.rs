@@ -129,6 +129,7 @@ pub use mr::{
     RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
 };
 pub use op_error::Failed;
+pub use progress::Liveness;
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.
