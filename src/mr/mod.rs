@@ -45,4 +45,4 @@ pub(crate) use self::core::{NewRegion, closed, prepare, unprepare};
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};
 pub(crate) use raw::{RawKeys, Tag};
-pub(crate) use table::{Claim, MrAddressing, MrTable, Refusal, SharedTable};
+pub(crate) use table::{Claim, MrAddressing, MrTable, SharedTable};
