@@ -10,7 +10,7 @@ use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
     Access, Caps, DomainBind, Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
-    MrMode, RemoteRegion,
+    MrMode, Refusal, RemoteRegion,
 };
 
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
@@ -27,8 +27,8 @@ async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
     read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 
-fn refused(error: &Error) -> bool {
-    error.is_connection_lost() || error.kind() == ErrorKind::AccessDenied || error.is_busy()
+fn is_held(error: &Error) -> bool {
+    error.refusal() == Some(Refusal::Held)
 }
 
 fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion {
@@ -68,7 +68,7 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
         let refusal = y.send(region.slice(..).unwrap()).await.unwrap_err();
         assert_eq!(refusal.kind(), ErrorKind::BadState);
         let error = write(&x, region.remote()).await.unwrap_err();
-        assert!(refused(&error), "{error}");
+        assert!(is_held(&error), "{error}");
         assert_eq!(bytes_of(&region)[..9], [2, 2, 2, 2, 2, 2, 2, 2, 1]);
         let (writes, both) = (target.domain.counter(), target.domain.counter());
         region.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
@@ -93,7 +93,7 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
             .await
             .unwrap();
         let other = with_flags(&target, MrFlags::RMA_EVENT);
-        assert!(refused(&write(&x, other.remote()).await.unwrap_err()));
+        assert!(is_held(&write(&x, other.remote()).await.unwrap_err()));
     });
 }
 
@@ -289,7 +289,7 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
         let (x3, y3) = connect(&initiator, &target).await.unwrap();
         region.bind_endpoint(&y3).unwrap();
         assert!(
-            refused(&write(&x3, region.remote()).await.unwrap_err()),
+            is_held(&write(&x3, region.remote()).await.unwrap_err()),
             "not enabled"
         );
         region.enable().unwrap();
@@ -297,7 +297,8 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
         // Through an endpoint it is not bound to there is no such key, and no such buffer.
         let error = y2.send(region.slice(..8).unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(refused(&read(&x2, region.remote()).await.unwrap_err()));
+        let error = read(&x2, region.remote()).await.unwrap_err();
+        assert_eq!(error.refusal(), Some(Refusal::UnknownKey));
         let receive = x.recv(vec![0u8; 8]);
         let (sent, received) = tokio::join!(y.send(region.slice(..8).unwrap()), receive);
         sent.unwrap();

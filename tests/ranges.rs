@@ -11,7 +11,9 @@ use common::on_every_backend;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, toward};
 use tokio_fabric::testing::connect;
-use tokio_fabric::{Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, RemoteRegion};
+use tokio_fabric::{
+    Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, Refusal, RemoteRegion,
+};
 
 async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
     let written = x.write(vec![byte; remote.len as usize], remote);
@@ -100,10 +102,8 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
             let range = region.remote().slice(from + 8..to - 8).unwrap();
             let (x, y) = connect(&initiator, &target).await.unwrap();
             let error = write(&x, range, 7).await.unwrap_err();
-            assert!(
-                error.is_connection_lost() || error.kind() == ErrorKind::BadAddress,
-                "{error}"
-            );
+            assert_eq!(error.kind(), ErrorKind::BadAddress, "{error}");
+            assert_eq!(error.refusal(), Some(Refusal::Fault));
             drop((x, y));
             let (x, _y) = connect(&initiator, &target).await.unwrap();
             assert_eq!(read(&x, range).await.is_ok(), readable, "page {first}");

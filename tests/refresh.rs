@@ -12,7 +12,9 @@ use futures::FutureExt;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, toward};
 use tokio_fabric::testing::connect;
-use tokio_fabric::{Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrMode, RemoteRegion};
+use tokio_fabric::{
+    Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrMode, Refusal, RemoteRegion,
+};
 
 /// A refresh that is at work. It looks at the pages elsewhere, and once in a while that is done
 /// before it is asked again.
@@ -77,7 +79,10 @@ fn with_mmu_notify_pages_are_told_of_before_they_are_accessed() {
         write(&x, part(0, 4), 2).await.unwrap();
         let refused = async |from, to| {
             let (x, _y) = connect(&initiator, &target).await.unwrap();
-            write(&x, part(from, to), 9).await.is_err()
+            match write(&x, part(from, to), 9).await {
+                Ok(()) => false,
+                Err(error) => error.refusal() == Some(Refusal::Fault),
+            }
         };
         assert!(refused(4, 5).await);
         assert!(refused(3, 5).await);
@@ -158,7 +163,7 @@ fn while_a_refresh_runs_access_fails() {
         let error = write(&x, region.remote().slice(0..64).unwrap(), 1)
             .await
             .unwrap_err();
-        assert!(error.is_connection_lost() || error.is_busy(), "{error}");
+        assert_eq!(error.refusal(), Some(Refusal::Held), "{error}");
         refreshing.await.unwrap();
         let (x, _y) = connect(&initiator, &target).await.unwrap();
         write(&x, region.remote(), 2).await.unwrap();
