@@ -151,6 +151,14 @@ impl Payload {
         Ok(())
     }
 
+    /// Asks whether the memory of its regions can be read: [`RegionUse::probe`].
+    pub(crate) fn probe(&self) -> Result<(), Denied> {
+        self.pieces.as_slice().iter().try_for_each(|it| match it {
+            Memory::Region(region) => region.probe(false),
+            Memory::Held(_) => Ok(()),
+        })
+    }
+
     /// No bytes of those of its regions that counters are bound to, so that they can be told later.
     pub(crate) fn counting_regions(&self) -> Payload {
         let counting = |piece: &Memory| match piece {
