@@ -39,7 +39,8 @@ fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion {
 /// fi_domain(3): `FI_MR_RMA_EVENT`, mode bit.
 /// fi_domain(3): "memory regions associated with completion counters must be explicitly enabled
 /// after being bound to any counter."
-/// fi_mr(3): "must configure memory regions that are associated with RMA events prior to their use."
+/// fi_mr(3): "must configure memory regions that are associated with RMA events prior to their
+/// use."
 /// fi_mr(3): "This includes all memory regions that are associated with completion counters."
 /// fi_mr(3): "must indicate if a memory region will be associated with a completion counter as part
 /// of the region's creation."
@@ -97,11 +98,12 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
     });
 }
 
-/// fi_mr(3): "Generates an event whenever a remote RMA write or atomic operation modifies the memory
-/// region."
-/// fi_mr(3): "associated with a completion counter used to count RMA operations that access the MR."
-/// fi_mr(3): "the type of events tracked against the memory region is based on the bitwise OR of the
-/// following flags."
+/// fi_mr(3): "Generates an event whenever a remote RMA write or atomic operation modifies the
+/// memory region."
+/// fi_mr(3): "associated with a completion counter used to count RMA operations that access the
+/// MR."
+/// fi_mr(3): "the type of events tracked against the memory region is based on the bitwise OR of
+/// the following flags."
 /// fi_mr(3): `FI_REMOTE_WRITE`, flag of fi_mr_bind.
 /// fi_mr(3): "The fi_mr_bind function associates a memory region with a counter or endpoint."
 /// fi_mr(3): `fi_mr_bind`: "Associate a registered memory region with a completion counter."
@@ -154,8 +156,8 @@ fn bound_counters_count_each_access_of_their_region_once() {
 /// fi_mr(3): "the endpoint through which the MR is accessed be created with the FI_RMA_EVENT
 /// capability."
 /// fi_mr(3): `FI_RMA_EVENT`, capability of an endpoint.
-/// fi_mr(3): `FI_ENOSYS` from `fi_mr_bind`: "Returned by fi_mr_bind if the provider does not support
-/// reporting events based on access to registered memory regions."
+/// fi_mr(3): `FI_ENOSYS` from `fi_mr_bind`: "Returned by fi_mr_bind if the provider does not
+/// support reporting events based on access to registered memory regions."
 /// fi_mr(3): "Returned by fi_mr_bind if the provider does not support reporting events based on
 /// access to registered memory regions."
 /// fi_mr(3): `FI_EBADFLAGS`: "Returned if the specified flags are not supported by the provider."
@@ -236,8 +238,8 @@ fn plain_with_events() -> Hints {
     Hints::new().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)
 }
 
-/// fi_mr(3): "When closing the MR, there must be no opened endpoints or counters associated with the
-/// MR."
+/// fi_mr(3): "When closing the MR, there must be no opened endpoints or counters associated with
+/// the MR."
 /// fi_mr(3): "If resources are still associated with the MR when attempting to close, the call will
 /// return -FI_EBUSY."
 /// fi_mr(3): `FI_EBUSY` from `fi_close(mr)`, error code.
@@ -307,8 +309,8 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
 }
 
 /// fi_domain(3): `FI_MR_COLLECTIVE`, mode bit.
-/// fi_domain(3): "Requires data buffers passed to collective operations be explicitly registered for
-/// collective operations"
+/// fi_domain(3): "Requires data buffers passed to collective operations be explicitly registered
+/// for collective operations"
 /// fi_domain(3): `FI_COLLECTIVE`, flag of registration.
 #[tokio::test]
 async fn with_collective_buffers_are_registered_for_it() {

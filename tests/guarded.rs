@@ -40,7 +40,8 @@ enum Around {
 }
 
 impl Field {
-    /// In the middle of four pages, between two that are protected; at their end or their beginning.
+    /// In the middle of four pages, between two that are protected; at their end or their
+    /// beginning.
     fn guarded(peer: &Peer, access: Access, at_end: bool) -> Field {
         let pages = Pages::new(6);
         pages.set(PAGE, &[CANARY; 4 * PAGE]);

@@ -45,7 +45,8 @@ fn raw_mode() -> Hints {
 /// function."
 /// fi_mr(3): "After a raw key has been retrieved, it must be exchanged with the remote peer."
 /// fi_mr(3): "The peer must use fi_mr_map_raw to convert the raw key into a usable 64-bit key."
-/// fi_mr(3): "A raw key must be mapped by a peer before it can be used in data transfer operations."
+/// fi_mr(3): "A raw key must be mapped by a peer before it can be used in data transfer
+/// operations."
 /// fi_mr(3): "Raw protection keys must be mapped to a usable key value before they can be used for
 /// data transfer operations."
 /// fi_mr(3): "The mapping is done by the peer that initiates the RMA or atomic operation."

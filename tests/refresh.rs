@@ -41,12 +41,12 @@ fn notify() -> Hints {
 }
 
 /// fi_domain(3): `FI_MR_MMU_NOTIFY`, mode bit.
-/// fi_domain(3): "notifying the provider when the page tables referencing a registered memory region
-/// may have been updated."
+/// fi_domain(3): "notifying the provider when the page tables referencing a registered memory
+/// region may have been updated."
 /// fi_domain(3): "Buffers used in data transfer operations may require notifying the provider of
 /// their use before a data transfer"
-/// fi_mr(3): "memory regions that are not necessarily backed by allocated physical pages at the time
-/// the memory registration occurs."
+/// fi_mr(3): "memory regions that are not necessarily backed by allocated physical pages at the
+/// time the memory registration occurs."
 /// fi_mr(3): "applications notify the provider prior to the MR being accessed as part of a data
 /// transfer operation."
 /// fi_mr(3): "This notification informs the provider that all necessary physical pages now back the

@@ -12,8 +12,8 @@
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
 //! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
-//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others. No
-//! writer ever gets the span of one that is not [writable](Held::is_writable).
+//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others.
+//! No writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
 use std::io;
