@@ -120,7 +120,10 @@ fn a_refresh_verifies_that_there_is_memory() {
             assert!(write(&x, region.remote(), 1).await.is_err());
         }
         pages.map_again(2, 2);
-        region.refresh(&[0..8 * PAGE]).await.unwrap();
+        region
+            .refresh(&[0..4 * PAGE, 2 * PAGE..8 * PAGE])
+            .await
+            .unwrap();
         write(&x, region.remote(), 1).await.unwrap();
         // Memory that a region owns is told of in the same way.
         let owned = open_region(&target, vec![0u8; 64 * PAGE]).await;
