@@ -33,6 +33,7 @@ mod payload;
 mod piece;
 mod range;
 mod region;
+mod regions;
 mod span;
 mod stage;
 #[cfg(test)]

@@ -79,7 +79,8 @@ fn a_commit_is_acknowledged_when_it_is_persistent_and_in_its_turn() {
     }
 }
 
-/// "Every accepted operation ends exactly once", and what comes back late from the device is nobody's.
+/// "Every accepted operation ends exactly once", and what comes back late from the device is
+/// nobody's.
 #[test]
 fn a_connection_that_ends_while_a_commit_is_made_ends_it() {
     for extended in [false, true] {
