@@ -104,7 +104,9 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+pub use buf::{
+    AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs,
+};
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{
     Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
@@ -123,7 +125,10 @@ pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
 pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
-pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
+pub use mr::{
+    Access, AtomicInteger, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion, MrBind, MrFlags, Quiesced,
+    RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
+};
 pub use op_error::Failed;
 pub use progress::Liveness;
 pub use transport::Backend;

@@ -8,6 +8,8 @@ pub const IOV_LIMIT: usize = 4;
 pub const RMA_IOV_LIMIT: usize = 4;
 /// Largest payload that `inject` copies, in bytes; C peers offer the same by default.
 pub const INJECT_SIZE_MAX: usize = 128;
+/// Bytes of a raw key (`FI_MR_RAW`): a 64-bit key, and the tag that proves it.
+pub const RAW_KEY_SIZE: usize = 32;
 /// Largest private data of connect, accept and reject, in bytes; the control frame's own limit.
 pub const CM_DATA_SIZE_MAX: usize = 256;
 /// Largest data header on the wire, in bytes: base, CQ data, four RMA segments.

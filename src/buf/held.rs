@@ -11,10 +11,12 @@
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
-//! however often the `Held` is moved. Only the owner of a `Held` gives its span to others. No
-//! writer ever gets the span of one that is not [writable](Held::is_writable).
+//! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
+//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others.
+//! No writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
+use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::slice;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::copy;
+use super::range::{self, AddressRange};
 use super::span::Span;
 
 /// How the bytes of a span are owned, and what they become again.
@@ -38,6 +41,8 @@ enum Owner {
     BytesMut(BytesMut),
     Static,
     StaticText,
+    /// Nobody here: a range of addresses, never touched but by the kernel.
+    Range,
     /// Dissolved again; only seen by the drop that follows.
     Gone,
 }
@@ -54,16 +59,28 @@ impl Held {
     pub(crate) fn is_writable(&self) -> bool {
         matches!(
             self.owner,
-            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_)
+            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_) | Owner::Range
         )
+    }
+
+    /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
+    pub(crate) fn is_range(&self) -> bool {
+        matches!(self.owner, Owner::Range)
+    }
+
+    /// True if it is a range of addresses behind which files are mapped, shared with them.
+    pub(crate) fn is_shared_file(&self) -> io::Result<bool> {
+        Ok(self.is_range() && range::is_shared_file(self.span)?)
+    }
+
+    /// True if the span goes beyond the last address, as only one that the user named can.
+    pub(crate) fn wraps_around(&self) -> bool {
+        let start = self.span.as_ptr().addr();
+        start.checked_add(self.len()).is_none()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.span.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
@@ -71,11 +88,14 @@ impl Held {
         self.span
     }
 
-    /// The bytes.
+    /// The bytes; none of a range.
     ///
     /// # Safety
     /// Nobody writes to them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
+        if self.is_range() {
+            return &[];
+        }
         // SAFETY: invariant of the type: initialised and allocated while `self` is borrowed;
         // unwritten by the caller's promise (memory-model rule 1).
         unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) }
@@ -86,7 +106,7 @@ impl Held {
     /// # Safety
     /// Nobody touches them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        if !self.is_writable() {
+        if !self.is_writable() || self.is_range() {
             return None;
         }
         // SAFETY: invariant of the type: initialised, allocated and writable while `self` is
@@ -101,7 +121,7 @@ impl Held {
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
-            self.is_writable(),
+            self.is_writable() && !self.is_range(),
             "only writable buffers are received into"
         );
         let into = self.span.part(offset, bytes.len());
@@ -115,6 +135,7 @@ impl Held {
     /// # Safety
     /// Nobody writes to that range through the span meanwhile.
     pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(!self.is_range(), "a range is only part of a region");
         let from = self.span.part(offset, into.len());
         // SAFETY: within the span, allocated by the type's invariant; unwritten by the caller's
         // promise (memory-model rule 1).
@@ -206,6 +227,13 @@ impl Held {
         }
     }
 
+    pub(super) fn into_range(self) -> Result<AddressRange, Held> {
+        match self.owner {
+            Owner::Range => Ok(AddressRange::of_span(self.span)),
+            _ => Err(self),
+        }
+    }
+
     pub(super) fn into_static(self) -> Result<&'static [u8], Held> {
         let Owner::Static = self.owner else {
             return Err(self);
@@ -247,7 +275,7 @@ impl Drop for Held {
             }
             Owner::Bytes(bytes) => drop(bytes),
             Owner::BytesMut(bytes) => drop(bytes),
-            Owner::Static | Owner::StaticText | Owner::Gone => {}
+            Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
     }
 }
@@ -319,6 +347,15 @@ impl From<&'static [u8]> for Held {
         Held {
             span: Span::of(buffer),
             owner: Owner::Static,
+        }
+    }
+}
+
+impl From<AddressRange> for Held {
+    fn from(range: AddressRange) -> Self {
+        Held {
+            span: range.span(),
+            owner: Owner::Range,
         }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::{KeyPolicy, MrAddressing, MrTable};
+use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Runner, TransportOptions};
@@ -113,7 +113,9 @@ impl DomainBuilder {
             }
         };
         let lock_kind = LockKind::Mutex;
-        let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
+        let raw = mr_mode.contains(MrMode::RAW);
+        let table = MrTable::new(addressing, keys, RawKeys::new(raw)?);
+        let regions = Arc::new(Lock::new(lock_kind, table));
         let workers = match &selection.runner {
             Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
             Runner::Thread(_) => Workers::threads(),
@@ -136,6 +138,8 @@ impl DomainBuilder {
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
+                id: DomainId::next(),
+                mapped: MappedKeys::new(raw),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,
             }),

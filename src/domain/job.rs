@@ -8,14 +8,14 @@ use crate::buf::{Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
-use crate::mr::{MemoryRegion, prepare, unprepare};
+use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
 use super::request::Request;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted.
-const FAULT_PIECE: usize = 16 << 20;
+pub(super) const FAULT_PIECE: usize = 16 << 20;
 
 pub(super) type Outcome = Result<MemoryRegion, (Error, Vec<Held>)>;
 
@@ -79,6 +79,14 @@ impl Job {
         }
     }
 
+    /// The key of the region it has made, if it has and nobody has taken that yet.
+    pub(super) fn key(&self) -> u64 {
+        match &self.lock().result {
+            Some(Ok(region)) => region.key(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+
     pub(super) fn finish(&self, outcome: Outcome) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
@@ -115,7 +123,7 @@ impl Job {
 }
 
 pub(super) fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: Arc<Job>) {
-    if !domain.faults_in() {
+    if !domain.looks_at_pages() {
         job.finish(make_region(&domain, held, &request));
         return;
     }
@@ -154,7 +162,7 @@ fn fault_in_and_register(
     request: &Request,
     job: &Job,
 ) -> Outcome {
-    let memory = prepare(held, request.access)?;
+    let memory = prepare(held, domain.traits(request))?;
     let mut at = 0;
     while at < memory.len() {
         if job.is_abandoned() {
@@ -162,7 +170,14 @@ fn fault_in_and_register(
             return Err((error, unprepare(&memory)));
         }
         let step = FAULT_PIECE.min(memory.len() - at);
-        if let Err(error) = memory.fault_in(at, step) {
+        // With FI_MR_MMU_NOTIFY, what has pages now is remembered; with FI_MR_ALLOCATED, all gets
+        // them.
+        let looked = if domain.faults_in() {
+            memory.find_pages(at, step)
+        } else {
+            memory.note_pages(at, step)
+        };
+        if let Err(error) = looked {
             return Err((error, unprepare(&memory)));
         }
         at += step;
@@ -172,7 +187,7 @@ fn fault_in_and_register(
 }
 
 pub(super) fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    if domain.faults_in() {
+    if domain.looks_at_pages() {
         let job = Job::new(None, None, false);
         return fault_in_and_register(domain, held, request, &job);
     }
@@ -180,7 +195,7 @@ pub(super) fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) 
 }
 
 fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    let memory = prepare(held, request.access)?;
+    let memory = prepare(held, domain.traits(request))?;
     let len = memory.len();
     let made = create(domain, memory, request);
     if made.is_ok() {

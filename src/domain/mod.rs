@@ -3,9 +3,12 @@
 
 #![forbid(unsafe_code)]
 
+mod bind;
 mod builder;
 mod job;
+mod raw;
 mod read_only;
+mod refresh;
 mod register;
 mod registration;
 mod request;
@@ -21,9 +24,9 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::SharedTable;
+use crate::mr::{MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
@@ -85,6 +88,8 @@ struct Inner {
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
+    id: DomainId,
+    mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,
     _fabric_dependence: Option<Dependence>,

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 
 use crate::buf::{ConvertMany, Held, LocalUse, Memory, Payload, ReadOnlyBuf};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::mr::{Access, ReadOnlyRegion, prepare, unprepare};
+use crate::mr::{Access, MrFlags, ReadOnlyRegion, prepare, unprepare};
 use crate::op_error::Failed;
 
 use super::Domain;
@@ -28,16 +28,10 @@ impl<B: ReadOnlyBuf> fmt::Debug for RegisterReadOnly<B> {
 
 impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     pub(super) fn new(domain: Domain, bytes: B) -> Self {
-        let request = Request {
-            access: Access::READ_ONLY,
-            key: None,
-            context: None,
-            progress: None,
-        };
         RegisterReadOnly {
             domain,
             bytes,
-            request,
+            request: Request::new(Access::READ_ONLY),
         }
     }
 
@@ -50,6 +44,12 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
     /// The key that peers will use (`requested_key`). Default: 64 random bits.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
+        self
+    }
+
+    /// What else it is registered for. Default: nothing.
+    pub fn flags(mut self, flags: MrFlags) -> Self {
+        self.request.flags = flags;
         self
     }
 
@@ -78,7 +78,13 @@ impl<B: ReadOnlyBuf> RegisterReadOnly<B> {
             let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
             Failed::new(error, B::from_payload(payload))
         })?;
-        let memory = prepare(held, request.access).map_err(give_back)?;
+        let judged = request
+            .check(&domain)
+            .and_then(|()| request.check_memory(&held));
+        if let Err(error) = judged {
+            return Err(give_back((error, held)));
+        }
+        let memory = prepare(held, domain.traits(&request)).map_err(give_back)?;
         let keep = match domain.keep_open("memory region") {
             Ok(keep) => keep,
             Err(error) => return Err(give_back((error, unprepare(&memory)))),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::buf::RegionBufs;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::mr::{Access, MemoryRegion};
+use crate::mr::{Access, MemoryRegion, MrFlags};
 use crate::op_error::Failed;
 
 use super::job::{Job, register_now, start_job};
@@ -45,16 +45,10 @@ impl<B: RegionBufs> fmt::Debug for Register<B> {
 
 impl<B: RegionBufs> Register<B> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
-        let request = Request {
-            access: Access::all(),
-            key: None,
-            context: None,
-            progress: None,
-        };
         Register {
             domain,
             buffers,
-            request,
+            request: Request::new(Access::all()),
         }
     }
 
@@ -69,6 +63,18 @@ impl<B: RegionBufs> Register<B> {
     /// system. A key that the application chooses can be guessed as well as it is chosen.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
+        self
+    }
+
+    /// What else it is registered for. Default: nothing.
+    pub fn flags(mut self, flags: MrFlags) -> Self {
+        self.request.flags = flags;
+        self
+    }
+
+    /// Reserved by `fi_mr(3)`, and must be 0, which it is.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.request.offset = offset;
         self
     }
 
@@ -108,7 +114,7 @@ impl<B: RegionBufs> Register<B> {
                 Some(buffers),
             ));
         }
-        let held = take_buffers(&domain, buffers)?;
+        let held = take_buffers(&domain, buffers, &request)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
 
@@ -143,7 +149,7 @@ impl<B: RegionBufs> Register<B> {
                 buffers,
             ));
         };
-        let held = take_buffers(&domain, buffers)?;
+        let held = take_buffers(&domain, buffers, &request)?;
         let job = Arc::new(Job::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())

@@ -9,7 +9,7 @@ use std::task::Poll;
 use crate::buf::RegionBufs;
 use crate::eq::EventSlot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::MemoryRegion;
+use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
 
 use super::Domain;
@@ -75,7 +75,7 @@ impl<B: RegionBufs> Registration<B> {
     }
 
     fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B> {
-        match take_buffers(&domain, buffers) {
+        match take_buffers(&domain, buffers, &request) {
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
@@ -83,6 +83,17 @@ impl<B: RegionBufs> Registration<B> {
             }
             // The slot goes back unused: a submission that fails writes no event.
             Err(failed) => State::Refused(Some(failed)),
+        }
+    }
+}
+
+impl<B: RegionBufs> Registration<B> {
+    /// The key of the region, once the registration has completed; until then, and in a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
+    pub fn key(&self) -> u64 {
+        match &self.state {
+            State::Running(job) => job.key(),
+            _ => KEY_NOT_AVAILABLE,
         }
     }
 }
@@ -99,7 +110,7 @@ impl<B: RegionBufs> Future for Registration<B> {
                         .take()
                         .expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(&domain, buffers).and_then(|held| {
+                    let result = take_buffers(&domain, buffers, &request).and_then(|held| {
                         register_now(&domain, held, &request).map_err(give_buffers)
                     });
                     return Poll::Ready(result);

@@ -247,6 +247,7 @@ impl EndpointBuilder {
             Ok(Bindings {
                 receive_queue: receive_queue.clone(),
                 counters: self.counters.clone(),
+                rma_events: domain.counts_rma_events(),
                 connected,
                 shutdown,
                 context: self.context,

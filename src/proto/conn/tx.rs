@@ -63,8 +63,8 @@ const READ_VOID: u64 = u64::MAX - 4;
 pub(super) enum Gone {
     /// An operation's own, with its memory.
     Op(OpKey, Payload),
-    /// The answer to a peer's read, to its end.
-    Answer,
+    /// The answer to a peer's read, to its end, with what it was of.
+    Answer(Payload),
 }
 
 /// User frames of one kind, each with its number in the order of all.
@@ -401,9 +401,11 @@ impl Tx {
             if let Some(frame) = frames.pop_front() {
                 match frame.token() {
                     RAW | READ_DATA | READ_VOID => {}
-                    READ_DONE => finished(Gone::Answer),
+                    READ_DONE => finished(Gone::Answer(frame.into_payload())),
                     // Of such control frames only plain read responses hold memory.
-                    NO_OP if frame.payload().piece_count() > 0 => finished(Gone::Answer),
+                    NO_OP if frame.payload().piece_count() > 0 => {
+                        finished(Gone::Answer(frame.into_payload()));
+                    }
                     NO_OP => {}
                     op => finished(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
                 }

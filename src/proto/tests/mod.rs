@@ -2,6 +2,7 @@
 
 mod acks;
 mod close;
+mod commit;
 mod credit;
 mod ends;
 mod extension;
