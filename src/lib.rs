@@ -110,7 +110,7 @@ pub use cq::{
     Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
 };
 pub use domain::{
-    Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration,
+    Domain, DomainBind, DomainBuilder, RegionHandle, Register, RegisterReadOnly, Registration,
     RegistrationProgress,
 };
 pub use endpoint::{

@@ -44,4 +44,4 @@ pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use region::RegionMemory;
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
-pub(crate) use traits::{Convert, ConvertMany, LocalUse, Refused};
+pub(crate) use traits::{Convert, LocalUse, Refused};

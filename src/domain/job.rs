@@ -8,37 +8,39 @@ use crate::buf::{Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
-use crate::mr::{MemoryRegion, prepare, unprepare};
+use crate::mr::{prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
+use super::handle::RegionHandle;
 use super::request::Request;
 
-/// Bytes faulted in between two looks at whether the registration is still wanted.
+/// Bytes faulted in between two looks at whether the registration is still wanted, and before others
+/// get their turn.
 const FAULT_PIECE: usize = 16 << 20;
 /// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
 /// small machine busy without taking the blocking threads from everybody else.
 pub(super) const JOBS_AT_ONCE: usize = 2;
 
-pub(super) type Outcome = Result<MemoryRegion, (Error, Vec<Held>)>;
+pub(super) type Outcome<R> = Result<R, (Error, Vec<Held>)>;
 
 /// A registration at work, shared by its future and the thread that does the work.
-pub(super) struct Job {
+pub(super) struct Job<R> {
     abandoned: AtomicBool,
-    state: Mutex<JobState>,
+    state: Mutex<JobState<R>>,
 }
 
-struct JobState {
+struct JobState<R> {
     slot: Option<EventSlot>,
     context: Option<Context>,
     /// Somebody awaits the result; else the event alone carries it.
     awaited: bool,
-    result: Option<Outcome>,
+    result: Option<Outcome<R>>,
     finished: bool,
     waker: Option<Waker>,
 }
 
-impl Job {
+impl<R: RegionHandle> Job<R> {
     pub(super) fn new(slot: Option<EventSlot>, context: Option<Context>, awaited: bool) -> Self {
         Job {
             abandoned: AtomicBool::new(false),
@@ -53,7 +55,7 @@ impl Job {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, JobState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, JobState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +73,7 @@ impl Job {
         drop(undone);
     }
 
-    pub(super) fn poll(&self, waker: &Waker) -> Poll<Outcome> {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
         let mut state = self.lock();
         match state.result.take() {
             Some(result) => Poll::Ready(result),
@@ -82,7 +84,7 @@ impl Job {
         }
     }
 
-    pub(super) fn finish(&self, outcome: Outcome) {
+    pub(super) fn finish(&self, outcome: Outcome<R>) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
         state.finished = true;
@@ -95,10 +97,7 @@ impl Job {
             outcome
         };
         let event = state.context.map(|context| match &outcome {
-            Ok(region) => Event::MrComplete {
-                context,
-                region: region.clone(),
-            },
+            Ok(region) => region.clone().told(context),
             Err((error, _)) => {
                 Event::Error(EventError::new(error.clone()).with_context(Some(context)))
             }
@@ -117,43 +116,63 @@ impl Job {
     }
 }
 
-pub(super) fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: Arc<Job>) {
+pub(super) fn start_job<R: RegionHandle>(
+    domain: Domain,
+    held: Vec<Held>,
+    request: Request,
+    job: Arc<Job<R>>,
+) {
     if !domain.faults_in() {
         job.finish(make_region(&domain, held, &request));
         return;
     }
+    let memory = match prepare(held, request.access) {
+        Ok(memory) => memory,
+        Err(refused) => return job.finish(Err(refused)),
+    };
     let runtime = domain.inner.runtime.clone();
-    let worker = Arc::clone(&job);
     let permits = Arc::clone(&domain.inner.jobs);
-    let guard = FinishGuard(Some(job));
-    runtime.clone().spawn(async move {
-        let guard = guard;
-        // Few at a time; the permit lives until the blocking work has ended.
-        let Ok(permit) = permits.acquire_owned().await else {
-            return;
-        };
-        let work = move || {
-            let _permit = permit;
-            let outcome = fault_in_and_register(&domain, held, &request, &worker);
-            guard.finish(outcome);
-        };
-        // The result comes through the job; a runtime that shuts down drops the guard instead.
-        let _ = tokio::task::spawn_blocking(work).await;
+    let mut left = Some(Work {
+        end: FinishGuard(Some(job)),
+        memory,
+        ready: 0,
+        domain,
+        request,
+    });
+    runtime.spawn(async move {
+        while let Some(work) = left.take() {
+            // Few at a time. A piece each in the order of asking: a short registration does not
+            // wait for the end of a long one.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+                return;
+            };
+            let piece = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                work.step()
+            });
+            // The result comes through the job; a runtime that shuts down drops the work instead,
+            // and with it the guard.
+            left = piece.await.ok().flatten();
+        }
     });
 }
 
-/// Tells the job of its end even if the runtime drops the work before it runs.
-struct FinishGuard(Option<Arc<Job>>);
+/// Tells the job of its end even if the runtime drops the work before it is done.
+struct FinishGuard<R: RegionHandle>(Option<Arc<Job<R>>>);
 
-impl FinishGuard {
-    fn finish(mut self, outcome: Outcome) {
+impl<R: RegionHandle> FinishGuard<R> {
+    fn finish(mut self, outcome: Outcome<R>) {
         if let Some(job) = self.0.take() {
             job.finish(outcome);
         }
     }
+
+    fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_some_and(|job| !job.is_abandoned())
+    }
 }
 
-impl Drop for FinishGuard {
+impl<R: RegionHandle> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
             job.finish(Err((crate::progress::Engine::gone_error(), Vec::new())));
@@ -161,38 +180,63 @@ impl Drop for FinishGuard {
     }
 }
 
-fn fault_in_and_register(
+/// What is left to do of a registration that faults its pages in. Dropping it tells the job that
+/// the runtime is gone.
+struct Work<R: RegionHandle> {
+    end: FinishGuard<R>,
+    memory: Arc<RegionMemory>,
+    /// Bytes that are there already.
+    ready: usize,
+    domain: Domain,
+    request: Request,
+}
+
+impl<R: RegionHandle> Work<R> {
+    /// One piece; gives what is left after it. What ends here is freed here too, beside the
+    /// runtime.
+    fn step(mut self) -> Option<Self> {
+        let outcome = if self.end.is_wanted() {
+            match fault_in_piece(&self.memory, &mut self.ready, &self.request) {
+                Ok(()) if self.ready < self.memory.len() => return Some(self),
+                Ok(()) => create(&self.domain, self.memory, &self.request),
+                Err(error) => Err((error, unprepare(&self.memory))),
+            }
+        } else {
+            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
+            Err((error, unprepare(&self.memory)))
+        };
+        self.end.finish(outcome);
+        None
+    }
+}
+
+fn fault_in_piece(memory: &RegionMemory, ready: &mut usize, request: &Request) -> Result<()> {
+    let step = FAULT_PIECE.min(memory.len() - *ready);
+    memory.fault_in(*ready, step)?;
+    *ready += step;
+    request.tell_ready(step);
+    Ok(())
+}
+
+pub(super) fn register_now<R: RegionHandle>(
     domain: &Domain,
     held: Vec<Held>,
     request: &Request,
-    job: &Job,
-) -> Outcome {
+) -> Outcome<R> {
+    if !domain.faults_in() {
+        return make_region(domain, held, request);
+    }
     let memory = prepare(held, request.access)?;
-    let mut at = 0;
-    while at < memory.len() {
-        if job.is_abandoned() {
-            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
+    let mut ready = 0;
+    while ready < memory.len() {
+        if let Err(error) = fault_in_piece(&memory, &mut ready, request) {
             return Err((error, unprepare(&memory)));
         }
-        let step = FAULT_PIECE.min(memory.len() - at);
-        if let Err(error) = memory.fault_in(at, step) {
-            return Err((error, unprepare(&memory)));
-        }
-        at += step;
-        request.tell_ready(step);
     }
     create(domain, memory, request)
 }
 
-pub(super) fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    if domain.faults_in() {
-        let job = Job::new(None, None, false);
-        return fault_in_and_register(domain, held, request, &job);
-    }
-    make_region(domain, held, request)
-}
-
-fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
+fn make_region<R: RegionHandle>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
     let memory = prepare(held, request.access)?;
     let len = memory.len();
     let made = create(domain, memory, request);
@@ -202,11 +246,15 @@ fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
     made
 }
 
-fn create(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome {
+fn create<R: RegionHandle>(
+    domain: &Domain,
+    memory: Arc<RegionMemory>,
+    request: &Request,
+) -> Outcome<R> {
     let keep = match domain.keep_open("memory region") {
         Ok(keep) => keep,
         Err(error) => return Err((error, unprepare(&memory))),
     };
-    MemoryRegion::create(domain.new_region(memory, request, keep))
+    R::create(domain.new_region(memory, request, keep))
         .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
 }

@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod handle;
 mod job;
-mod read_only;
 mod register;
 mod registration;
 mod request;
@@ -28,8 +28,8 @@ use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
 
 pub use builder::DomainBuilder;
-pub use read_only::RegisterReadOnly;
-pub use register::Register;
+pub use handle::RegionHandle;
+pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
 pub use watch::RegistrationProgress;
 
@@ -158,9 +158,9 @@ impl Domain {
     }
 
     /// Registers bytes that nobody changes: peers may at most read them, and this process keeps a
-    /// safe `&[u8]`. Ends at its first poll.
+    /// safe `&[u8]`. It ends when [`register`](Self::register) of as many bytes would.
     pub fn register_read_only<B: ReadOnlyBuf>(&self, bytes: B) -> RegisterReadOnly<B> {
-        RegisterReadOnly::new(self.clone(), bytes)
+        Register::new(self.clone(), bytes)
     }
 
     /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).

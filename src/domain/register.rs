@@ -9,29 +9,36 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::buf::RegionBufs;
+use crate::buf::IoBufs;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::mr::{Access, MemoryRegion};
+use crate::mr::{Access, MemoryRegion, ReadOnlyRegion};
 use crate::op_error::Failed;
 
+use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
 use super::request::{Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
 
-/// A registration being described. Await it, or end it by [`now`](Self::now) or
+/// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-pub struct Register<B: RegionBufs> {
+pub struct Register<B: IoBufs, R: RegionHandle = MemoryRegion> {
     domain: Domain,
     buffers: B,
     request: Request,
+    _region: PhantomData<fn() -> R>,
 }
 
-impl<B: RegionBufs> fmt::Debug for Register<B> {
+/// A registration of bytes that nobody changes; see
+/// [`Domain::register_read_only`](super::Domain::register_read_only).
+pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion>;
+
+impl<B: IoBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(
             f,
@@ -43,10 +50,10 @@ impl<B: RegionBufs> fmt::Debug for Register<B> {
     }
 }
 
-impl<B: RegionBufs> Register<B> {
+impl<B: IoBufs, R: RegionHandle> Register<B, R> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
         let request = Request {
-            access: Access::all(),
+            access: R::ACCESS_MAX,
             key: None,
             context: None,
             progress: None,
@@ -55,11 +62,12 @@ impl<B: RegionBufs> Register<B> {
             domain,
             buffers,
             request,
+            _region: PhantomData,
         }
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything.
+    /// everything, and of a read-only region all of [`Access::READ_ONLY`], which is all it can be.
     pub fn access(mut self, access: Access) -> Self {
         self.request.access = access;
         self
@@ -72,8 +80,8 @@ impl<B: RegionBufs> Register<B> {
         self
     }
 
-    /// Asks for an event besides the future's end: `MrComplete` with this context and the region,
-    /// or an error with it. Only in a domain bound with `REG_MR`; ignored otherwise, as `fi_mr(3)`
+    /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a read-only
+    /// region) with this context and the region, or an error with it. Only in a domain bound with `REG_MR`; ignored otherwise, as `fi_mr(3)`
     /// says of synchronous calls.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.request.context = Some(context.into());
@@ -92,11 +100,12 @@ impl<B: RegionBufs> Register<B> {
     /// # Errors
     /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
-    pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
+    pub fn now(self) -> Result<R, Failed<B>> {
         let Register {
             domain,
             buffers,
             request,
+            ..
         } = self;
         if domain.registers_asynchronously() {
             let error = Error::new(
@@ -123,6 +132,7 @@ impl<B: RegionBufs> Register<B> {
             domain,
             buffers,
             request,
+            ..
         } = self;
         let refused = |kind, what: &'static str, buffers| {
             let error = Error::new(kind, what).with_operation(OperationKind::Register);
@@ -144,22 +154,23 @@ impl<B: RegionBufs> Register<B> {
             ));
         };
         let held = take_buffers(&domain, buffers)?;
-        let job = Arc::new(Job::new(Some(slot), request.context, false));
+        let job = Arc::new(Job::<R>::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())
     }
 }
 
-impl<B: RegionBufs> IntoFuture for Register<B> {
-    type Output = Result<MemoryRegion, Failed<B>>;
-    type IntoFuture = Registration<B>;
+impl<B: IoBufs, R: RegionHandle> IntoFuture for Register<B, R> {
+    type Output = Result<R, Failed<B>>;
+    type IntoFuture = Registration<B, R>;
 
     /// Submits the registration; polling only waits.
-    fn into_future(self) -> Registration<B> {
+    fn into_future(self) -> Registration<B, R> {
         let Register {
             domain,
             buffers,
             request,
+            ..
         } = self;
         if domain.registers_asynchronously() {
             Registration::begin(domain, buffers, request)

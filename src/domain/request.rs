@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::buf::{Held, LocalUse, Memory, Payload, RegionBufs, RegionMemory};
+use crate::buf::{Held, IoBufs, LocalUse, Memory, Payload, RegionMemory};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
 use crate::info::MrMode;
@@ -74,10 +74,7 @@ impl Domain {
     }
 }
 
-pub(super) fn take_buffers<B: RegionBufs>(
-    domain: &Domain,
-    buffers: B,
-) -> Result<Vec<Held>, Failed<B>> {
+pub(super) fn take_buffers<B: IoBufs>(domain: &Domain, buffers: B) -> Result<Vec<Held>, Failed<B>> {
     let limit = domain.info().domain.mr_iov_limit;
     if buffers.count() > limit {
         let error = Error::new(
@@ -103,7 +100,7 @@ pub(super) fn take_buffers<B: RegionBufs>(
     })
 }
 
-pub(super) fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
+pub(super) fn give_buffers<B: IoBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
     let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_payload(payload))

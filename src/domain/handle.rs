@@ -1,0 +1,54 @@
+//! The two kinds of region that a registration can give.
+
+use crate::buf::Held;
+use crate::eq::Event;
+use crate::error::Error;
+use crate::id::Context;
+use crate::mr::{Access, MemoryRegion, NewRegion, ReadOnlyRegion};
+
+/// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
+pub trait RegionHandle: Clone + Send + Sized + 'static {
+    /// All the rights that such a region can grant.
+    #[doc(hidden)]
+    const ACCESS_MAX: Access;
+
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed by this")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+
+    /// What tells of its registration.
+    #[doc(hidden)]
+    fn told(self, context: Context) -> Event;
+}
+
+impl RegionHandle for MemoryRegion {
+    const ACCESS_MAX: Access = Access::all();
+
+    #[allow(private_interfaces, reason = "as in the trait")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        MemoryRegion::create(parts)
+    }
+
+    fn told(self, context: Context) -> Event {
+        Event::MrComplete {
+            context,
+            region: self,
+        }
+    }
+}
+
+impl RegionHandle for ReadOnlyRegion {
+    const ACCESS_MAX: Access = Access::READ_ONLY;
+
+    #[allow(private_interfaces, reason = "as in the trait")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        ReadOnlyRegion::create(parts)
+    }
+
+    fn told(self, context: Context) -> Event {
+        Event::MrReadOnlyComplete {
+            context,
+            region: self,
+        }
+    }
+}
