@@ -24,9 +24,11 @@ mod copy;
 mod exclusive;
 mod frame;
 mod held;
+mod mapped;
 mod payload;
 mod piece;
 mod region;
+mod shared;
 mod span;
 mod stage;
 #[cfg(test)]
@@ -34,6 +36,8 @@ mod tests;
 mod traits;
 
 pub use buffer::Buffer;
+pub use mapped::{MappedBuffer, PageKind};
+pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
 pub(crate) use exclusive::Exclusive;
@@ -42,6 +46,7 @@ pub(crate) use held::Held;
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use region::RegionMemory;
+pub(crate) use shared::{Released, join_windows};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
 pub(crate) use traits::{Convert, LocalUse, Refused};

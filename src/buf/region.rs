@@ -28,6 +28,21 @@ struct Segment {
     /// Offset of its first byte within the region.
     start: usize,
     span: Span,
+    /// What accesses are cut into cells by, and where in it the span begins.
+    whole: Span,
+    skip: usize,
+}
+
+impl Segment {
+    fn of(held: &Held, start: usize) -> Segment {
+        let (span, whole) = (held.span(), held.whole());
+        Segment {
+            start,
+            span,
+            whole,
+            skip: span.addresses().start - whole.addresses().start,
+        }
+    }
 }
 
 /// The shared memory of a region. See the module's page for who may touch it when.
@@ -54,10 +69,7 @@ impl RegionMemory {
         let mut len = 0usize;
         let mut segments = Vec::with_capacity(buffers.len());
         for held in &buffers {
-            segments.push(Segment {
-                start: len,
-                span: held.span(),
-            });
+            segments.push(Segment::of(held, len));
             match len.checked_add(held.len()) {
                 Some(sum) if held.is_writable() == writable => len = sum,
                 _ => return Err(buffers),
@@ -147,7 +159,7 @@ impl RegionMemory {
                 // the gate is held by the caller's promise (memory-model rule 4 and this module's
                 // page); touched through the shared functions only, as the exclusion cannot coexist
                 // with an entry (rules 2, 3).
-                unsafe { copy::read_shared(segment.span, at, part) }
+                unsafe { copy::read_shared(segment.whole, segment.skip + at, part) }
             } else {
                 // SAFETY: read-only memory is allocated while `self` lives and written by nobody
                 // (memory-model rule 3).
@@ -166,7 +178,7 @@ impl RegionMemory {
         let mut done = 0;
         self.each(offset, from.len(), |segment, at, len| {
             // SAFETY: as in `read_inside`; the region is writable, as just checked.
-            unsafe { copy::write_shared(segment.span, at, &from[done..done + len]) }
+            unsafe { copy::write_shared(segment.whole, segment.skip + at, &from[done..done + len]) }
             done += len;
         });
     }
@@ -236,14 +248,15 @@ impl RegionMemory {
             .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
         self.try_each(from, len, |segment, at, len| {
             // SAFETY: the entry is held to the end of this function.
-            unsafe { self.fault_in_part(segment.span, at, len) }
+            unsafe { self.fault_in_part(segment, at, len) }
         })
         .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
     }
 
     /// # Safety
-    /// An entry of this region's gate is held during the call; `span` is one of its segments.
-    unsafe fn fault_in_part(&self, span: Span, at: usize, len: usize) -> io::Result<()> {
+    /// An entry of this region's gate is held during the call; `segment` is one of its segments.
+    unsafe fn fault_in_part(&self, segment: &Segment, at: usize, len: usize) -> io::Result<()> {
+        let span = segment.span;
         let page = rustix::param::page_size();
         let start = span.as_ptr().addr() + at;
         let end = start + len;
@@ -251,11 +264,11 @@ impl RegionMemory {
         let last = (end - end % page).max(first);
         if first > start {
             // SAFETY: the caller's promise.
-            unsafe { self.touch(span, at) };
+            unsafe { self.touch(segment, at) };
         }
         if last < end {
             // SAFETY: the caller's promise.
-            unsafe { self.touch(span, at + (last - start)) };
+            unsafe { self.touch(segment, at + (last - start)) };
         }
         if first == last {
             return Ok(());
@@ -283,7 +296,7 @@ impl RegionMemory {
         }
         for offset in (at + (first - start)..at + (last - start)).step_by(page) {
             // SAFETY: the caller's promise.
-            unsafe { self.touch(span, offset) };
+            unsafe { self.touch(segment, offset) };
         }
         Ok(())
     }
@@ -292,14 +305,15 @@ impl RegionMemory {
     ///
     /// # Safety
     /// As for `fault_in_part`.
-    unsafe fn touch(&self, span: Span, offset: usize) {
+    unsafe fn touch(&self, segment: &Segment, offset: usize) {
         if self.writable {
             // SAFETY: as in `read_inside`: an entry is held (memory-model rules 2, 4).
-            unsafe { copy::touch_shared(span, offset) }
+            unsafe { copy::touch_shared(segment.whole, segment.skip + offset) }
         } else {
             // SAFETY: read-only memory is allocated while `self` lives; volatile, so that the read
             // happens although nobody wants its result (memory-model rule 3).
-            let _ = unsafe { ptr::read_volatile(span.part(offset, 1).as_ptr().cast_const()) };
+            let _ =
+                unsafe { ptr::read_volatile(segment.span.part(offset, 1).as_ptr().cast_const()) };
         }
     }
 
@@ -325,6 +339,24 @@ impl RegionMemory {
         } else {
             owners.as_ref()?.iter().map(Held::share).collect()
         }
+    }
+
+    /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
+    pub(crate) fn windows(&self) -> Option<Vec<Held>> {
+        let owners = self.owners.lock("share a region's windows");
+        let windows = owners.as_ref()?.iter();
+        windows
+            .map(|held| held.as_window().map(|_| held.share())?)
+            .collect()
+    }
+
+    /// True if all its bytes are of a kind with many owners, and none of those is left but this
+    /// region, or other regions of the same cache.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        let owners = self.owners.lock("look for a region's owners");
+        owners
+            .as_ref()
+            .is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
     }
 
     /// The segment of a byte, and its offset there.

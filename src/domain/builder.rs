@@ -10,7 +10,7 @@ use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, TransportOptions};
 
-use super::{Binding, Domain, Inner};
+use super::{Binding, Domain, Inner, expected_regions};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
 #[must_use = "a builder opens nothing until `open`"]
@@ -83,7 +83,8 @@ impl DomainBuilder {
             }
         };
         let lock_kind = LockKind::Mutex;
-        let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
+        let table = MrTable::new(addressing, keys).expecting(expected_regions(&self.info));
+        let regions = Arc::new(Lock::new(lock_kind, table));
         let engine = Engine::start(EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),

@@ -4,7 +4,7 @@ use crate::buf::Held;
 use crate::eq::Event;
 use crate::error::Error;
 use crate::id::Context;
-use crate::mr::{Access, MemoryRegion, NewRegion, ReadOnlyRegion};
+use crate::mr::{Access, FreshRegion, MemoryRegion, NewRegion, ReadOnlyRegion};
 
 /// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
 pub trait RegionHandle: Clone + Send + Sized + 'static {
@@ -19,6 +19,33 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
     /// What tells of its registration.
     #[doc(hidden)]
     fn told(self, context: Context) -> Event;
+}
+
+/// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
+/// tells.
+pub(super) trait Made: Clone + Send + 'static {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+    fn event(self, context: Context) -> Option<Event>;
+}
+
+impl<R: RegionHandle> Made for R {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        R::create(parts)
+    }
+
+    fn event(self, context: Context) -> Option<Event> {
+        Some(self.told(context))
+    }
+}
+
+impl Made for FreshRegion {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        FreshRegion::create(parts)
+    }
+
+    fn event(self, _context: Context) -> Option<Event> {
+        None
+    }
 }
 
 impl RegionHandle for MemoryRegion {

@@ -12,7 +12,7 @@ use crate::mr::{prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
-use super::handle::RegionHandle;
+use super::handle::Made;
 use super::request::Request;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted, and before others
@@ -40,7 +40,7 @@ struct JobState<R> {
     waker: Option<Waker>,
 }
 
-impl<R: RegionHandle> Job<R> {
+impl<R: Made> Job<R> {
     pub(super) fn new(slot: Option<EventSlot>, context: Option<Context>, awaited: bool) -> Self {
         Job {
             abandoned: AtomicBool::new(false),
@@ -96,10 +96,11 @@ impl<R: RegionHandle> Job<R> {
         } else {
             outcome
         };
-        let event = state.context.map(|context| match &outcome {
-            Ok(region) => region.clone().told(context),
+        let event = state.context.and_then(|context| match &outcome {
+            Ok(region) => region.clone().event(context),
             Err((error, _)) => {
-                Event::Error(EventError::new(error.clone()).with_context(Some(context)))
+                let failed = EventError::new(error.clone()).with_context(Some(context));
+                Some(Event::Error(failed))
             }
         });
         if state.awaited {
@@ -116,7 +117,7 @@ impl<R: RegionHandle> Job<R> {
     }
 }
 
-pub(super) fn start_job<R: RegionHandle>(
+pub(super) fn start_job<R: Made>(
     domain: Domain,
     held: Vec<Held>,
     request: Request,
@@ -158,9 +159,9 @@ pub(super) fn start_job<R: RegionHandle>(
 }
 
 /// Tells the job of its end even if the runtime drops the work before it is done.
-struct FinishGuard<R: RegionHandle>(Option<Arc<Job<R>>>);
+struct FinishGuard<R: Made>(Option<Arc<Job<R>>>);
 
-impl<R: RegionHandle> FinishGuard<R> {
+impl<R: Made> FinishGuard<R> {
     fn finish(mut self, outcome: Outcome<R>) {
         if let Some(job) = self.0.take() {
             job.finish(outcome);
@@ -172,7 +173,7 @@ impl<R: RegionHandle> FinishGuard<R> {
     }
 }
 
-impl<R: RegionHandle> Drop for FinishGuard<R> {
+impl<R: Made> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
             job.finish(Err((crate::progress::Engine::gone_error(), Vec::new())));
@@ -182,7 +183,7 @@ impl<R: RegionHandle> Drop for FinishGuard<R> {
 
 /// What is left to do of a registration that faults its pages in. Dropping it tells the job that
 /// the runtime is gone.
-struct Work<R: RegionHandle> {
+struct Work<R: Made> {
     end: FinishGuard<R>,
     memory: Arc<RegionMemory>,
     /// Bytes that are there already.
@@ -191,7 +192,7 @@ struct Work<R: RegionHandle> {
     request: Request,
 }
 
-impl<R: RegionHandle> Work<R> {
+impl<R: Made> Work<R> {
     /// One piece; gives what is left after it. What ends here is freed here too, beside the
     /// runtime.
     fn step(mut self) -> Option<Self> {
@@ -218,7 +219,7 @@ fn fault_in_piece(memory: &RegionMemory, ready: &mut usize, request: &Request) -
     Ok(())
 }
 
-pub(super) fn register_now<R: RegionHandle>(
+pub(super) fn register_now<R: Made>(
     domain: &Domain,
     held: Vec<Held>,
     request: &Request,
@@ -236,7 +237,7 @@ pub(super) fn register_now<R: RegionHandle>(
     create(domain, memory, request)
 }
 
-fn make_region<R: RegionHandle>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
+fn make_region<R: Made>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
     let memory = prepare(held, request.access)?;
     let len = memory.len();
     let made = create(domain, memory, request);
@@ -246,15 +247,11 @@ fn make_region<R: RegionHandle>(domain: &Domain, held: Vec<Held>, request: &Requ
     made
 }
 
-fn create<R: RegionHandle>(
-    domain: &Domain,
-    memory: Arc<RegionMemory>,
-    request: &Request,
-) -> Outcome<R> {
+fn create<R: Made>(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
     let keep = match domain.keep_open("memory region") {
         Ok(keep) => keep,
         Err(error) => return Err((error, unprepare(&memory))),
     };
-    R::create(domain.new_region(memory, request, keep))
+    R::make(domain.new_region(memory, request, keep))
         .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod cache;
 mod handle;
 mod job;
 mod register;
@@ -28,6 +29,7 @@ use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
 
 pub use builder::DomainBuilder;
+pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
 pub use handle::RegionHandle;
 pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
@@ -97,6 +99,18 @@ struct Binding {
 /// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
 /// one; whoever queues receives binds a queue of the right size.
 const INTERNAL_QUEUE_SIZE: usize = 64;
+
+/// Regions that a table is made for ahead at most.
+const REGIONS_AHEAD_MAX: usize = 1 << 20;
+
+/// How many regions to be ready for from the start: what the application asked for beyond the usual
+/// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on most.
+fn expected_regions(info: &Info) -> usize {
+    match info.domain.mr_cnt {
+        asked if asked > crate::info::MR_CNT => asked.min(REGIONS_AHEAD_MAX),
+        _ => 0,
+    }
+}
 
 impl Drop for Inner {
     fn drop(&mut self) {

@@ -69,6 +69,11 @@ impl Domain {
         }
     }
 
+    /// How many regions the application said it will have, for tables made ahead.
+    pub(super) fn expected_regions(&self) -> usize {
+        super::expected_regions(&self.inner.info)
+    }
+
     pub(super) fn faults_in(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }

@@ -133,6 +133,15 @@ impl RegionCore {
         read_at(&self.memory, offset, into)
     }
 
+    /// Shuts the gate while nobody has a handle, or opens it again. What is inside goes on, but for
+    /// the kernel's work on behalf of peers.
+    pub(super) fn park(&self, parked: bool) {
+        self.memory.gate().park(parked);
+        if parked && self.access.intersects(Access::REMOTE) {
+            self.nudge();
+        }
+    }
+
     /// Wakes the driver after the gate began to refuse.
     pub(super) fn nudge(&self) {
         self.nudge.wake_by_ref();
@@ -192,6 +201,10 @@ pub(super) fn closed(why: GateClosed) -> Error {
         GateClosed::Quiesced => Error::new(
             ErrorKind::Busy,
             "the region is quiesced: a guard has its bytes for itself",
+        ),
+        GateClosed::Parked => Error::new(
+            ErrorKind::BadState,
+            "nobody has the cached registration any more",
         ),
         GateClosed::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
         GateClosed::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),

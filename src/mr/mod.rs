@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod cache;
 mod core;
 mod key;
 mod quiesce;
@@ -24,6 +25,7 @@ mod table;
 mod tests;
 
 pub use access::Access;
+pub use cache::{CacheStats, CachedRegion};
 pub use quiesce::Quiesced;
 pub use read_only::ReadOnlyRegion;
 pub use region::MemoryRegion;
@@ -31,5 +33,8 @@ pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
 pub(crate) use self::core::{NewRegion, prepare, unprepare};
+pub(crate) use cache::{
+    FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
+};
 pub(crate) use key::KeyPolicy;
 pub(crate) use table::{MrAddressing, MrTable, Refusal, SharedTable};

@@ -54,8 +54,9 @@ impl From<GateClosed> for Refusal {
         match closed {
             GateClosed::Revoked => Refusal::Revoked,
             GateClosed::Quiesced => Refusal::Quiesced,
-            // A closed region's key is on its way out of the table.
-            GateClosed::Closed => Refusal::UnknownKey,
+            // A closed region's key is on its way out of the table; to a peer, a region that nobody
+            // here has is none.
+            GateClosed::Closed | GateClosed::Parked => Refusal::UnknownKey,
         }
     }
 }
@@ -81,6 +82,12 @@ impl MrTable {
             keys,
             regions: HashMap::new(),
         }
+    }
+
+    /// Takes so many regions without growing.
+    pub(crate) fn expecting(mut self, regions: usize) -> Self {
+        self.regions.reserve(regions);
+        self
     }
 
     /// Enters a region under the requested key, or under one of our choice.
@@ -148,6 +155,12 @@ impl MrTable {
     /// How many regions are registered.
     pub(crate) fn len(&self) -> usize {
         self.regions.len()
+    }
+
+    /// How many regions it takes without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.regions.capacity()
     }
 
     #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The gate of a memory region: who may touch its bytes, and when (`fi_mr(3)`: an access while the
 //! region is disabled or refreshed fails; it never waits).
 //!
-//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Three marks shut
-//! the gate: *revoked* refuses peers for ever, *quiesced* refuses everyone until it is lifted,
-//! *closed* refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
+//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Four marks shut
+//! the gate: *revoked* refuses peers for ever, *quiesced* and *parked* refuse everyone until they are
+//! lifted, *closed* refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
 //! until those inside have left ([`Gate::poll_drained`]).
 //!
 //! ```text
-//!   role     open   revoked   quiesced   closed
-//!   Local    yes    yes       no         no
-//!   Remote   yes    no        no         no
+//!   role     open   revoked   quiesced   parked   closed
+//!   Local    yes    yes       no         no       no
+//!   Remote   yes    no        no         no       no
 //! ```
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
@@ -41,6 +41,8 @@ pub(crate) enum GateClosed {
     Revoked,
     /// Someone has the bytes for themselves at the moment.
     Quiesced,
+    /// Nobody has a handle of the region; a cache keeps it for the next who asks.
+    Parked,
     /// The region is being taken apart.
     Closed,
 }
@@ -61,6 +63,7 @@ struct State {
     remote: usize,
     revoked: bool,
     quiesced: bool,
+    parked: bool,
     closed: bool,
     waiters: Waiters,
 }
@@ -73,6 +76,8 @@ impl State {
             Err(GateClosed::Revoked)
         } else if self.quiesced {
             Err(GateClosed::Quiesced)
+        } else if self.parked {
+            Err(GateClosed::Parked)
         } else {
             Ok(())
         }
@@ -142,6 +147,11 @@ impl Gate {
         let mut state = self.state.lock("end quiesce");
         debug_assert!(state.quiesced, "only the holder of the exclusion lifts it");
         state.quiesced = false;
+    }
+
+    /// Refuses everyone while it is parked. Those inside stay until they leave.
+    pub(crate) fn park(&self, parked: bool) {
+        self.state.lock("park").parked = parked;
     }
 
     /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
@@ -219,6 +229,7 @@ impl fmt::Debug for Gate {
             .field("remote", &state.remote)
             .field("revoked", &state.revoked)
             .field("quiesced", &state.quiesced)
+            .field("parked", &state.parked)
             .field("closed", &state.closed)
             .finish()
     }
@@ -297,6 +308,23 @@ mod tests {
         gate.end_quiesce();
         assert!(gate.enter(Role::Local).is_ok());
         assert!(gate.enter(Role::Remote).is_ok());
+    }
+
+    /// What a cache keeps and nobody has is closed to all, until somebody has it again.
+    #[test]
+    fn parked_refuses_everyone_until_it_is_lifted() {
+        let gate = gate();
+        let inside = gate.enter(Role::Local).unwrap();
+        gate.park(true);
+        for role in [Role::Local, Role::Remote] {
+            assert_eq!(gate.enter(role).unwrap_err(), GateClosed::Parked);
+        }
+        drop(inside);
+        gate.park(false);
+        assert!(gate.enter(Role::Remote).is_ok());
+        gate.park(true);
+        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.is_open(Role::Local), Err(GateClosed::Closed));
     }
 
     /// Rule 3: "a leaked guard leaves the region excluded, and `deregister` then answers Busy".

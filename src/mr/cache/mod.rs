@@ -1,0 +1,410 @@
+//! The registration cache (`fi_mr(3)`, "memory registration cache"): registrations that outlive
+//! their use, found again by their addresses. It is explicit: nothing is cached that was not asked
+//! of a cache, and no function of the C library or of an allocator is replaced.
+//!
+//! Why an address is enough to find a registration. Of memory that its owners share, a
+//! registration is one more owner, so whatever lies at its addresses is what was registered. Of
+//! memory the caller answers for, it is the caller's word, and the notices of the system that the
+//! memory has gone (`watch`).
+//!
+//! A registration without a user is *idle*: its gate is parked, so that neither peers nor
+//! operations get in. Only idle ones make room for others.
+//!
+//! Invariants: `count` and `size` are those of the registrations kept track of, and within the
+//! settings; idle ones have no user. Regions are dropped with the lock released, since their memory
+//! may be the application's to drop.
+
+mod idle;
+mod index;
+mod region;
+mod settings;
+mod stats;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use slab::Slab;
+
+use super::core::{NewRegion, RegionCore};
+use crate::buf::{Held, Released, join_windows};
+use crate::error::Error;
+use crate::limits::CACHE_PIECES_MAX;
+use crate::sync::{Lock, LockKind};
+
+use idle::{Idle, Link, Linked};
+use index::Index;
+use region::{Cached, UNTRACKED};
+
+pub(crate) use index::Kind;
+pub use region::CachedRegion;
+pub(crate) use settings::Settings;
+pub use stats::CacheStats;
+
+/// A registration that no cache has yet.
+#[derive(Clone)]
+pub(crate) struct FreshRegion(Arc<RegionCore>);
+
+impl FreshRegion {
+    pub(crate) fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        RegionCore::create(parts).map(FreshRegion)
+    }
+}
+
+/// What all handles of a cache share.
+pub(crate) struct Shared {
+    settings: Settings,
+    state: Lock<State>,
+    /// This cache, for its registrations and for the memory that gives it notice.
+    this: Weak<Shared>,
+}
+
+struct State {
+    /// One per kind asked for so far: a few.
+    indices: Vec<Index>,
+    members: Members,
+    idle: Idle,
+    stats: CacheStats,
+    /// What was idle after the last search for memory that nobody else has.
+    searched: (usize, usize),
+}
+
+/// Where members are. A place is given again only after its member has been taken out.
+struct Members(Slab<Member>);
+
+struct Member {
+    cached: Arc<Cached>,
+    /// Which of the indices has it.
+    index: usize,
+    link: Link,
+}
+
+impl Linked for Members {
+    fn link(&mut self, place: usize) -> &mut Link {
+        &mut self.0[place].link
+    }
+}
+
+/// Registrations on their way out, to be dropped without the lock.
+type Gone = Vec<Arc<Cached>>;
+
+impl Shared {
+    pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
+        Arc::new_cyclic(|this| Shared {
+            settings,
+            state: Lock::new(
+                kind,
+                State {
+                    indices: Vec::new(),
+                    members: Members(Slab::with_capacity(expected.min(settings.count_max))),
+                    idle: Idle::default(),
+                    stats: CacheStats::default(),
+                    searched: (0, 0),
+                },
+            ),
+            this: Weak::clone(this),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        self.state.lock("count a cache").stats
+    }
+
+    /// Whom memory tells that it goes away.
+    pub(crate) fn told(&self) -> Weak<dyn Released> {
+        let this: Weak<Shared> = Weak::clone(&self.this);
+        this
+    }
+
+    /// The registration that serves a range, if there is one; else it is a miss.
+    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
+        let mut state = self.state.lock("look into a cache");
+        let found = state.find(kind, range);
+        match &found {
+            Some(_) => state.stats.hits += 1,
+            None => state.stats.misses += 1,
+        }
+        drop(state);
+        found
+    }
+
+    /// What to register for a range that was not found: the range as it is, or with all that it
+    /// touches. Gives the addresses, and windows that make them up.
+    pub(crate) fn extent(
+        &self,
+        kind: Kind,
+        range: &Range<usize>,
+        window: Held,
+    ) -> (Range<usize>, Vec<Held>) {
+        let alone = |window| (range.clone(), vec![window]);
+        if !self.settings.merges || range.is_empty() {
+            return alone(window);
+        }
+        let state = self.state.lock("look for neighbours");
+        let Some(index) = state.indices.iter().find(|it| it.kind() == kind) else {
+            return alone(window);
+        };
+        let mut merged = range.clone();
+        let mut places = Vec::new();
+        // What touches a neighbour is merged too, when it could not be before.
+        loop {
+            let touching = index.touching(&merged);
+            if touching.len() == places.len() {
+                break;
+            }
+            places = touching;
+            for place in &places {
+                let addresses = &state.members.0[*place].cached.addresses;
+                merged.start = merged.start.min(addresses.start);
+                merged.end = merged.end.max(addresses.end);
+            }
+        }
+        let neighbours: Vec<_> = places
+            .iter()
+            .map(|place| Arc::clone(&state.members.0[*place].cached))
+            .collect();
+        drop(state);
+        if neighbours.is_empty() || merged.len() > self.settings.size_max {
+            return alone(window);
+        }
+        let Some(mut windows) = windows_of(&neighbours) else {
+            return alone(window);
+        };
+        windows.push(window);
+        let windows = join_windows(windows);
+        if windows.len() > CACHE_PIECES_MAX {
+            // The one asked for is among them, but cut.
+            let part = windows.iter().filter(|it| it.overlaps(range));
+            let part: Option<Vec<_>> = part.map(|it| it.narrowed(range)).collect();
+            return (range.clone(), part.unwrap_or_default());
+        }
+        (merged, windows)
+    }
+
+    /// Takes a new registration in and gives a handle of the range asked for. If another was faster
+    /// that one is used; if there is no room, nobody keeps track of it.
+    pub(crate) fn insert(
+        &self,
+        kind: Kind,
+        asked: &Range<usize>,
+        addresses: Range<usize>,
+        fresh: FreshRegion,
+    ) -> CachedRegion {
+        let new = Arc::new(Cached {
+            core: fresh.0,
+            addresses,
+            users: AtomicUsize::new(1),
+            place: AtomicUsize::new(UNTRACKED),
+            cache: Weak::clone(&self.this),
+        });
+        let mut gone = Gone::new();
+        let mut state = self.state.lock("enter a registration");
+        // A handle must not be dropped under the lock, so nothing is looked for that is not wanted.
+        let found = if asked.is_empty() {
+            None
+        } else {
+            state.find(kind, asked)
+        };
+        let region = match found {
+            Some(region) => {
+                gone.push(new);
+                region
+            }
+            None => {
+                state.search_abandoned(&mut gone);
+                state.enter(kind, &new, &self.settings, &mut gone);
+                CachedRegion::counted(new, asked)
+            }
+        };
+        state.invariants(&self.settings);
+        drop(state);
+        drop(gone);
+        region
+    }
+
+    /// The last handle has gone; another may have come meanwhile.
+    fn unused(&self, cached: &Arc<Cached>) {
+        let mut state = self.state.lock("park a registration");
+        let place = cached.place.load(Relaxed);
+        if place == UNTRACKED || cached.users.load(Relaxed) > 0 {
+            return;
+        }
+        state.park(place);
+    }
+
+    /// Gives up every registration with a byte of a range. Those in use end with their last handle.
+    /// Says how many there were.
+    pub(crate) fn forget(&self, addresses: &Range<usize>) -> usize {
+        let mut state = self.state.lock("forget a range");
+        let places: Vec<usize> = state
+            .indices
+            .iter()
+            .flat_map(|index| index.overlapping(addresses))
+            .collect();
+        let gone: Gone = places.iter().map(|place| state.remove(*place)).collect();
+        state.stats.forgotten += gone.len() as u64;
+        drop(state);
+        gone.len()
+    }
+
+    /// Gives up all that nobody uses. Says how many there were.
+    pub(crate) fn clear(&self) -> usize {
+        let mut gone = Gone::new();
+        let mut state = self.state.lock("clear a cache");
+        while let Some(oldest) = state.idle.oldest() {
+            gone.push(state.remove(oldest));
+        }
+        drop(state);
+        gone.len()
+    }
+}
+
+/// The windows of all of them; `None` if one has been taken apart meanwhile.
+fn windows_of(neighbours: &[Arc<Cached>]) -> Option<Vec<Held>> {
+    let mut all = Vec::new();
+    for cached in neighbours {
+        all.extend(cached.core.memory().windows()?);
+    }
+    Some(all)
+}
+
+impl Released for Shared {
+    fn released(&self, addresses: Range<usize>) {
+        self.forget(&addresses);
+    }
+}
+
+impl State {
+    fn find(&mut self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
+        let index = self.indices.iter().find(|it| it.kind() == kind)?;
+        let place = index.find(range)?;
+        let cached = Arc::clone(&self.members.0[place].cached);
+        if self.idle.remove(&mut self.members, place) {
+            self.stats.idle_count -= 1;
+            self.stats.idle_size -= cached.addresses.len();
+            cached.core.park(false);
+        }
+        cached.users.fetch_add(1, Relaxed);
+        Some(CachedRegion::counted(cached, range))
+    }
+
+    /// Keeps track of a registration, if there is room, and not of what it covers.
+    fn enter(&mut self, kind: Kind, new: &Arc<Cached>, settings: &Settings, gone: &mut Gone) {
+        let size = new.addresses.len();
+        let fits = size > 0 && size <= settings.size_max && settings.count_max > 0;
+        if !fits {
+            self.stats.untracked += 1;
+            return;
+        }
+        let at = self.index_of(kind, settings);
+        for place in self.indices[at].within(&new.addresses) {
+            gone.push(self.remove(place));
+            self.stats.superseded += 1;
+        }
+        let is_room = |stats: &CacheStats| {
+            stats.count < settings.count_max && stats.size <= settings.size_max - size
+        };
+        while !is_room(&self.stats) {
+            let Some(oldest) = self.idle.oldest() else {
+                self.stats.untracked += 1;
+                return;
+            };
+            gone.push(self.remove(oldest));
+            self.stats.evictions += 1;
+        }
+        let place = self.members.0.insert(Member {
+            cached: Arc::clone(new),
+            index: at,
+            link: Link::default(),
+        });
+        new.place.store(place, Relaxed);
+        self.indices[at].insert(&new.addresses, place);
+        self.stats.count += 1;
+        self.stats.size += size;
+    }
+
+    fn index_of(&mut self, kind: Kind, settings: &Settings) -> usize {
+        if let Some(at) = self.indices.iter().position(|it| it.kind() == kind) {
+            return at;
+        }
+        // A peer gets at no more than was registered for it, unless merging was asked for.
+        let exact = kind.access.intersects(crate::mr::Access::REMOTE) && !settings.merges;
+        self.indices.push(Index::new(kind, exact));
+        self.indices.len() - 1
+    }
+
+    fn park(&mut self, place: usize) {
+        let member = &self.members.0[place];
+        if member.link.is_in() {
+            return;
+        }
+        member.cached.core.park(true);
+        self.stats.idle_count += 1;
+        self.stats.idle_size += member.cached.addresses.len();
+        self.idle.push(&mut self.members, place);
+    }
+
+    /// Keeps no track of one any more.
+    fn remove(&mut self, place: usize) -> Arc<Cached> {
+        let was_idle = self.idle.remove(&mut self.members, place);
+        let Member { cached, index, .. } = self.members.0.remove(place);
+        cached.place.store(UNTRACKED, Relaxed);
+        self.indices[index].remove(&cached.addresses);
+        let size = cached.addresses.len();
+        self.stats.count -= 1;
+        self.stats.size -= size;
+        if was_idle {
+            self.stats.idle_count -= 1;
+            self.stats.idle_size -= size;
+        }
+        cached
+    }
+
+    /// Lets go of memory that gives no notice and that only this cache still has. It is looked for
+    /// when what is idle has doubled, so that a request pays for a few looks, however many there
+    /// are.
+    fn search_abandoned(&mut self, gone: &mut Gone) {
+        const COUNT_MIN: usize = 16;
+        const SIZE_MIN: usize = 1 << 20;
+        let (count, size) = self.searched;
+        if self.stats.idle_count <= 2 * count + COUNT_MIN
+            && self.stats.idle_size <= size.saturating_mul(2).saturating_add(SIZE_MIN)
+        {
+            return;
+        }
+        let is_abandoned =
+            |member: &Member| member.link.is_in() && member.cached.core.memory().is_ours_alone();
+        let members = self.members.0.iter();
+        let abandoned: Vec<usize> = members
+            .filter(|(_, member)| is_abandoned(member))
+            .map(|(place, _)| place)
+            .collect();
+        for place in abandoned {
+            gone.push(self.remove(place));
+            self.stats.forgotten += 1;
+        }
+        self.searched = (self.stats.idle_count, self.stats.idle_size);
+    }
+
+    fn invariants(&self, settings: &Settings) {
+        debug_assert_eq!(self.stats.count, self.members.0.len());
+        debug_assert!(self.stats.count <= settings.count_max);
+        debug_assert!(self.stats.size <= settings.size_max);
+        debug_assert!(self.stats.idle_count <= self.stats.count);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistrationCache")
+            .field("settings", &self.settings)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

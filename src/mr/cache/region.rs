@@ -1,0 +1,156 @@
+//! The handle of a cached registration.
+
+use std::fmt;
+use std::ops::{Range, RangeBounds};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::{Arc, Weak};
+
+use super::Shared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mr::core::{RegionCore, check_range, closed, local_range};
+use crate::mr::{Access, RegionSlice, RemoteRegion};
+
+/// The place of a registration that its cache keeps no track of.
+pub(super) const UNTRACKED: usize = usize::MAX;
+
+/// One registration and the handles that share it.
+///
+/// It ends when neither the cache nor a handle has it any more. `place` is written and read under
+/// the cache's lock; `users` counts the handles, and rises from zero only under that lock.
+pub(super) struct Cached {
+    pub(super) core: Arc<RegionCore>,
+    pub(super) addresses: Range<usize>,
+    pub(super) users: AtomicUsize,
+    pub(super) place: AtomicUsize,
+    pub(super) cache: Weak<Shared>,
+}
+
+/// A range of memory that is registered, shared with all who asked a
+/// [`RegistrationCache`](crate::RegistrationCache) for it or for part of it. Dropping it does not
+/// deregister: the cache keeps the registration for the next request, closed to everybody until
+/// then.
+///
+/// It offers what does not harm those it is shared with: there is no `deregister`, no `revoke` and
+/// no exclusive access. Offsets count from the start of the range that was asked for.
+///
+/// Clones are handles of the same registration.
+pub struct CachedRegion {
+    cached: Arc<Cached>,
+    offset: usize,
+    len: usize,
+}
+
+impl CachedRegion {
+    /// The range must lie within the registration, and its user has been counted.
+    pub(super) fn counted(cached: Arc<Cached>, range: &Range<usize>) -> Self {
+        debug_assert!(cached.addresses.start <= range.start && range.end <= cached.addresses.end);
+        CachedRegion {
+            offset: range.start - cached.addresses.start,
+            len: range.end - range.start,
+            cached,
+        }
+    }
+
+    /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
+    /// the same for as long as the cache keeps that.
+    pub fn key(&self) -> u64 {
+        self.cached.core.key()
+    }
+
+    /// Length in bytes of the range that was asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Length in bytes of the registration that the range lies in: more than was asked for if it
+    /// was made for others, or merged.
+    pub fn registered_len(&self) -> usize {
+        self.cached.core.memory().len()
+    }
+
+    /// The rights it is registered with.
+    pub fn access(&self) -> Access {
+        self.cached.core.access()
+    }
+
+    /// What a peer needs to address the range. It is refused while nobody has a handle.
+    pub fn remote(&self) -> RemoteRegion {
+        let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
+        let range = self.cached.core.remote().slice(start..end);
+        range.expect("the range lies within the registration")
+    }
+
+    /// A part of the range, in bytes, as the buffer of a local operation. No operation can be posted
+    /// with it once the last handle has gone; one posted before goes on to its end.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the part is not all within the range.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        let (offset, len) = local_range(range, self.len)?;
+        let start = self.offset + offset;
+        self.cached.core.slice(start..start + len)
+    }
+
+    /// Copies `into.len()` bytes at `offset` of the range out of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they are not all within the range.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        check_range(offset, into.len(), self.len)?;
+        self.cached.core.read_at(self.offset + offset, into)
+    }
+
+    /// Copies all of `from` to `offset` of the range.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they do not all fit into the range, `AccessDenied` if it is of bytes
+    /// that never change.
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len)?;
+        let memory = self.cached.core.memory();
+        if !memory.is_writable() {
+            let what = "these bytes are shared with owners who rely on them";
+            return Err(Error::new(ErrorKind::AccessDenied, what));
+        }
+        let written = memory.write_at(self.offset + offset, from);
+        written.map_err(closed)
+    }
+}
+
+impl Clone for CachedRegion {
+    fn clone(&self) -> Self {
+        // This handle is counted, so the count does not rise from zero.
+        self.cached.users.fetch_add(1, Relaxed);
+        CachedRegion {
+            cached: Arc::clone(&self.cached),
+            offset: self.offset,
+            len: self.len,
+        }
+    }
+}
+
+impl Drop for CachedRegion {
+    fn drop(&mut self) {
+        if self.cached.users.fetch_sub(1, AcqRel) == 1 {
+            if let Some(cache) = self.cached.cache.upgrade() {
+                cache.unused(&self.cached);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CachedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedRegion")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("registered", &self.cached.core)
+            .finish()
+    }
+}
