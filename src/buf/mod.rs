@@ -34,6 +34,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 mod traits;
+mod watch;
 
 pub use buffer::Buffer;
 pub use mapped::{MappedBuffer, PageKind};
@@ -49,4 +50,7 @@ pub(crate) use region::RegionMemory;
 pub(crate) use shared::{Released, join_windows};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
+#[cfg(test)]
+pub(crate) use traits::ConvertMany;
 pub(crate) use traits::{Convert, LocalUse, Refused};
+pub(crate) use watch::{Notices, Watched, can_watch};

@@ -7,36 +7,37 @@
 //! memory the caller answers for, it is the caller's word, and the notices of the system that the
 //! memory has gone (`watch`).
 //!
-//! A registration without a user is *idle*: its gate is parked, so that neither peers nor
-//! operations get in. Only idle ones make room for others.
+//! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so that
+//! a key opens nothing that nobody here uses. Only idle ones make room for others.
 //!
 //! Invariants: `count` and `size` are those of the registrations kept track of, and within the
-//! settings; idle ones have no user. Regions are dropped with the lock released, since their memory
-//! may be the application's to drop.
+//! settings. Regions are dropped with the lock released, since their memory may be the application's
+//! to drop; so are handles, which take the lock.
 
-mod idle;
+mod hints;
 mod index;
+mod recency;
 mod region;
 mod settings;
 mod stats;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
+use super::Access;
 use super::core::{NewRegion, RegionCore};
 use crate::buf::{Held, Released, join_windows};
 use crate::error::Error;
 use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::{Lock, LockKind};
 
-use idle::{Idle, Link, Linked};
+use hints::Hints;
 use index::Index;
-use region::{Cached, UNTRACKED};
+use recency::{Link, Linked, Recency};
+use region::Cached;
 
 pub(crate) use index::Kind;
 pub use region::CachedRegion;
@@ -64,10 +65,11 @@ pub(crate) struct Shared {
 struct State {
     /// One per kind asked for so far: a few.
     indices: Vec<Index>,
+    hints: Hints,
     members: Members,
-    idle: Idle,
+    recency: Recency,
     stats: CacheStats,
-    /// What was idle after the last search for memory that nobody else has.
+    /// Count and size after the last search for memory that nobody else has.
     searched: (usize, usize),
 }
 
@@ -76,9 +78,20 @@ struct Members(Slab<Member>);
 
 struct Member {
     cached: Arc<Cached>,
+    /// Those of `cached`, beside what else a look needs.
+    addresses: Range<usize>,
     /// Which of the indices has it.
     index: usize,
+    /// Its gate is shut.
+    parked: bool,
     link: Link,
+}
+
+impl Member {
+    /// Nobody has a handle, and while the lock is held nobody gets one.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.cached) == 1
+    }
 }
 
 impl Linked for Members {
@@ -86,6 +99,10 @@ impl Linked for Members {
         &mut self.0[place].link
     }
 }
+
+/// Registrations in use that a search for room passes over at most, so that a miss costs no more in a
+/// cache full of them.
+const LOOKS_MAX: usize = 64;
 
 /// Registrations on their way out, to be dropped without the lock.
 type Gone = Vec<Arc<Cached>>;
@@ -98,8 +115,9 @@ impl Shared {
                 kind,
                 State {
                     indices: Vec::new(),
+                    hints: Hints::new(),
                     members: Members(Slab::with_capacity(expected.min(settings.count_max))),
-                    idle: Idle::default(),
+                    recency: Recency::default(),
                     stats: CacheStats::default(),
                     searched: (0, 0),
                 },
@@ -113,7 +131,13 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> CacheStats {
-        self.state.lock("count a cache").stats
+        let state = self.state.lock("count a cache");
+        let mut stats = state.stats;
+        for (_, member) in state.members.0.iter().filter(|(_, it)| it.is_idle()) {
+            stats.idle_count += 1;
+            stats.idle_size += member.addresses.len();
+        }
+        stats
     }
 
     /// Whom memory tells that it goes away.
@@ -160,20 +184,15 @@ impl Shared {
             }
             places = touching;
             for place in &places {
-                let addresses = &state.members.0[*place].cached.addresses;
+                let addresses = &state.members.0[*place].addresses;
                 merged.start = merged.start.min(addresses.start);
                 merged.end = merged.end.max(addresses.end);
             }
         }
-        let neighbours: Vec<_> = places
-            .iter()
-            .map(|place| Arc::clone(&state.members.0[*place].cached))
-            .collect();
+        let neighbours = places.iter().map(|place| &state.members.0[*place].cached);
+        let windows = windows_of(neighbours);
         drop(state);
-        if neighbours.is_empty() || merged.len() > self.settings.size_max {
-            return alone(window);
-        }
-        let Some(mut windows) = windows_of(&neighbours) else {
+        let Some(mut windows) = windows.filter(|_| merged.len() <= self.settings.size_max) else {
             return alone(window);
         };
         windows.push(window);
@@ -199,8 +218,7 @@ impl Shared {
         let new = Arc::new(Cached {
             core: fresh.0,
             addresses,
-            users: AtomicUsize::new(1),
-            place: AtomicUsize::new(UNTRACKED),
+            closes: kind.access.intersects(Access::REMOTE),
             cache: Weak::clone(&self.this),
         });
         let mut gone = Gone::new();
@@ -219,7 +237,7 @@ impl Shared {
             None => {
                 state.search_abandoned(&mut gone);
                 state.enter(kind, &new, &self.settings, &mut gone);
-                CachedRegion::counted(new, asked)
+                CachedRegion::of(new, asked)
             }
         };
         state.invariants(&self.settings);
@@ -228,14 +246,13 @@ impl Shared {
         region
     }
 
-    /// The last handle has gone; another may have come meanwhile.
-    fn unused(&self, cached: &Arc<Cached>) {
+    /// A handle of this registration is about to go; if it is the last, peers are kept out.
+    fn let_go(&self, cached: &Arc<Cached>) {
         let mut state = self.state.lock("park a registration");
-        let place = cached.place.load(Relaxed);
-        if place == UNTRACKED || cached.users.load(Relaxed) > 0 {
-            return;
+        // The cache's and this handle's. Of one that is not kept track of there is no other owner.
+        if Arc::strong_count(cached) == 2 {
+            state.park(cached);
         }
-        state.park(place);
     }
 
     /// Gives up every registration with a byte of a range. Those in use end with their last handle.
@@ -257,21 +274,21 @@ impl Shared {
     pub(crate) fn clear(&self) -> usize {
         let mut gone = Gone::new();
         let mut state = self.state.lock("clear a cache");
-        while let Some(oldest) = state.idle.oldest() {
-            gone.push(state.remove(oldest));
-        }
+        let members = state.members.0.iter().filter(|(_, it)| it.is_idle());
+        let idle: Vec<usize> = members.map(|(place, _)| place).collect();
+        gone.extend(idle.into_iter().map(|place| state.remove(place)));
         drop(state);
         gone.len()
     }
 }
 
-/// The windows of all of them; `None` if one has been taken apart meanwhile.
-fn windows_of(neighbours: &[Arc<Cached>]) -> Option<Vec<Held>> {
+/// The windows of all of them; `None` if there is none. No handle is made, so that none seems in use.
+fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<Held>> {
     let mut all = Vec::new();
     for cached in neighbours {
         all.extend(cached.core.memory().windows()?);
     }
-    Some(all)
+    (!all.is_empty()).then_some(all)
 }
 
 impl Released for Shared {
@@ -282,16 +299,26 @@ impl Released for Shared {
 
 impl State {
     fn find(&mut self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
-        let index = self.indices.iter().find(|it| it.kind() == kind)?;
-        let place = index.find(range)?;
-        let cached = Arc::clone(&self.members.0[place].cached);
-        if self.idle.remove(&mut self.members, place) {
-            self.stats.idle_count -= 1;
-            self.stats.idle_size -= cached.addresses.len();
-            cached.core.park(false);
+        let at = self.indices.iter().position(|it| it.kind() == kind)?;
+        let index = &self.indices[at];
+        let hinted = self.hints.get(range).filter(|place| {
+            let member = self.members.0.get(*place);
+            member.is_some_and(|it| it.index == at && index.serves(&it.addresses, range))
+        });
+        let place = match hinted {
+            Some(place) => place,
+            None => {
+                let place = index.find(range)?;
+                self.hints.set(range, place);
+                place
+            }
+        };
+        self.recency.touch(&mut self.members, place);
+        let member = &mut self.members.0[place];
+        if std::mem::take(&mut member.parked) {
+            member.cached.core.park(false);
         }
-        cached.users.fetch_add(1, Relaxed);
-        Some(CachedRegion::counted(cached, range))
+        Some(CachedRegion::of(Arc::clone(&member.cached), range))
     }
 
     /// Keeps track of a registration, if there is room, and not of what it covers.
@@ -310,20 +337,29 @@ impl State {
         let is_room = |stats: &CacheStats| {
             stats.count < settings.count_max && stats.size <= settings.size_max - size
         };
+        let mut looks = 0;
         while !is_room(&self.stats) {
-            let Some(oldest) = self.idle.oldest() else {
+            let Some(oldest) = self.recency.oldest().filter(|_| looks < LOOKS_MAX) else {
                 self.stats.untracked += 1;
                 return;
             };
-            gone.push(self.remove(oldest));
-            self.stats.evictions += 1;
+            if self.members.0[oldest].is_idle() {
+                gone.push(self.remove(oldest));
+                self.stats.evictions += 1;
+            } else {
+                // In use for long; those behind it get their turn.
+                self.recency.touch(&mut self.members, oldest);
+                looks += 1;
+            }
         }
         let place = self.members.0.insert(Member {
             cached: Arc::clone(new),
+            addresses: new.addresses.clone(),
             index: at,
+            parked: false,
             link: Link::default(),
         });
-        new.place.store(place, Relaxed);
+        self.recency.push(&mut self.members, place);
         self.indices[at].insert(&new.addresses, place);
         self.stats.count += 1;
         self.stats.size += size;
@@ -334,52 +370,51 @@ impl State {
             return at;
         }
         // A peer gets at no more than was registered for it, unless merging was asked for.
-        let exact = kind.access.intersects(crate::mr::Access::REMOTE) && !settings.merges;
+        let exact = kind.access.intersects(Access::REMOTE) && !settings.merges;
         self.indices.push(Index::new(kind, exact));
         self.indices.len() - 1
     }
 
-    fn park(&mut self, place: usize) {
-        let member = &self.members.0[place];
-        if member.link.is_in() {
-            return;
+    /// Shuts the gate of one that nobody else has, if the cache keeps track of it.
+    fn park(&mut self, cached: &Arc<Cached>) {
+        let hinted = self.place_of(cached);
+        let Some(place) = hinted else { return };
+        let member = &mut self.members.0[place];
+        if !std::mem::replace(&mut member.parked, true) {
+            cached.core.park(true);
         }
-        member.cached.core.park(true);
-        self.stats.idle_count += 1;
-        self.stats.idle_size += member.cached.addresses.len();
-        self.idle.push(&mut self.members, place);
+    }
+
+    fn place_of(&self, cached: &Arc<Cached>) -> Option<usize> {
+        let at = (self.indices.iter()).filter_map(|index| index.find(&cached.addresses));
+        let mut same = at.filter(|place| Arc::ptr_eq(&self.members.0[*place].cached, cached));
+        same.next()
     }
 
     /// Keeps no track of one any more.
     fn remove(&mut self, place: usize) -> Arc<Cached> {
-        let was_idle = self.idle.remove(&mut self.members, place);
-        let Member { cached, index, .. } = self.members.0.remove(place);
-        cached.place.store(UNTRACKED, Relaxed);
-        self.indices[index].remove(&cached.addresses);
-        let size = cached.addresses.len();
+        self.recency.remove(&mut self.members, place);
+        let member = self.members.0.remove(place);
+        self.indices[member.index].remove(&member.addresses);
         self.stats.count -= 1;
-        self.stats.size -= size;
-        if was_idle {
-            self.stats.idle_count -= 1;
-            self.stats.idle_size -= size;
-        }
-        cached
+        self.stats.size -= member.addresses.len();
+        member.cached
     }
 
     /// Lets go of memory that gives no notice and that only this cache still has. It is looked for
-    /// when what is idle has doubled, so that a request pays for a few looks, however many there
+    /// when the cache has doubled, so that a request pays for a few looks, however many there
     /// are.
     fn search_abandoned(&mut self, gone: &mut Gone) {
         const COUNT_MIN: usize = 16;
         const SIZE_MIN: usize = 1 << 20;
         let (count, size) = self.searched;
-        if self.stats.idle_count <= 2 * count + COUNT_MIN
-            && self.stats.idle_size <= size.saturating_mul(2).saturating_add(SIZE_MIN)
+        if self.stats.count <= 2 * count + COUNT_MIN
+            && self.stats.size <= size.saturating_mul(2).saturating_add(SIZE_MIN)
         {
             return;
         }
         let is_abandoned =
-            |member: &Member| member.link.is_in() && member.cached.core.memory().is_ours_alone();
+            |member: &Member| member.is_idle() && member.cached.core.memory().is_ours_alone();
         let members = self.members.0.iter();
         let abandoned: Vec<usize> = members
             .filter(|(_, member)| is_abandoned(member))
@@ -389,14 +424,13 @@ impl State {
             gone.push(self.remove(place));
             self.stats.forgotten += 1;
         }
-        self.searched = (self.stats.idle_count, self.stats.idle_size);
+        self.searched = (self.stats.count, self.stats.size);
     }
 
     fn invariants(&self, settings: &Settings) {
         debug_assert_eq!(self.stats.count, self.members.0.len());
         debug_assert!(self.stats.count <= settings.count_max);
         debug_assert!(self.stats.size <= settings.size_max);
-        debug_assert!(self.stats.idle_count <= self.stats.count);
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::ops::{Range, RangeBounds};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Weak};
 
 use super::Shared;
@@ -11,30 +9,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mr::core::{RegionCore, check_range, closed, local_range};
 use crate::mr::{Access, RegionSlice, RemoteRegion};
 
-/// The place of a registration that its cache keeps no track of.
-pub(super) const UNTRACKED: usize = usize::MAX;
-
-/// One registration and the handles that share it.
+/// One registration, shared by its handles and by the cache, as long as that keeps track of it.
 ///
-/// It ends when neither the cache nor a handle has it any more. `place` is written and read under
-/// the cache's lock; `users` counts the handles, and rises from zero only under that lock.
+/// Handles are made of other handles, or by the cache under its lock. So if the cache sees no owner
+/// but itself under the lock, nobody uses the registration.
 pub(super) struct Cached {
     pub(super) core: Arc<RegionCore>,
     pub(super) addresses: Range<usize>,
-    pub(super) users: AtomicUsize,
-    pub(super) place: AtomicUsize,
+    /// It is to be closed when nobody has a handle: peers may have rights to it.
+    pub(super) closes: bool,
     pub(super) cache: Weak<Shared>,
 }
 
 /// A range of memory that is registered, shared with all who asked a
 /// [`RegistrationCache`](crate::RegistrationCache) for it or for part of it. Dropping it does not
-/// deregister: the cache keeps the registration for the next request, closed to everybody until
-/// then.
+/// deregister: the cache keeps the registration for the next request, closed to peers until then.
 ///
 /// It offers what does not harm those it is shared with: there is no `deregister`, no `revoke` and
 /// no exclusive access. Offsets count from the start of the range that was asked for.
 ///
 /// Clones are handles of the same registration.
+#[derive(Clone)]
 pub struct CachedRegion {
     cached: Arc<Cached>,
     offset: usize,
@@ -42,8 +37,8 @@ pub struct CachedRegion {
 }
 
 impl CachedRegion {
-    /// The range must lie within the registration, and its user has been counted.
-    pub(super) fn counted(cached: Arc<Cached>, range: &Range<usize>) -> Self {
+    /// The range must lie within the registration.
+    pub(super) fn of(cached: Arc<Cached>, range: &Range<usize>) -> Self {
         debug_assert!(cached.addresses.start <= range.start && range.end <= cached.addresses.end);
         CachedRegion {
             offset: range.start - cached.addresses.start,
@@ -79,15 +74,16 @@ impl CachedRegion {
         self.cached.core.access()
     }
 
-    /// What a peer needs to address the range. It is refused while nobody has a handle.
+    /// What a peer needs to address the range. A peer is refused while nobody has a handle.
     pub fn remote(&self) -> RemoteRegion {
         let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
         let range = self.cached.core.remote().slice(start..end);
         range.expect("the range lies within the registration")
     }
 
-    /// A part of the range, in bytes, as the buffer of a local operation. No operation can be posted
-    /// with it once the last handle has gone; one posted before goes on to its end.
+    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that is
+    /// posted: one posted after the last handle has gone may be refused. One posted before goes on
+    /// to its end.
     ///
     /// # Errors
     /// `InvalidArgument` if the part is not all within the range.
@@ -123,24 +119,12 @@ impl CachedRegion {
     }
 }
 
-impl Clone for CachedRegion {
-    fn clone(&self) -> Self {
-        // This handle is counted, so the count does not rise from zero.
-        self.cached.users.fetch_add(1, Relaxed);
-        CachedRegion {
-            cached: Arc::clone(&self.cached),
-            offset: self.offset,
-            len: self.len,
-        }
-    }
-}
-
 impl Drop for CachedRegion {
     fn drop(&mut self) {
-        if self.cached.users.fetch_sub(1, AcqRel) == 1 {
-            if let Some(cache) = self.cached.cache.upgrade() {
-                cache.unused(&self.cached);
-            }
+        if self.cached.closes
+            && let Some(cache) = self.cached.cache.upgrade()
+        {
+            cache.let_go(&self.cached);
         }
     }
 }

@@ -1,32 +1,25 @@
-//! The registrations that nobody uses, in the order in which they were last used.
+//! The registrations of a cache in the order in which they were last asked for.
 
 /// What a list of this kind links: the members' places.
 pub(super) trait Linked {
     fn link(&mut self, place: usize) -> &mut Link;
 }
 
-/// A member's place in the list.
+/// A member's neighbours in the list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    is_in: bool,
     older: Option<usize>,
     newer: Option<usize>,
 }
 
-impl Link {
-    pub(super) fn is_in(&self) -> bool {
-        self.is_in
-    }
-}
-
 /// The two ends of the list; its links are in the members.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
+pub(super) struct Recency {
     oldest: Option<usize>,
     newest: Option<usize>,
 }
 
-impl Idle {
+impl Recency {
     pub(super) fn oldest(&self) -> Option<usize> {
         self.oldest
     }
@@ -34,23 +27,16 @@ impl Idle {
     /// Puts one at the newest end that is not in the list.
     pub(super) fn push(&mut self, members: &mut impl Linked, place: usize) {
         let older = self.newest.replace(place);
-        *members.link(place) = Link {
-            is_in: true,
-            older,
-            newer: None,
-        };
+        *members.link(place) = Link { older, newer: None };
         match older {
             Some(older) => members.link(older).newer = Some(place),
             None => self.oldest = Some(place),
         }
     }
 
-    /// Takes one out; says whether it was in.
-    pub(super) fn remove(&mut self, members: &mut impl Linked, place: usize) -> bool {
+    /// Takes one out that is in.
+    pub(super) fn remove(&mut self, members: &mut impl Linked, place: usize) {
         let link = std::mem::take(members.link(place));
-        if !link.is_in {
-            return false;
-        }
         match link.older {
             Some(older) => members.link(older).newer = link.newer,
             None => self.oldest = link.newer,
@@ -59,7 +45,14 @@ impl Idle {
             Some(newer) => members.link(newer).older = link.older,
             None => self.newest = link.older,
         }
-        true
+    }
+
+    /// Makes one the newest that is in.
+    pub(super) fn touch(&mut self, members: &mut impl Linked, place: usize) {
+        if self.newest != Some(place) {
+            self.remove(members, place);
+            self.push(members, place);
+        }
     }
 }
 
@@ -75,20 +68,20 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_whatever_was_taken_out() {
-        let (mut idle, mut members) = (Idle::default(), vec![Link::default(); 5]);
+        let (mut recency, mut members) = (Recency::default(), vec![Link::default(); 5]);
         for place in 0..5 {
-            idle.push(&mut members, place);
+            recency.push(&mut members, place);
         }
-        assert!(idle.remove(&mut members, 2));
-        assert!(!idle.remove(&mut members, 2));
-        assert!(idle.remove(&mut members, 0));
-        idle.push(&mut members, 0);
-        assert!(idle.remove(&mut members, 4));
+        recency.remove(&mut members, 2);
+        recency.touch(&mut members, 0);
+        recency.touch(&mut members, 0);
+        recency.touch(&mut members, 3);
+        recency.remove(&mut members, 4);
         let mut order = Vec::new();
-        while let Some(place) = idle.oldest() {
-            assert!(idle.remove(&mut members, place));
+        while let Some(place) = recency.oldest() {
+            recency.remove(&mut members, place);
             order.push(place);
         }
-        assert_eq!(order, [1, 3, 0]);
+        assert_eq!(order, [1, 0, 3]);
     }
 }
