@@ -55,6 +55,9 @@ pub enum ErrorKind {
     KeyRejected,
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`).
     AccessDenied,
+    /// Memory that is not there: a page of an address range that is not mapped, or not for this
+    /// access (`FI_EFAULT`).
+    BadAddress,
     /// These flags are not supported here (`FI_EBADFLAGS`).
     BadFlags,
     /// Nothing offered fits the hints (`FI_ENODATA`).
@@ -108,6 +111,7 @@ impl ErrorKind {
             ErrorKind::KeyInUse => 266,
             ErrorKind::KeyRejected => 129,
             ErrorKind::AccessDenied => 13,
+            ErrorKind::BadAddress => 14,
             ErrorKind::BadFlags => 260,
             ErrorKind::NoMatch => 61,
             ErrorKind::Unsupported => 38,
@@ -144,6 +148,7 @@ impl ErrorKind {
             ErrorKind::KeyInUse => "the requested key is in use",
             ErrorKind::KeyRejected => "the requested key is not available",
             ErrorKind::AccessDenied => "the region does not allow this access",
+            ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",
             ErrorKind::NoMatch => "nothing offered fits the hints",
             ErrorKind::Unsupported => "not supported",
@@ -252,6 +257,7 @@ impl Error {
             Io::AddrNotAvailable => ErrorKind::AddressNotAvailable,
             Io::NotConnected => ErrorKind::NotConnected,
             Io::OutOfMemory => ErrorKind::LimitReached,
+            _ if os == Some(libc::EFAULT) => ErrorKind::BadAddress,
             _ if matches!(os, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS)) => {
                 ErrorKind::LimitReached
             }

@@ -40,6 +40,17 @@ impl fmt::Debug for EndpointId {
     }
 }
 
+/// Names a domain within this process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DomainId(u64);
+
+impl DomainId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        DomainId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// Names one posted operation of one endpoint; never reused within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);

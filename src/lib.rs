@@ -107,8 +107,8 @@ mod transport;
 mod wire;
 
 pub use buf::{
-    Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf, RegionBuf,
-    RegionBufs, SharedBuffer, SharedMemory,
+    AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
+    RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
 };
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{
@@ -129,8 +129,8 @@ pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
 pub use mr::{
-    Access, CacheStats, CachedRegion, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice,
-    RemoteRegion,
+    Access, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion,
+    MrBind, MrFlags, Quiesced, RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
 };
 pub use op_error::Failed;
 pub use transport::Backend;

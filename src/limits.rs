@@ -8,10 +8,14 @@ pub const IOV_LIMIT: usize = 4;
 pub const RMA_IOV_LIMIT: usize = 4;
 /// Largest payload that `inject` copies, in bytes; C peers offer the same by default.
 pub const INJECT_SIZE_MAX: usize = 128;
+/// Bytes of a raw key (`FI_MR_RAW`): a 64-bit key, and the tag that proves it.
+pub const RAW_KEY_SIZE: usize = 32;
 /// Largest private data of connect, accept and reject, in bytes; the control frame's own limit.
 pub const CM_DATA_SIZE_MAX: usize = 256;
 /// Largest data header on the wire, in bytes: base, CQ data, four RMA segments.
 pub const HEADER_SIZE_MAX: usize = 120;
+/// Largest HELLO frame of the extension, in bytes: far more than its values need.
+pub const HELLO_SIZE_MAX: usize = 4096;
 /// Operations a transmit or receive context accepts before it is full.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
 /// Largest transmit context. A peer of this library never has more reads and acknowledgements

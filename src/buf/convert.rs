@@ -9,9 +9,11 @@ use super::held::Held;
 use super::mapped::MappedBuffer;
 use super::payload::Payload;
 use super::piece::Memory;
+use super::range::AddressRange;
 use super::traits::{
     Convert, ConvertMany, IoBuf, IoBufMut, LocalUse, ReadOnlyBuf, Refused, RegionBuf,
 };
+use crate::error::{Error, ErrorKind};
 
 macro_rules! convert_held {
     ($($buffer:ty, $back:ident;)*) => {$(
@@ -65,6 +67,10 @@ impl ReadOnlyBuf for &'static str {}
 
 impl Convert for Buffer {
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        if self.is_range() {
+            let what = "an address range is used as a slice of a region made of it";
+            return Err((Error::new(ErrorKind::InvalidArgument, what), self));
+        }
         Ok(Memory::Held(self.into_held()))
     }
 
@@ -82,7 +88,27 @@ impl Convert for Buffer {
 
 impl IoBuf for Buffer {}
 
-impl<B: IoBuf> ConvertMany for B {
+/// Only for registration: it is no buffer of an operation by itself.
+impl Convert for AddressRange {
+    fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        Ok(Memory::Held(Held::from(self)))
+    }
+
+    fn from_memory(memory: Memory) -> Result<Self, Memory> {
+        match memory {
+            Memory::Held(held) => held.into_range().map_err(Memory::Held),
+            region => Err(region),
+        }
+    }
+
+    fn piece_len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RegionBuf for AddressRange {}
+
+impl<B: Convert> ConvertMany for B {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         self.into_memory(usage).map(Payload::from_memory)
     }
@@ -104,7 +130,7 @@ impl<B: IoBuf> ConvertMany for B {
     }
 }
 
-impl<B: IoBuf> ConvertMany for Vec<B> {
+impl<B: Convert> ConvertMany for Vec<B> {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         let mut pieces = Vec::with_capacity(self.len());
         let mut rest = self.into_iter();
@@ -139,7 +165,7 @@ impl<B: IoBuf> ConvertMany for Vec<B> {
     }
 }
 
-impl<B: IoBuf, const N: usize> ConvertMany for [B; N] {
+impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         Vec::from(self)
             .into_payload(usage)
@@ -169,14 +195,14 @@ impl<B: IoBuf, const N: usize> ConvertMany for [B; N] {
     }
 }
 
-fn total_len<B: IoBuf>(buffers: &[B]) -> usize {
+fn total_len<B: Convert>(buffers: &[B]) -> usize {
     // Saturates only for lists whose every limit is exceeded long before.
     buffers
         .iter()
         .fold(0, |sum, buffer| sum.saturating_add(buffer.piece_len()))
 }
 
-fn into_buffers<B: IoBuf>(pieces: Vec<Memory>) -> Option<Vec<B>> {
+fn into_buffers<B: Convert>(pieces: Vec<Memory>) -> Option<Vec<B>> {
     let back = pieces.into_iter().map(|piece| B::from_memory(piece).ok());
     back.collect()
 }

@@ -11,7 +11,8 @@
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
-//! however often the `Held` is moved. Only the owner of a `Held` gives its span to others. No
+//! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
+//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others. No
 //! writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
@@ -24,6 +25,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::copy;
 use super::mapped::MappedBuffer;
+use super::range::AddressRange;
 use super::span::Span;
 
 /// How the bytes of a span are owned, and what they become again.
@@ -43,6 +45,8 @@ enum Owner {
     Window(Arc<Held>),
     Static,
     StaticText,
+    /// Nobody here: a range of addresses, never touched but by the kernel.
+    Range,
     /// Dissolved again; only seen by the drop that follows.
     Gone,
 }
@@ -58,7 +62,11 @@ impl Held {
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
     pub(crate) fn is_writable(&self) -> bool {
         match &self.owner {
-            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_) | Owner::Mapped(_) => true,
+            Owner::Vec { .. }
+            | Owner::Boxed
+            | Owner::BytesMut(_)
+            | Owner::Mapped(_)
+            | Owner::Range => true,
             Owner::Window(whole) => whole.is_writable(),
             _ => false,
         }
@@ -119,12 +127,23 @@ impl Held {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.span.len()
+    /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
+    pub(crate) fn is_range(&self) -> bool {
+        match &self.owner {
+            Owner::Range => true,
+            Owner::Window(whole) => whole.is_range(),
+            _ => false,
+        }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// True if the span goes beyond the last address, as only one that the user named can.
+    pub(crate) fn wraps_around(&self) -> bool {
+        let start = self.span.as_ptr().addr();
+        start.checked_add(self.len()).is_none()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.span.len()
     }
 
     /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
@@ -132,11 +151,14 @@ impl Held {
         self.span
     }
 
-    /// The bytes.
+    /// The bytes; none of a range.
     ///
     /// # Safety
     /// Nobody writes to them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
+        if self.is_range() {
+            return &[];
+        }
         // SAFETY: invariant of the type: initialised and allocated while `self` is borrowed;
         // unwritten by the caller's promise (memory-model rule 1).
         unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) }
@@ -147,7 +169,7 @@ impl Held {
     /// # Safety
     /// Nobody touches them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        if !self.is_writable() {
+        if !self.is_writable() || self.is_range() {
             return None;
         }
         // SAFETY: invariant of the type: initialised, allocated and writable while `self` is
@@ -162,7 +184,7 @@ impl Held {
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
-            self.is_writable(),
+            self.is_writable() && !self.is_range(),
             "only writable buffers are received into"
         );
         let into = self.span.part(offset, bytes.len());
@@ -176,6 +198,7 @@ impl Held {
     /// # Safety
     /// Nobody writes to that range through the span meanwhile.
     pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(!self.is_range(), "a range is only part of a region");
         let from = self.span.part(offset, into.len());
         // SAFETY: within the span, allocated by the type's invariant; unwritten by the caller's
         // promise (memory-model rule 1).
@@ -275,6 +298,13 @@ impl Held {
         }
     }
 
+    pub(super) fn into_range(self) -> Result<AddressRange, Held> {
+        match self.owner {
+            Owner::Range => Ok(AddressRange::of_span(self.span)),
+            _ => Err(self),
+        }
+    }
+
     pub(super) fn into_static(self) -> Result<&'static [u8], Held> {
         let Owner::Static = self.owner else {
             return Err(self);
@@ -318,7 +348,7 @@ impl Drop for Held {
             Owner::BytesMut(bytes) => drop(bytes),
             Owner::Mapped(buffer) => drop(buffer),
             Owner::Window(whole) => drop(whole),
-            Owner::Static | Owner::StaticText | Owner::Gone => {}
+            Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
     }
 }
@@ -399,6 +429,15 @@ impl From<&'static [u8]> for Held {
         Held {
             span: Span::of(buffer),
             owner: Owner::Static,
+        }
+    }
+}
+
+impl From<AddressRange> for Held {
+    fn from(range: AddressRange) -> Self {
+        Held {
+            span: range.span(),
+            owner: Owner::Range,
         }
     }
 }

@@ -1,10 +1,14 @@
 //! What an operation holds: its memory, in order, whatever it is made of.
 
+use std::ptr;
+
 use super::buffer::Buffer;
+use super::denied::Denied;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
+use super::region::RegionMemory;
 use super::span::SpanList;
-use crate::sync::{Entry, GateClosed, Role};
+use crate::sync::{Entry, GateClosed, Role, WakeList};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
 /// whoever has it decides who may touch the bytes, and the kernel has them only while the transport
@@ -106,6 +110,27 @@ impl Payload {
         self.pieces.as_slice().iter().all(Memory::is_writable)
     }
 
+    /// The regions that pieces of it are parts of.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &RegionMemory> {
+        self.pieces
+            .as_slice()
+            .iter()
+            .filter_map(|piece| match piece {
+                Memory::Region(region) => Some(&**region.memory()),
+                Memory::Held(_) => None,
+            })
+    }
+
+    /// Tells the counters of each region, once, of a peer's access that took this right.
+    pub(crate) fn count_access(&self, right: u64, wakes: &mut WakeList) {
+        for (at, memory) in self.regions().enumerate() {
+            let seen = self.regions().take(at).any(|it| ptr::eq(it, memory));
+            if !seen {
+                memory.attached().count(right, wakes);
+            }
+        }
+    }
+
     /// The operation has ended and only its owner is still to have the memory: lets go of regions,
     /// so that whoever waits for the operations on one does not wait for results to be fetched.
     pub(crate) fn leave_regions(&mut self) {
@@ -118,7 +143,7 @@ impl Payload {
 
     /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
     /// is a region's. Refused if a region is.
-    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, Denied> {
         let pieces = self.pieces.as_slice();
         if !pieces
             .iter()
@@ -133,7 +158,7 @@ impl Payload {
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
-    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), GateClosed> {
+    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Denied> {
         self.assert_within(offset, bytes.len());
         let mut skip = offset;
         let mut from = bytes;
@@ -159,7 +184,7 @@ impl Payload {
     }
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
-    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
         self.assert_within(offset, into.len());
         let mut skip = offset;
         let mut into = into;
@@ -186,7 +211,7 @@ impl Payload {
     }
 
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
-    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), GateClosed> {
+    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), Denied> {
         // Messages that came early lie in buffers of their own, so one piece is the usual case; the
         // detour over a small block keeps shared and exclusive memory apart in the others.
         let mut block = [0; 4096];

@@ -18,6 +18,7 @@ use super::buffer::Buffer;
 use super::copy;
 use super::held::Held;
 use super::piece::Memory;
+use super::range::AddressRange;
 use super::traits::{LocalUse, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -191,7 +192,8 @@ pub(crate) fn join_windows(mut windows: Vec<Held>) -> Vec<Held> {
 }
 
 /// Memory that may be registered by ranges any number of times, since all its owners share it: a
-/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`. Sealed.
+/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`; or because
+/// nobody owns it, and the caller answers for it: an [`AddressRange`]. Sealed.
 pub trait SharedMemory: Clone + Send + 'static {
     /// Where it is.
     #[doc(hidden)]
@@ -240,6 +242,27 @@ impl SharedMemory for SharedBuffer {
             caches.retain(|told| told.strong_count() > 0);
             caches.push(Weak::clone(cache));
         }
+    }
+}
+
+#[allow(private_interfaces, reason = "as in the trait")]
+impl SharedMemory for AddressRange {
+    fn addresses(&self) -> Range<usize> {
+        let start = self.start().addr();
+        // One that wraps around has no bytes that could be asked for.
+        start..start.checked_add(self.len()).unwrap_or(start)
+    }
+
+    fn owner(&self) -> Arc<Held> {
+        Arc::new(Held::from(self.clone()))
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn is_vouched(&self) -> bool {
+        true
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sync::{Drained, GateClosed, Role};
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
     let held = segments.iter().map(|it| Held::from(it.to_vec())).collect();
-    RegionMemory::new(held, 0).unwrap()
+    RegionMemory::new(held, RegionTraits::plain(0)).unwrap()
 }
 
 /// Reads through the spans, as `sendmsg` would.
@@ -227,7 +227,7 @@ fn words_are_whole_and_aligned_or_refused() {
         assert_eq!(memory.store_u64(offset, 1), Ok(false), "{offset}");
     }
     let fixed: &'static [u8] = &[5; 16];
-    let fixed = RegionMemory::new(vec![fixed.into()], 0).unwrap();
+    let fixed = RegionMemory::new(vec![fixed.into()], RegionTraits::plain(0)).unwrap();
     let first = (fixed.base_addr().wrapping_neg() % 8) as usize;
     assert_eq!(fixed.load_u64(first), Ok(Some(0x0505_0505_0505_0505)));
     assert_eq!(fixed.store_u64(first, 1), Ok(false));
@@ -249,8 +249,11 @@ fn leases_are_taken_per_kernel_operation() {
     assert_eq!(drained(Drained::Remote), Poll::Pending);
     memory.gate().revoke();
     assert_eq!(payload.lease().unwrap_err(), GateClosed::Revoked);
-    assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked));
-    assert_eq!(payload.copy_out(0, &mut [0; 2]), Err(GateClosed::Revoked));
+    assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked.into()));
+    assert_eq!(
+        payload.copy_out(0, &mut [0; 2]),
+        Err(GateClosed::Revoked.into())
+    );
     drop(leases);
     assert_eq!(drained(Drained::Remote), Poll::Ready(()));
 
@@ -295,7 +298,7 @@ fn stalled_peer_does_not_hold_the_buffers() {
     assert_eq!((vec.as_ptr().addr() as u64, &vec[..]), (at, &b"bytes"[..]));
     assert!(memory.take().is_none(), "given away once");
     drop(vec);
-    assert_eq!(stalled.copy_in(0, b"late"), Err(GateClosed::Closed));
+    assert_eq!(stalled.copy_in(0, b"late"), Err(GateClosed::Closed.into()));
     assert!(stalled.lease().is_err());
 }
 
@@ -307,7 +310,7 @@ async fn exclusion_gives_slices_and_ends_with_guard_or_future() {
     let user = RegionUse::local(Arc::clone(&memory), 0, 1).unwrap();
     let mut waiting = Box::pin(memory.quiesce().unwrap());
     assert!(futures::poll!(&mut waiting).is_pending());
-    assert_eq!(memory.write_at(0, b"x"), Err(GateClosed::Quiesced));
+    assert_eq!(memory.write_at(0, b"x"), Err(GateClosed::Quiesced.into()));
     drop(waiting);
     memory.write_at(0, b"x").unwrap();
     let waiting = memory.quiesce().unwrap();
@@ -339,7 +342,7 @@ fn read_only_memory_is_shared_and_never_taken() {
         Held::from(&b"static"[..]),
         Held::from("text"),
     ] {
-        let memory = RegionMemory::new(vec![held], 0).unwrap();
+        let memory = RegionMemory::new(vec![held], RegionTraits::plain(0)).unwrap();
         let slice = memory.as_read_only().unwrap();
         let copy = slice.to_vec();
         memory.gate().close().unwrap();
@@ -350,7 +353,12 @@ fn read_only_memory_is_shared_and_never_taken() {
     assert_eq!(Arc::strong_count(&counted), 1);
     assert!(memory(&[b"writable"]).as_read_only().is_none());
     let mixed = vec![Held::from(vec![1]), Held::from("read-only")];
-    assert_eq!(RegionMemory::new(mixed, 0).unwrap_err().len(), 2);
+    assert_eq!(
+        RegionMemory::new(mixed, RegionTraits::plain(0))
+            .unwrap_err()
+            .len(),
+        2
+    );
 }
 
 /// `FI_MR_ALLOCATED`, fi_mr(3): "all registered memory regions must be backed by physical memory
@@ -361,7 +369,11 @@ fn fault_in_makes_pages_present_and_keeps_bytes() {
     let page = rustix::param::page_size();
     let len = 64 * page + 123;
     // Zeroed by the system's allocator: no page is there before it is touched.
-    let memory = RegionMemory::new(vec![vec![0; len].into(), vec![0; 10].into()], 0).unwrap();
+    let memory = RegionMemory::new(
+        vec![vec![0; len].into(), vec![0; 10].into()],
+        RegionTraits::plain(0),
+    )
+    .unwrap();
     memory.write_at(len - 1, b"end").unwrap();
     let chunk = 10 * page + 1;
     for from in (0..memory.len()).step_by(chunk) {
@@ -390,7 +402,7 @@ fn fault_in_makes_pages_present_and_keeps_bytes() {
     assert_eq!(&end, b"end");
 
     let fixed: &'static [u8] = &[3; 9000];
-    let fixed = RegionMemory::new(vec![fixed.into()], 0).unwrap();
+    let fixed = RegionMemory::new(vec![fixed.into()], RegionTraits::plain(0)).unwrap();
     fixed.fault_in(0, 9000).unwrap();
     fixed.gate().close().unwrap();
     assert!(fixed.fault_in(0, 1).is_err());
@@ -492,7 +504,8 @@ fn piece(kind: u8, bytes: &[u8], before: usize, after: usize) -> Memory {
     whole.extend(vec![0xEE; after]);
     // Two segments, cut in the middle of it all.
     let tail = whole.split_off(whole.len() / 2);
-    let memory = RegionMemory::new(vec![whole.into(), tail.into()], 0).unwrap();
+    let memory =
+        RegionMemory::new(vec![whole.into(), tail.into()], RegionTraits::plain(0)).unwrap();
     Memory::Region(if kind == 1 {
         RegionUse::local(memory, before, bytes.len()).unwrap()
     } else {
@@ -571,7 +584,7 @@ proptest! {
         // BytesMut lets the segment begin at any alignment.
         let mut whole = BytesMut::zeroed(len + skip);
         let segment = whole.split_off(skip);
-        let memory = RegionMemory::new(vec![segment.into()], 0).unwrap();
+        let memory = RegionMemory::new(vec![segment.into()], RegionTraits::plain(0)).unwrap();
         let at = usize::from(at) % (len + 1);
         let count = usize::from(count) % (len - at + 1);
         let new: Vec<u8> = (0..count).map(|step| seed.wrapping_add(step as u8) | 1).collect();

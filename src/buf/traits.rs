@@ -90,12 +90,13 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`,
-/// [`MappedBuffer`](crate::MappedBuffer). Sealed.
-pub trait RegionBuf: IoBufMut {}
+/// [`MappedBuffer`](crate::MappedBuffer); or an [`AddressRange`](crate::AddressRange), which nobody
+/// owns. Sealed.
+pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
 /// as one (`fi_mr_regv(3)`).
-pub trait RegionBufs: IoBufsMut {}
+pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
 
 /// A buffer that a read-only region can own, whose bytes never change: `Bytes`, `Arc<[u8]>`,
 /// `&'static [u8]`, `&'static str`. Sealed.

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use crate::error::Result;
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Info, MrMode};
-use crate::mr::{KeyPolicy, MrAddressing, MrTable};
+use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, TransportOptions};
@@ -83,7 +83,9 @@ impl DomainBuilder {
             }
         };
         let lock_kind = LockKind::Mutex;
-        let table = MrTable::new(addressing, keys).expecting(expected_regions(&self.info));
+        let raw = mr_mode.contains(MrMode::RAW);
+        let table = MrTable::new(addressing, keys, RawKeys::new(raw)?)
+            .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(lock_kind, table));
         let engine = Engine::start(EngineConfig {
             transport: selection.transport,
@@ -102,6 +104,8 @@ impl DomainBuilder {
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
+                id: DomainId::next(),
+                mapped: MappedKeys::new(raw),
                 jobs: Arc::new(tokio::sync::Semaphore::new(super::job::JOBS_AT_ONCE)),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,

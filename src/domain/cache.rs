@@ -7,14 +7,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::buf::{Held, SharedMemory};
+use crate::buf::{Held, SharedMemory, can_watch};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::info::MrMode;
 use crate::mr::{
-    Access, CacheKind, CacheSettings, CacheShared, CacheStats, CachedRegion, FreshRegion,
+    Access, CacheKind, CacheSettings, CacheShared, CacheStats, CacheWatch, CachedRegion,
+    FreshRegion,
 };
 
 use super::job::{Job, register_now, start_job};
-use super::request::Request;
+use super::request::{Request, check_address_ranges};
 use super::{Domain, RegistrationProgress};
 
 impl Domain {
@@ -26,6 +28,7 @@ impl Domain {
             size_max: None,
             count_max: None,
             merges: None,
+            watch: None,
         }
     }
 }
@@ -39,6 +42,7 @@ pub struct RegistrationCacheBuilder {
     size_max: Option<usize>,
     count_max: Option<usize>,
     merges: Option<bool>,
+    watch: Option<CacheWatch>,
 }
 
 impl RegistrationCacheBuilder {
@@ -66,14 +70,40 @@ impl RegistrationCacheBuilder {
         self
     }
 
+    /// Who tells that address ranges go away. Default: the system where it does, else the caller;
+    /// [`RegistrationCache::watch`] says which. Of no meaning for memory that its owners keep.
+    pub fn watch(mut self, watch: CacheWatch) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
     /// Opens the cache. Variables of the environment that mean nothing are told by one warning and
     /// change nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::BadState`] if the domain is closed.
+    /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
+    /// [`MrMode::ENDPOINT`], whose regions are bound one by one before their use, and for
+    /// [`CacheWatch::System`] where the system does not tell.
     pub fn open(self) -> Result<RegistrationCache> {
         // A cache by itself does not keep the domain from being closed; its registrations do.
         drop(self.domain.keep_open("registration cache")?);
+        if self.domain.inner.mr_mode.contains(MrMode::ENDPOINT) {
+            let what = "regions of this domain are bound to endpoints one by one (FI_MR_ENDPOINT)";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let watch = match (self.watch, can_watch()) {
+            (Some(CacheWatch::System), Err(why)) => {
+                return Err(Error::new(ErrorKind::Unsupported, why));
+            }
+            (None, Err(why)) => {
+                tracing::debug!(
+                    why,
+                    "callers tell a registration cache of ranges that go away"
+                );
+                CacheWatch::Caller
+            }
+            (chosen, _) => chosen.unwrap_or(CacheWatch::System),
+        };
         let (mut settings, wrong) = CacheSettings::from_environment();
         if !wrong.is_empty() {
             tracing::warn!(variables = %wrong.join("; "), "ignored in a registration cache");
@@ -81,6 +111,7 @@ impl RegistrationCacheBuilder {
         settings.size_max = self.size_max.unwrap_or(settings.size_max);
         settings.count_max = self.count_max.unwrap_or(settings.count_max);
         settings.merges = self.merges.unwrap_or(settings.merges);
+        settings.watch = watch;
         let expected = self.domain.expected_regions();
         let shared = CacheShared::new(self.domain.lock_kind(), settings, expected);
         Ok(RegistrationCache {
@@ -92,13 +123,14 @@ impl RegistrationCacheBuilder {
 
 /// Registrations that are kept when nobody uses them any more, and found again by their addresses:
 /// it "avoids the overhead of registering and unregistering a data buffer with each transfer"
-/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`](crate::MrMode::LOCAL) in a program
+/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`] in a program
 /// whose buffers come and go.
 ///
-/// It is explicit, and only memory whose owners share it can be given to it ([`SharedMemory`]), so
-/// that a registration found by its addresses is always of the memory that is there now: no function
-/// of the C library is replaced, and any allocator will do. A registration keeps its memory; the
-/// cache lets go of an unused one when
+/// It is explicit, and memory is given to it that its owners share ([`SharedMemory`]), so that a
+/// registration found by its addresses is always of the memory that is there now: no function of
+/// the C library is replaced, and any allocator will do. (Of an
+/// [`AddressRange`](crate::AddressRange), which nobody owns, [`CacheWatch`] says who tells that it
+/// has gone.) A registration keeps its memory; the cache lets go of an unused one when
 /// - the last handle of its [`SharedBuffer`](crate::SharedBuffer) is dropped, or
 /// - nobody but the cache has its `Bytes` or `Arc<[u8]>` any more, which is looked for now and then,
 ///   or
@@ -179,6 +211,11 @@ impl RegistrationCache {
     /// Whether ranges that overlap or lie side by side are registered as one.
     pub fn merges_regions(&self) -> bool {
         self.shared.settings().merges
+    }
+
+    /// Who tells that address ranges go away.
+    pub fn watch(&self) -> CacheWatch {
+        self.shared.settings().watch
     }
 
     /// The domain whose registrations it keeps.
@@ -290,6 +327,16 @@ impl<M: SharedMemory> CacheRegister<'_, M> {
     }
 
     fn miss(&self) -> Result<Miss> {
+        let mut request = Request::new(self.access);
+        request.progress = self.progress.clone();
+        let domain = &self.cache.domain;
+        let checked = request
+            .check(domain)
+            .and_then(|()| match self.memory.is_vouched() {
+                true => check_address_ranges(),
+                false => Ok(()),
+            });
+        checked.map_err(|error| error.with_operation(OperationKind::Register))?;
         let (kind, shared) = (self.kind(), &self.cache.shared);
         let asked = self.range.clone().ok_or_else(outside)?;
         let offset = asked.start - self.memory.addresses().start;
@@ -301,12 +348,7 @@ impl<M: SharedMemory> CacheRegister<'_, M> {
             asked,
             addresses,
             windows,
-            request: Request {
-                access: self.access,
-                key: None,
-                context: None,
-                progress: self.progress.clone(),
-            },
+            request,
         })
     }
 

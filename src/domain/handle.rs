@@ -4,7 +4,7 @@ use crate::buf::Held;
 use crate::eq::Event;
 use crate::error::Error;
 use crate::id::Context;
-use crate::mr::{Access, FreshRegion, MemoryRegion, NewRegion, ReadOnlyRegion};
+use crate::mr::{Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, ReadOnlyRegion};
 
 /// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
 pub trait RegionHandle: Clone + Send + Sized + 'static {
@@ -19,6 +19,9 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
     /// What tells of its registration.
     #[doc(hidden)]
     fn told(self, context: Context) -> Event;
+
+    #[doc(hidden)]
+    fn region_key(&self) -> u64;
 }
 
 /// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
@@ -26,6 +29,7 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 pub(super) trait Made: Clone + Send + 'static {
     fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
     fn event(self, context: Context) -> Option<Event>;
+    fn key_made(&self) -> u64;
 }
 
 impl<R: RegionHandle> Made for R {
@@ -36,6 +40,10 @@ impl<R: RegionHandle> Made for R {
     fn event(self, context: Context) -> Option<Event> {
         Some(self.told(context))
     }
+
+    fn key_made(&self) -> u64 {
+        self.region_key()
+    }
 }
 
 impl Made for FreshRegion {
@@ -45,6 +53,10 @@ impl Made for FreshRegion {
 
     fn event(self, _context: Context) -> Option<Event> {
         None
+    }
+
+    fn key_made(&self) -> u64 {
+        KEY_NOT_AVAILABLE
     }
 }
 
@@ -62,6 +74,10 @@ impl RegionHandle for MemoryRegion {
             region: self,
         }
     }
+
+    fn region_key(&self) -> u64 {
+        self.key()
+    }
 }
 
 impl RegionHandle for ReadOnlyRegion {
@@ -77,5 +93,9 @@ impl RegionHandle for ReadOnlyRegion {
             context,
             region: self,
         }
+    }
+
+    fn region_key(&self) -> u64 {
+        self.key()
     }
 }

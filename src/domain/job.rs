@@ -8,7 +8,7 @@ use crate::buf::{Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
-use crate::mr::{prepare, unprepare};
+use crate::mr::{KEY_NOT_AVAILABLE, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
@@ -17,7 +17,7 @@ use super::request::Request;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted, and before others
 /// get their turn.
-const FAULT_PIECE: usize = 16 << 20;
+pub(super) const FAULT_PIECE: usize = 16 << 20;
 /// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
 /// small machine busy without taking the blocking threads from everybody else.
 pub(super) const JOBS_AT_ONCE: usize = 2;
@@ -84,6 +84,14 @@ impl<R: Made> Job<R> {
         }
     }
 
+    /// The key of the region it has made, if it has and nobody has taken that yet.
+    pub(super) fn key(&self) -> u64 {
+        match &self.lock().result {
+            Some(Ok(region)) => region.key_made(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+
     pub(super) fn finish(&self, outcome: Outcome<R>) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
@@ -123,11 +131,11 @@ pub(super) fn start_job<R: Made>(
     request: Request,
     job: Arc<Job<R>>,
 ) {
-    if !domain.faults_in() {
+    if !domain.looks_at_pages() {
         job.finish(make_region(&domain, held, &request));
         return;
     }
-    let memory = match prepare(held, request.access) {
+    let memory = match prepare(held, domain.traits(&request)) {
         Ok(memory) => memory,
         Err(refused) => return job.finish(Err(refused)),
     };
@@ -197,7 +205,7 @@ impl<R: Made> Work<R> {
     /// runtime.
     fn step(mut self) -> Option<Self> {
         let outcome = if self.end.is_wanted() {
-            match fault_in_piece(&self.memory, &mut self.ready, &self.request) {
+            match look_at_piece(&self.domain, &self.memory, &mut self.ready, &self.request) {
                 Ok(()) if self.ready < self.memory.len() => return Some(self),
                 Ok(()) => create(&self.domain, self.memory, &self.request),
                 Err(error) => Err((error, unprepare(&self.memory))),
@@ -211,9 +219,19 @@ impl<R: Made> Work<R> {
     }
 }
 
-fn fault_in_piece(memory: &RegionMemory, ready: &mut usize, request: &Request) -> Result<()> {
+/// With FI_MR_MMU_NOTIFY, what has pages now is remembered; with FI_MR_ALLOCATED, all gets them.
+fn look_at_piece(
+    domain: &Domain,
+    memory: &RegionMemory,
+    ready: &mut usize,
+    request: &Request,
+) -> Result<()> {
     let step = FAULT_PIECE.min(memory.len() - *ready);
-    memory.fault_in(*ready, step)?;
+    if domain.faults_in() {
+        memory.find_pages(*ready, step)?;
+    } else {
+        memory.note_pages(*ready, step)?;
+    }
     *ready += step;
     request.tell_ready(step);
     Ok(())
@@ -224,13 +242,13 @@ pub(super) fn register_now<R: Made>(
     held: Vec<Held>,
     request: &Request,
 ) -> Outcome<R> {
-    if !domain.faults_in() {
+    if !domain.looks_at_pages() {
         return make_region(domain, held, request);
     }
-    let memory = prepare(held, request.access)?;
+    let memory = prepare(held, domain.traits(request))?;
     let mut ready = 0;
     while ready < memory.len() {
-        if let Err(error) = fault_in_piece(&memory, &mut ready, request) {
+        if let Err(error) = look_at_piece(domain, &memory, &mut ready, request) {
             return Err((error, unprepare(&memory)));
         }
     }
@@ -238,7 +256,7 @@ pub(super) fn register_now<R: Made>(
 }
 
 fn make_region<R: Made>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
-    let memory = prepare(held, request.access)?;
+    let memory = prepare(held, domain.traits(request))?;
     let len = memory.len();
     let made = create(domain, memory, request);
     if made.is_ok() {

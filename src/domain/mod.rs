@@ -3,10 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod bind;
 mod builder;
 mod cache;
 mod handle;
 mod job;
+mod raw;
+mod refresh;
 mod register;
 mod registration;
 mod request;
@@ -21,9 +24,9 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Info, MrMode};
-use crate::mr::SharedTable;
+use crate::mr::{MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
@@ -81,6 +84,8 @@ struct Inner {
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
+    id: DomainId,
+    mapped: Arc<MappedKeys>,
     /// Registrations that fault pages in, at the same time.
     jobs: Arc<tokio::sync::Semaphore>,
     /// The fabric outlives its domains.

@@ -12,22 +12,21 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::buf::IoBufs;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::mr::{Access, MemoryRegion, ReadOnlyRegion};
+use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
 
 use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
-use super::request::{Request, give_buffers, show, take_buffers};
+use super::request::{Buffers, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
 
 /// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-pub struct Register<B: IoBufs, R: RegionHandle = MemoryRegion> {
+pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion> {
     domain: Domain,
     buffers: B,
     request: Request,
@@ -38,7 +37,7 @@ pub struct Register<B: IoBufs, R: RegionHandle = MemoryRegion> {
 /// [`Domain::register_read_only`](super::Domain::register_read_only).
 pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion>;
 
-impl<B: IoBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
+impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(
             f,
@@ -50,18 +49,12 @@ impl<B: IoBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
     }
 }
 
-impl<B: IoBufs, R: RegionHandle> Register<B, R> {
+impl<B: Buffers, R: RegionHandle> Register<B, R> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
-        let request = Request {
-            access: R::ACCESS_MAX,
-            key: None,
-            context: None,
-            progress: None,
-        };
         Register {
             domain,
             buffers,
-            request,
+            request: Request::new(R::ACCESS_MAX),
             _region: PhantomData,
         }
     }
@@ -77,6 +70,18 @@ impl<B: IoBufs, R: RegionHandle> Register<B, R> {
     /// system. A key that the application chooses can be guessed as well as it is chosen.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
+        self
+    }
+
+    /// What else it is registered for. Default: nothing.
+    pub fn flags(mut self, flags: MrFlags) -> Self {
+        self.request.flags = flags;
+        self
+    }
+
+    /// Reserved by `fi_mr(3)`, and must be 0, which it is.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.request.offset = offset;
         self
     }
 
@@ -117,7 +122,7 @@ impl<B: IoBufs, R: RegionHandle> Register<B, R> {
                 Some(buffers),
             ));
         }
-        let held = take_buffers(&domain, buffers)?;
+        let held = take_buffers(&domain, buffers, &request)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
 
@@ -153,14 +158,14 @@ impl<B: IoBufs, R: RegionHandle> Register<B, R> {
                 buffers,
             ));
         };
-        let held = take_buffers(&domain, buffers)?;
+        let held = take_buffers(&domain, buffers, &request)?;
         let job = Arc::new(Job::<R>::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())
     }
 }
 
-impl<B: IoBufs, R: RegionHandle> IntoFuture for Register<B, R> {
+impl<B: Buffers, R: RegionHandle> IntoFuture for Register<B, R> {
     type Output = Result<R, Failed<B>>;
     type IntoFuture = Registration<B, R>;
 

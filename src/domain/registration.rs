@@ -6,16 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::buf::IoBufs;
 use crate::eq::EventSlot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::MemoryRegion;
+use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
 
 use super::Domain;
 use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
-use super::request::{Request, give_buffers, take_buffers};
+use super::request::{Buffers, Request, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
@@ -24,7 +23,7 @@ use super::request::{Request, give_buffers, take_buffers};
 /// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
-pub struct Registration<B: IoBufs, R: RegionHandle = MemoryRegion> {
+pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion> {
     state: State<B, R>,
 }
 
@@ -43,7 +42,7 @@ enum State<B, R> {
     Done,
 }
 
-impl<B: IoBufs, R: RegionHandle> Registration<B, R> {
+impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     /// Ends at its first poll: the domain registers synchronously.
     pub(super) fn at_first_poll(domain: Domain, buffers: B, request: Request) -> Self {
         Registration {
@@ -76,7 +75,7 @@ impl<B: IoBufs, R: RegionHandle> Registration<B, R> {
     }
 
     fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B, R> {
-        match take_buffers(&domain, buffers) {
+        match take_buffers(&domain, buffers, &request) {
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
@@ -88,7 +87,18 @@ impl<B: IoBufs, R: RegionHandle> Registration<B, R> {
     }
 }
 
-impl<B: IoBufs, R: RegionHandle> Future for Registration<B, R> {
+impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+    /// The key of the region, once the registration has completed; until then, and in a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
+    pub fn key(&self) -> u64 {
+        match &self.state {
+            State::Running(job) => job.key(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+}
+
+impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
     type Output = Result<R, Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
@@ -100,7 +110,7 @@ impl<B: IoBufs, R: RegionHandle> Future for Registration<B, R> {
                         .take()
                         .expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(&domain, buffers).and_then(|held| {
+                    let result = take_buffers(&domain, buffers, &request).and_then(|held| {
                         register_now(&domain, held, &request).map_err(give_buffers)
                     });
                     return Poll::Ready(result);
@@ -138,7 +148,7 @@ impl<B: IoBufs, R: RegionHandle> Future for Registration<B, R> {
     }
 }
 
-impl<B: IoBufs, R: RegionHandle> Drop for Registration<B, R> {
+impl<B: Buffers, R: RegionHandle> Drop for Registration<B, R> {
     fn drop(&mut self) {
         if let State::Running(job) = &self.state {
             job.abandon();
@@ -147,9 +157,9 @@ impl<B: IoBufs, R: RegionHandle> Drop for Registration<B, R> {
 }
 
 // Nothing in a registration is pinned: the boxed future is on its own.
-impl<B: IoBufs, R: RegionHandle> Unpin for Registration<B, R> {}
+impl<B: Buffers, R: RegionHandle> Unpin for Registration<B, R> {}
 
-impl<B: IoBufs, R: RegionHandle> fmt::Debug for Registration<B, R> {
+impl<B: Buffers, R: RegionHandle> fmt::Debug for Registration<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::cq::CompletionQueue;
+use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
 use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
@@ -55,12 +56,12 @@ impl Shape {
         }
     }
 
-    fn into_post(self, payload: Payload) -> Result<Post, (Error, Payload)> {
+    fn into_post(self, payload: Payload, domain: &Domain) -> Result<Post, (Error, Payload)> {
         match self {
             Shape::Send { data, ack } => Ok(Post::Send { payload, data, ack }),
             Shape::Receive => Ok(Post::Receive { payload }),
             Shape::Write { remote, data, ack } => {
-                match remote.segments(payload.len(), Access::REMOTE_WRITE) {
+                match remote.segments(payload.len(), Access::REMOTE_WRITE, domain) {
                     Ok(segments) => Ok(Post::Write {
                         payload,
                         data,
@@ -70,10 +71,12 @@ impl Shape {
                     Err(error) => Err((error, payload)),
                 }
             }
-            Shape::Read { remote } => match remote.segments(payload.len(), Access::REMOTE_READ) {
-                Ok(segments) => Ok(Post::Read { payload, segments }),
-                Err(error) => Err((error, payload)),
-            },
+            Shape::Read { remote } => {
+                match remote.segments(payload.len(), Access::REMOTE_READ, domain) {
+                    Ok(segments) => Ok(Post::Read { payload, segments }),
+                    Err(error) => Err((error, payload)),
+                }
+            }
         }
     }
 }
@@ -142,8 +145,11 @@ fn post<B: IoBufs, D: Draft<B>>(
         Ok(payload) => payload,
         Err((error, buffers)) => return Err(fail(error, Some(buffers))),
     };
-    let posted = shape
-        .into_post(payload)
+    let posted = match endpoint.check_regions(&payload) {
+        Ok(()) => shape.into_post(payload, endpoint.domain()),
+        Err(error) => Err((error, payload)),
+    };
+    let posted = posted
         .and_then(|post| endpoint.inner.port.post(post, report, wait, more))
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))?;
     Ok((endpoint, posted))

@@ -66,7 +66,7 @@ impl Endpoint {
         remote: RemoteRegions,
     ) -> Result<()> {
         check_inject(bytes)?;
-        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE)?;
+        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE, self.domain())?;
         let post = Post::Write {
             payload: Payload::inline(bytes),
             data,

@@ -51,7 +51,8 @@ pub struct DomainAttr {
     /// [`Hints::required_mr_mode`](super::Hints::required_mr_mode) asks for remains here too.
     /// [`MrMode::in_force`] spells the old names out.
     pub mr_mode: MrMode,
-    /// Bytes of a region's key. An application may choose any key that fits.
+    /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
+    /// 8 bytes that fits.
     pub mr_key_size: usize,
     /// Bytes of remote CQ data.
     pub cq_data_size: usize,

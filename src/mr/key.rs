@@ -2,8 +2,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// `FI_KEY_NOTAVAIL`: what `fi_mr_key(3)` returns when there is no key, so it never is one.
-const KEY_NOT_AVAILABLE: u64 = u64::MAX;
+/// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
+/// registration has not ended, or the region is reached by its raw key. No key has this value.
+pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 
 /// Who chooses keys in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,4 +63,9 @@ impl KeyPolicy {
         let found = above.chain(1..drawn).find(|key| !is_taken(*key));
         found.ok_or_else(|| Error::new(ErrorKind::LimitReached, "every key is in use"))
     }
+}
+
+/// A key of 64 random bits that `is_taken` denies.
+pub(super) fn draw_key(is_taken: impl Fn(u64) -> bool) -> Result<u64> {
+    KeyPolicy::Provider.choose(is_taken)
 }

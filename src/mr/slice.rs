@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{closed, local_range, read_at};
+use super::core::{closed, denied, local_range, read_at};
 use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse};
 use crate::error::Result;
 
@@ -87,9 +87,20 @@ impl Convert for RegionSlice {
         if let Err(error) = self.access().check(usage) {
             return Err((error, self));
         }
-        match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
-            Ok(region) => Ok(Memory::Region(region)),
-            Err(why) => Err((closed(why), self)),
+        let region = match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
+            Ok(region) => region,
+            Err(why) => return Err((closed(why), self)),
+        };
+        // Pages that are not there fail the operation here, before any of it is on the wire. A
+        // receive may wait for long, and they may come meanwhile.
+        let probed = match usage {
+            LocalUse::Receive => Ok(()),
+            LocalUse::Send | LocalUse::Write => region.probe(false),
+            LocalUse::Read => region.probe(true),
+        };
+        match probed {
+            Ok(()) => Ok(Memory::Region(region)),
+            Err(why) => Err((denied(why), self)),
         }
     }
 

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::key::KeyPolicy;
+use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::EndpointId;
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -45,15 +47,20 @@ pub(crate) enum Refusal {
     AccessDenied,
     /// Peers have lost their access to the region.
     Revoked,
-    /// The region is excluded from access for the moment (ruling 16).
+    /// The region is excluded from access for the moment, by a guard or a refresh (ruling 16).
     Quiesced,
+    /// The region has not been enabled.
+    Disabled,
+    /// There is no memory behind the range, or none that the application has told of.
+    NoMemory,
 }
 
 impl From<GateClosed> for Refusal {
     fn from(closed: GateClosed) -> Self {
         match closed {
             GateClosed::Revoked => Refusal::Revoked,
-            GateClosed::Quiesced => Refusal::Quiesced,
+            GateClosed::Quiesced | GateClosed::Refreshing => Refusal::Quiesced,
+            GateClosed::Disabled => Refusal::Disabled,
             // A closed region's key is on its way out of the table; to a peer, a region that nobody
             // here has is none.
             GateClosed::Closed | GateClosed::Parked => Refusal::UnknownKey,
@@ -61,9 +68,23 @@ impl From<GateClosed> for Refusal {
     }
 }
 
+/// What a peer says it wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) key: u64,
+    /// The tag of a raw key, if it came along.
+    pub(crate) tag: Option<Tag>,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    /// The rights it takes.
+    pub(crate) need: Access,
+}
+
 struct Registered {
     memory: Arc<RegionMemory>,
     access: Access,
+    /// Demanded with every access in a domain with `FI_MR_RAW`.
+    tag: Option<Tag>,
 }
 
 /// The regions of one domain by key.
@@ -72,14 +93,16 @@ struct Registered {
 pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
+    raw: RawKeys,
     regions: HashMap<u64, Registered>,
 }
 
 impl MrTable {
-    pub(crate) fn new(addressing: MrAddressing, keys: KeyPolicy) -> Self {
+    pub(crate) fn new(addressing: MrAddressing, keys: KeyPolicy, raw: RawKeys) -> Self {
         MrTable {
             addressing,
             keys,
+            raw,
             regions: HashMap::new(),
         }
     }
@@ -113,7 +136,13 @@ impl MrTable {
                 "another region of the domain has the requested_key",
             )),
             Slot::Vacant(slot) => {
-                slot.insert(Registered { memory, access });
+                let sealed = Sealed::new(key, self.addressing, &memory, access);
+                let tag = self.raw.demanded.then(|| self.raw.seal(&sealed).tag());
+                slot.insert(Registered {
+                    memory,
+                    access,
+                    tag,
+                });
                 Ok(key)
             }
         }
@@ -128,23 +157,44 @@ impl MrTable {
         }
     }
 
-    /// The memory that `len` bytes at `addr` under `key` mean to a peer that needs these rights.
-    pub(crate) fn resolve(
-        &self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        let region = self.regions.get(&key).ok_or(Refusal::UnknownKey)?;
+    /// The memory that a claim means, if the peer behind this endpoint may have it.
+    pub(crate) fn resolve(&self, claim: &Claim, through: EndpointId) -> Result<RegionUse, Refusal> {
+        let region = self.regions.get(&claim.key).ok_or(Refusal::UnknownKey)?;
+        // Who lacks the tag, or comes through an endpoint that the region is not bound to, learns
+        // no more than with a key that nothing has.
+        let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
+        if !region.tag.as_ref().is_none_or(is_shown) || !region.memory.attached().admits(through) {
+            return Err(Refusal::UnknownKey);
+        }
         region.memory.gate().is_open(Role::Remote)?;
-        if !region.access.permits(need) {
+        if !region.access.permits(claim.need) {
             return Err(Refusal::AccessDenied);
         }
         let base = self.addressing.base_of(&region.memory);
-        let (offset, len) =
-            range_within(base, region.memory.len(), addr, len).ok_or(Refusal::OutOfBounds)?;
+        let (offset, len) = range_within(base, region.memory.len(), claim.addr, claim.len)
+            .ok_or(Refusal::OutOfBounds)?;
+        if !region.memory.attached().is_backed(offset..offset + len) {
+            return Err(Refusal::NoMemory);
+        }
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
+    }
+
+    /// True if every access brings the tag of a raw key (`FI_MR_RAW`).
+    pub(crate) fn demands_tags(&self) -> bool {
+        self.raw.demanded
+    }
+
+    /// The raw key of a region, made of what it was registered as.
+    pub(crate) fn raw_key(&self, key: u64, memory: &RegionMemory, access: Access) -> RawKey {
+        let sealed = Sealed::new(key, self.addressing, memory, access);
+        self.raw.seal(&sealed)
+    }
+
+    /// Whether this is the raw key of a region that is registered here now.
+    pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
+        let key = raw.wire_key();
+        let region = self.regions.get(&key);
+        region.is_some_and(|it| self.raw_key(key, &it.memory, it.access) == *raw)
     }
 
     /// How peers address this domain's regions.

@@ -10,10 +10,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::buf::{
-    Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionUse, SpanList,
+    Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, RegionUse,
+    SpanList,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::{Context, EndpointId};
 use crate::sync::{Lock, LockKind, Role};
 
 #[derive(Default)]
@@ -34,7 +35,7 @@ struct Home {
 
 impl Home {
     fn new(addressing: MrAddressing, keys: KeyPolicy) -> Home {
-        let table = MrTable::new(addressing, keys);
+        let table = MrTable::new(addressing, keys, RawKeys::new(false).unwrap());
         Home {
             table: Arc::new(Lock::new(LockKind::Mutex, table)),
             nudges: Arc::default(),
@@ -59,7 +60,7 @@ impl Home {
         access: Access,
         key: Option<u64>,
     ) -> Result<MemoryRegion, (Error, Vec<Held>)> {
-        MemoryRegion::create(self.parts(prepare(buffers, access)?, key))
+        MemoryRegion::create(self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key))
     }
 
     #[track_caller]
@@ -70,7 +71,14 @@ impl Home {
 
     fn resolve(&self, region: RemoteRegion, need: Access) -> Result<RegionUse, Refusal> {
         let table = self.table.lock("test");
-        table.resolve(region.key, region.addr, region.len, need)
+        let claim = Claim {
+            key: region.key,
+            tag: None,
+            addr: region.addr,
+            len: region.len,
+            need,
+        };
+        table.resolve(&claim, EndpointId::next())
     }
 
     fn nudges(&self) -> usize {
@@ -566,14 +574,21 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
     let home = home();
     let bytes = Bytes::from(vec![1, 2, 3]);
     for access in Access::all().iter() {
-        let made = prepare(vec![bytes.clone().into()], access);
+        let made = prepare(
+            vec![bytes.clone().into()],
+            RegionTraits::plain(access.bits()),
+        );
         assert_eq!(
             made.is_ok(),
             Access::READ_ONLY.contains(access),
             "{access:?}"
         );
     }
-    let memory = prepare(vec![bytes.clone().into()], Access::READ_ONLY).unwrap();
+    let memory = prepare(
+        vec![bytes.clone().into()],
+        RegionTraits::plain(Access::READ_ONLY.bits()),
+    )
+    .unwrap();
     let region = ReadOnlyRegion::create(home.parts(memory, None)).unwrap();
     assert_eq!((region.as_ptr(), region.len()), (bytes.as_ptr(), 3));
     let clone = region.clone();
@@ -592,19 +607,27 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
     drop((back, bytes, region));
     assert_eq!(slice, [1, 2, 3], "other handles still read it");
 
-    let memory = prepare(vec![vec![1].into()], Access::READ_ONLY).unwrap();
+    let memory = prepare(
+        vec![vec![1].into()],
+        RegionTraits::plain(Access::READ_ONLY.bits()),
+    )
+    .unwrap();
     let refused = ReadOnlyRegion::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.0.kind(), refused.1.len()),
         (ErrorKind::InvalidArgument, 1)
     );
-    let memory = prepare(vec!["text".into()], Access::SEND).unwrap();
+    let memory = prepare(
+        vec!["text".into()],
+        RegionTraits::plain(Access::SEND.bits()),
+    )
+    .unwrap();
     let refused = MemoryRegion::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.0.kind(), refused.1.len()),
         (ErrorKind::InvalidArgument, 1)
     );
-    assert!(prepare(Vec::new(), Access::SEND).is_err());
+    assert!(prepare(Vec::new(), RegionTraits::plain(Access::SEND.bits())).is_err());
 }
 
 /// Rules of the API (ruling 18): a range outside of the region is EINVAL, whatever its form.

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::buf::RegionUse;
+use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind};
-use crate::mr::{Access, MrTable, Refusal};
+use crate::mr::{Access, Claim, MrTable, Refusal};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -68,14 +68,21 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(
-        &mut self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        self.regions.lock("resolve").resolve(key, addr, len, need)
+    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
+        let found = self
+            .regions
+            .lock("resolve")
+            .resolve(claim, self.port.id())?;
+        let for_writing = claim.need.contains(Access::REMOTE_WRITE);
+        match found.probe(for_writing) {
+            Ok(()) => Ok(found),
+            Err(Denied::Closed(closed)) => Err(closed.into()),
+            Err(Denied::Fault(_)) => Err(Refusal::NoMemory),
+        }
+    }
+
+    fn demands_tags(&self) -> bool {
+        self.regions.lock("demand tags").demands_tags()
     }
 }
 

@@ -30,10 +30,13 @@ pub(crate) enum Event<T> {
     ConnectFailed { error: Error },
     /// A posted operation ended.
     Ended { token: T, end: End },
-    /// A peer's write with CQ data has landed; a slot was reserved for this.
-    RemoteData { data: u64, len: usize },
-    /// Bytes of a peer's plain write have landed, or a read response has left (counters only).
-    RemoteAccess { operation: OperationKind },
+    /// A peer's write has landed in this memory, or a read response has left it. A slot was
+    /// reserved for what comes with CQ data; the rest is only counted.
+    RemoteAccess {
+        operation: OperationKind,
+        data: Option<u64>,
+        memory: Payload,
+    },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
     Closed { error: Error, connected: bool },

@@ -6,7 +6,9 @@ use super::*;
 /// return the set of capabilities which are supported."
 #[test]
 fn caps_of_zero_give_all_that_is_supported() {
-    let all = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    assert_eq!(best(Hints::new().caps(basic)).caps, basic);
+    let all = basic | Caps::RMA_EVENT;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
 }
@@ -116,7 +118,7 @@ fn context_caps_default_to_the_endpoints() {
         Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE
     );
     let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
-    assert_eq!(info.rx.caps, receive);
+    assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT);
 }
 
 /// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated

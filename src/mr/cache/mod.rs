@@ -4,8 +4,8 @@
 //!
 //! Why an address is enough to find a registration. Of memory that its owners share, a
 //! registration is one more owner, so whatever lies at its addresses is what was registered. Of
-//! memory the caller answers for, it is the caller's word, and the notices of the system that the
-//! memory has gone (`watch`).
+//! memory the caller answers for, it is the caller's word; and a notice that the memory has gone,
+//! the system's or the caller's, ends its registrations.
 //!
 //! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so that
 //! a key opens nothing that nobody here uses. Only idle ones make room for others.
@@ -23,13 +23,13 @@ mod stats;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use slab::Slab;
 
 use super::Access;
 use super::core::{NewRegion, RegionCore};
-use crate::buf::{Held, Released, join_windows};
+use crate::buf::{Held, Notices, Released, Watched, join_windows};
 use crate::error::Error;
 use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::{Lock, LockKind};
@@ -41,6 +41,7 @@ use region::Cached;
 
 pub(crate) use index::Kind;
 pub use region::CachedRegion;
+pub use settings::CacheWatch;
 pub(crate) use settings::Settings;
 pub use stats::CacheStats;
 
@@ -58,6 +59,8 @@ impl FreshRegion {
 pub(crate) struct Shared {
     settings: Settings,
     state: Lock<State>,
+    /// What the system tells; begun with the first registration that is watched.
+    notices: OnceLock<Option<Notices>>,
     /// This cache, for its registrations and for the memory that gives it notice.
     this: Weak<Shared>,
 }
@@ -84,6 +87,7 @@ struct Member {
     index: usize,
     /// Its gate is shut.
     parked: bool,
+    watched: Option<Watched>,
     link: Link,
 }
 
@@ -105,12 +109,13 @@ impl Linked for Members {
 const LOOKS_MAX: usize = 64;
 
 /// Registrations on their way out, to be dropped without the lock.
-type Gone = Vec<Arc<Cached>>;
+type Gone = Vec<(Arc<Cached>, Option<Watched>)>;
 
 impl Shared {
     pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
         Arc::new_cyclic(|this| Shared {
             settings,
+            notices: OnceLock::new(),
             state: Lock::new(
                 kind,
                 State {
@@ -148,6 +153,9 @@ impl Shared {
 
     /// The registration that serves a range, if there is one; else it is a miss.
     pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
+        if kind.vouched {
+            self.heed_notices();
+        }
         let mut state = self.state.lock("look into a cache");
         let found = state.find(kind, range);
         match &found {
@@ -222,6 +230,8 @@ impl Shared {
             cache: Weak::clone(&self.this),
         });
         let mut gone = Gone::new();
+        // Before it is entered, so that no notice is missed.
+        let watched = kind.vouched.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
         // A handle must not be dropped under the lock, so nothing is looked for that is not wanted.
         let found = if asked.is_empty() {
@@ -231,12 +241,20 @@ impl Shared {
         };
         let region = match found {
             Some(region) => {
-                gone.push(new);
+                gone.push((new, watched.flatten()));
                 region
             }
             None => {
                 state.search_abandoned(&mut gone);
-                state.enter(kind, &new, &self.settings, &mut gone);
+                match watched {
+                    Some(None) if self.settings.watch == CacheWatch::System => {
+                        state.stats.untracked += 1;
+                    }
+                    watched => {
+                        let watched = watched.flatten();
+                        state.enter(kind, &new, watched, &self.settings, &mut gone);
+                    }
+                }
                 CachedRegion::of(new, asked)
             }
         };
@@ -258,16 +276,49 @@ impl Shared {
     /// Gives up every registration with a byte of a range. Those in use end with their last handle.
     /// Says how many there were.
     pub(crate) fn forget(&self, addresses: &Range<usize>) -> usize {
+        self.forget_those(addresses, |_| true).len()
+    }
+
+    fn forget_those(&self, addresses: &Range<usize>, those: impl Fn(Kind) -> bool) -> Gone {
         let mut state = self.state.lock("forget a range");
-        let places: Vec<usize> = state
-            .indices
-            .iter()
+        let indices = state.indices.iter().filter(|index| those(index.kind()));
+        let places: Vec<usize> = indices
             .flat_map(|index| index.overlapping(addresses))
             .collect();
         let gone: Gone = places.iter().map(|place| state.remove(*place)).collect();
         state.stats.forgotten += gone.len() as u64;
-        drop(state);
-        gone.len()
+        gone
+    }
+
+    /// Gives up what the system says has gone.
+    fn heed_notices(&self) {
+        let Some(Some(notices)) = self.notices.get() else {
+            return;
+        };
+        if !notices.are_fresh() {
+            return;
+        }
+        for range in notices.take() {
+            let mut gone = self.forget_those(&range, |kind| kind.vouched);
+            let watched = gone.iter_mut().filter_map(|(_, watched)| watched.as_mut());
+            watched.for_each(Watched::went_away);
+        }
+    }
+
+    /// Has a range watched; `None` if it is not.
+    fn watch(&self, range: &Range<usize>) -> Option<Watched> {
+        if self.settings.watch != CacheWatch::System || range.is_empty() {
+            return None;
+        }
+        let notices = self
+            .notices
+            .get_or_init(|| Notices::begin().ok())
+            .as_ref()?;
+        let watched = notices.watch(range);
+        if let Err(error) = &watched {
+            tracing::debug!(%error, "a range is not watched, so its registration is not kept");
+        }
+        watched.ok()
     }
 
     /// Gives up all that nobody uses. Says how many there were.
@@ -322,11 +373,19 @@ impl State {
     }
 
     /// Keeps track of a registration, if there is room, and not of what it covers.
-    fn enter(&mut self, kind: Kind, new: &Arc<Cached>, settings: &Settings, gone: &mut Gone) {
+    fn enter(
+        &mut self,
+        kind: Kind,
+        new: &Arc<Cached>,
+        watched: Option<Watched>,
+        settings: &Settings,
+        gone: &mut Gone,
+    ) {
         let size = new.addresses.len();
         let fits = size > 0 && size <= settings.size_max && settings.count_max > 0;
         if !fits {
             self.stats.untracked += 1;
+            gone.push((Arc::clone(new), watched));
             return;
         }
         let at = self.index_of(kind, settings);
@@ -341,6 +400,7 @@ impl State {
         while !is_room(&self.stats) {
             let Some(oldest) = self.recency.oldest().filter(|_| looks < LOOKS_MAX) else {
                 self.stats.untracked += 1;
+                gone.push((Arc::clone(new), watched));
                 return;
             };
             if self.members.0[oldest].is_idle() {
@@ -357,6 +417,7 @@ impl State {
             addresses: new.addresses.clone(),
             index: at,
             parked: false,
+            watched,
             link: Link::default(),
         });
         self.recency.push(&mut self.members, place);
@@ -392,13 +453,13 @@ impl State {
     }
 
     /// Keeps no track of one any more.
-    fn remove(&mut self, place: usize) -> Arc<Cached> {
+    fn remove(&mut self, place: usize) -> (Arc<Cached>, Option<Watched>) {
         self.recency.remove(&mut self.members, place);
         let member = self.members.0.remove(place);
         self.indices[member.index].remove(&member.addresses);
         self.stats.count -= 1;
         self.stats.size -= member.addresses.len();
-        member.cached
+        (member.cached, member.watched)
     }
 
     /// Lets go of memory that gives no notice and that only this cache still has. It is looked for

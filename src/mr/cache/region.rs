@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::core::{RegionCore, check_range, closed, local_range};
+use crate::mr::core::{RegionCore, check_range, denied, local_range};
 use crate::mr::{Access, RegionSlice, RemoteRegion};
 
 /// One registration, shared by its handles and by the cache, as long as that keeps track of it.
@@ -115,7 +115,7 @@ impl CachedRegion {
             return Err(Error::new(ErrorKind::AccessDenied, what));
         }
         let written = memory.write_at(self.offset + offset, from);
-        written.map_err(closed)
+        written.map_err(denied)
     }
 }
 

@@ -14,6 +14,22 @@ pub(crate) struct Settings {
     pub(crate) count_max: usize,
     /// Regions that overlap or touch become one.
     pub(crate) merges: bool,
+    /// Who tells that address ranges go away.
+    pub(crate) watch: CacheWatch,
+}
+
+/// Who tells a cache that memory has gone which nobody owns and the caller answers for, an
+/// [`AddressRange`](crate::AddressRange).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheWatch {
+    /// The system (`userfaultfd`): registrations of a range end before a call returns that unmaps
+    /// it, moves it, or takes its pages (`munmap`, `mremap`, `madvise`), and before it is mapped
+    /// anew. Ranges that the system does not watch (mappings of files) are registered and not kept.
+    System,
+    /// The caller, by [`RegistrationCache::forget`](crate::RegistrationCache::forget), before it
+    /// takes the memory away.
+    Caller,
 }
 
 impl Default for Settings {
@@ -22,6 +38,7 @@ impl Default for Settings {
             size_max: usize::MAX,
             count_max: CACHE_COUNT_DEFAULT,
             merges: false,
+            watch: CacheWatch::Caller,
         }
     }
 }
@@ -88,6 +105,7 @@ mod tests {
             size_max: usize::MAX,
             count_max: 1024,
             merges: false,
+            watch: CacheWatch::Caller,
         };
         assert_eq!(read(&[]), (expected, Vec::new()));
         assert_eq!(read(&[("FI_MR_CACHE_MAX_COUNT", "")]).0, expected);

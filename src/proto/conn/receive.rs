@@ -1,14 +1,14 @@
 //! From received bytes to the ends of operations.
 
-use crate::buf::{Leases, Payload, RegionUse};
+use crate::buf::{Denied, Leases, Payload, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
-use crate::mr::{Access, Refusal};
+use crate::mr::{Access, Claim, Refusal, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::matching::Early;
 use crate::proto::op::OpKey;
-use crate::wire::{FrameHeader, Segments};
+use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 use super::rx::{Landing, Rx, Target, collect_header};
 use super::{Connection, Lifecycle, violation};
@@ -33,8 +33,7 @@ impl<T> Connection<T> {
     /// Where the next bytes shall land. Called only when nothing is armed and no staged bytes are
     /// left.
     pub(crate) fn poll_receive(&mut self) -> ReceivePlan {
-        let reading = matches!(self.lifecycle, Lifecycle::Connecting | Lifecycle::Connected);
-        if !reading || self.fault.is_some() || self.rx.is_paused() {
+        if !self.is_reading() || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
         }
         let Rx::Payload(landing) = &mut self.rx else {
@@ -59,12 +58,19 @@ impl<T> Connection<T> {
             }
             Err(closed) => {
                 landing.payload = Some(payload);
-                self.fail(Error::new(
-                    ErrorKind::AccessDenied,
-                    format!("a region was {closed:?} while the peer wrote to it"),
-                ));
+                self.fail(Denied::from(closed).error("the peer wrote to it"));
                 ReceivePlan::Paused
             }
+        }
+    }
+
+    /// True while bytes of the peer are looked at. An acceptor waits for its HELLO, and looks at
+    /// nothing behind it until it is connected (ruling 9).
+    fn is_reading(&self) -> bool {
+        match self.lifecycle {
+            Lifecycle::Connecting | Lifecycle::Connected => true,
+            Lifecycle::Accepting => self.extension.is_hello_awaited(),
+            Lifecycle::Idle | Lifecycle::Closed => false,
         }
     }
 
@@ -84,7 +90,8 @@ impl<T> Connection<T> {
     /// connection pauses (or is faulty) and wants the rest later.
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
-        while at < input.len() && self.fault.is_none() && !self.rx.is_paused() {
+        while at < input.len() && self.is_reading() && self.fault.is_none() && !self.rx.is_paused()
+        {
             let step = self.consume(&input[at..], host);
             match step {
                 Ok(n) => at += n,
@@ -106,11 +113,15 @@ impl<T> Connection<T> {
         if self.handshake.is_some() {
             return self.consume_handshake(input);
         }
+        if self.extension.is_hello_awaited() {
+            return self.consume_hello(input);
+        }
         match &mut self.rx {
             Rx::Header { bytes, have } => {
                 let (taken, header) = collect_header(bytes, have, input, self.order)?;
                 if let Some(header) = header {
                     tracing::trace!(%header, "received");
+                    self.check_agreed(&header)?;
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)
@@ -127,12 +138,9 @@ impl<T> Connection<T> {
                         .payload
                         .as_mut()
                         .expect("no direct receive is out while staging");
-                    payload.copy_in(offset, &input[..fits]).map_err(|closed| {
-                        Error::new(
-                            ErrorKind::AccessDenied,
-                            format!("a region was {closed:?} while the peer wrote to it"),
-                        )
-                    })?;
+                    payload
+                        .copy_in(offset, &input[..fits])
+                        .map_err(|denied| denied.error("the peer wrote to it"))?;
                 }
                 landing.done += take as u64;
                 self.finish_landing();
@@ -178,7 +186,7 @@ impl<T> Connection<T> {
 
     /// The stream ended (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
-        let what = if self.handshake.is_some() {
+        let what = if self.handshake.is_some() || self.extension.is_hello_awaited() {
             "during the handshake"
         } else if self.rx.is_at_boundary() {
             ""
@@ -204,6 +212,19 @@ impl<T> Connection<T> {
             }
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
+            FrameHeader::Ping { token } => {
+                self.tx
+                    .push_control(FrameHeader::Pong { token }, Payload::empty());
+                self.rx = Rx::header();
+            }
+            FrameHeader::Pong { .. } => self.rx = Rx::header(),
+            FrameHeader::Hello { .. }
+            | FrameHeader::Credit { .. }
+            | FrameHeader::Stalled { .. }
+            | FrameHeader::Refused { .. }
+            | FrameHeader::ReadData { .. }
+            | FrameHeader::ReadEnd { .. }
+            | FrameHeader::Close { .. } => return Err(violation("a frame not agreed on")),
             FrameHeader::Write {
                 data,
                 ack,
@@ -349,12 +370,11 @@ impl<T> Connection<T> {
                     self.deliver_early(op, early);
                 }
             }
-            Target::Region { data: Some(data) } => {
-                self.events.push_back(Event::RemoteData { data, len });
-            }
-            Target::Region { data: None } => {
+            Target::Region { data } => {
                 self.events.push_back(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
+                    data,
+                    memory: payload,
                 });
             }
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
@@ -401,8 +421,8 @@ impl<T> Connection<T> {
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
             Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
-            Err(closed) => {
-                let error = Error::new(ErrorKind::AccessDenied, format!("a region is {closed:?}"));
+            Err(denied) => {
+                let error = denied.error("a message was copied to it");
                 self.end_op(key, Err(error), 0, payload);
             }
         }
@@ -422,26 +442,53 @@ fn zeroed(len: u64) -> Option<Vec<u8>> {
     Some(vec![0; len])
 }
 
+/// The memory that the segments of a peer's access mean, in order.
 fn resolve_all<T>(
     segments: &Segments,
     need: Access,
     host: &mut impl Host<T>,
 ) -> Result<Vec<RegionUse>, Error> {
-    segments
-        .as_slice()
-        .iter()
-        .map(|segment| {
-            host.resolve(segment.key, segment.addr, segment.len, need)
-                .map_err(|refusal| {
-                    let what = match refusal {
-                        Refusal::UnknownKey => "the peer used an unknown key",
-                        Refusal::OutOfBounds => "the peer reached outside of a region",
-                        Refusal::AccessDenied => "the peer lacks the right to this access",
-                        Refusal::Revoked => "the peer used a revoked region",
-                        Refusal::Quiesced => "the peer used a region held by a guard",
-                    };
-                    Error::new(ErrorKind::AccessDenied, what)
-                })
-        })
-        .collect()
+    let mut uses = Vec::with_capacity(segments.as_slice().len());
+    let mut rest = segments.as_slice().iter();
+    let tagged = host.demands_tags();
+    while let Some(segment) = rest.next() {
+        let tag = if tagged {
+            rest.next().and_then(tag_of)
+        } else {
+            None
+        };
+        let found = host.resolve(&Claim {
+            key: segment.key,
+            tag,
+            addr: segment.addr,
+            len: segment.len,
+            need,
+        });
+        uses.push(found.map_err(refused)?);
+    }
+    Ok(uses)
+}
+
+/// What an empty segment behind another proves.
+fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
+    let mut tag = [0; 16];
+    tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
+    tag[8..].copy_from_slice(&segment.key.to_le_bytes());
+    (segment.len == 0).then_some(tag)
+}
+
+fn refused(refusal: Refusal) -> Error {
+    let what = match refusal {
+        Refusal::UnknownKey => "the peer used an unknown key",
+        Refusal::OutOfBounds => "the peer reached outside of a region",
+        Refusal::AccessDenied => "the peer lacks the right to this access",
+        Refusal::Revoked => "the peer used a revoked region",
+        Refusal::Quiesced => "the peer used a region held by a guard or a refresh",
+        Refusal::Disabled => "the peer used a region that is not enabled",
+        Refusal::NoMemory => {
+            let what = "the peer reached where no memory is";
+            return Error::new(ErrorKind::BadAddress, what);
+        }
+    };
+    Error::new(ErrorKind::AccessDenied, what)
 }

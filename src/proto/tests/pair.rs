@@ -4,13 +4,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
+use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind};
-use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
+use crate::id::EndpointId;
+use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys, Refusal};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
 };
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlKind, RemoteSegment, Segments};
+use crate::wire::{
+    ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
+    Segments,
+};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
 pub(super) const QUEUED: u64 = 1 << 63;
@@ -61,14 +65,19 @@ impl World {
     pub(super) fn new() -> Self {
         let keys = KeyPolicy::Application { key_size: 8 };
         World {
-            regions: MrTable::new(MrAddressing::Offset, keys),
+            regions: MrTable::new(
+                MrAddressing::Offset,
+                keys,
+                RawKeys::new(false).expect("a secret"),
+            ),
             slots: usize::MAX / 2,
             unasked: 0,
         }
     }
 
     pub(super) fn region(&mut self, key: u64, bytes: Vec<u8>, access: Access) -> Arc<RegionMemory> {
-        let memory = RegionMemory::new(vec![bytes.into()], access.bits()).expect("one buffer");
+        let memory = RegionMemory::new(vec![bytes.into()], RegionTraits::plain(access.bits()))
+            .expect("one buffer");
         self.regions
             .insert(Some(key), Arc::clone(&memory), access)
             .expect("a free key");
@@ -98,14 +107,8 @@ impl Host<u64> for World {
         taken
     }
 
-    fn resolve(
-        &mut self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        self.regions.resolve(key, addr, len, need)
+    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
+        self.regions.resolve(claim, EndpointId::next())
     }
 }
 
@@ -140,9 +143,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(sizes: Sizes) -> Self {
+    pub(super) fn new(sizes: Sizes, terms: Terms) -> Self {
         Side {
-            machine: Connection::new(sizes),
+            machine: Connection::new(sizes, terms),
             world: World::new(),
             wire: VecDeque::new(),
             finished: false,
@@ -265,12 +268,16 @@ impl Side {
                     let before = self.ended.insert(token, end);
                     assert!(before.is_none(), "operation {token} ended twice");
                 }
-                Event::RemoteData { data, len } => {
+                Event::RemoteAccess {
+                    data: Some(data),
+                    memory,
+                    ..
+                } => {
                     self.world.unasked -= 1;
                     self.world.slots += 1;
-                    self.remote_data.push((data, len));
+                    self.remote_data.push((data, memory.len()));
                 }
-                Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
+                Event::RemoteAccess { operation, .. } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
                 Event::ConnectFailed { error } => {
                     self.told.push(format!(
@@ -437,6 +444,13 @@ pub(super) const TINY: Sizes = Sizes {
     unexpected_bytes: 0,
 };
 
+/// The protocol without the extension.
+pub(super) const PLAIN: Terms = Terms {
+    capabilities: Capabilities::empty(),
+    incarnation: 1,
+    refusals_max: 0,
+};
+
 pub(super) fn sizes() -> Sizes {
     Sizes {
         tx_size: 64,
@@ -446,11 +460,15 @@ pub(super) fn sizes() -> Sizes {
 }
 
 impl Pair {
-    /// Neither side has begun.
+    /// Neither side has begun, and neither has the extension.
     pub(super) fn idle(sizes: Sizes) -> Pair {
+        Pair::idle_with(sizes, PLAIN, PLAIN)
+    }
+
+    pub(super) fn idle_with(sizes: Sizes, a: Terms, b: Terms) -> Pair {
         Pair {
-            a: Side::new(sizes),
-            b: Side::new(sizes),
+            a: Side::new(sizes, a),
+            b: Side::new(sizes, b),
         }
     }
 
@@ -470,8 +488,11 @@ impl Pair {
         self.a.machine.begin_connect(asked);
         self.a.hand_out();
         self.a.move_out(usize::MAX, &mut self.b.wire);
-        assert_eq!(self.request_data(), asked);
-        self.b.machine.begin_accept(answered, order);
+        let request = self.request();
+        assert_eq!(request.data(), asked);
+        self.b
+            .machine
+            .begin_accept(answered, order, request.offer());
         self.b.hand_out();
         self.b.move_out(usize::MAX, &mut self.a.wire);
         if order == ByteOrder::Big {
@@ -481,7 +502,7 @@ impl Pair {
     }
 
     /// The listener's part, which is not the machine's: reads the request.
-    pub(super) fn request_data(&mut self) -> Vec<u8> {
+    pub(super) fn request(&mut self) -> ControlFrame {
         let bytes: Vec<u8> = self.b.wire.drain(..).collect();
         match CmDecoder::new().feed(&bytes) {
             Ok(CmDecoded::Frame {
@@ -491,7 +512,7 @@ impl Pair {
                     (frame.kind(), consumed),
                     (ControlKind::Request, bytes.len())
                 );
-                frame.data().to_vec()
+                frame
             }
             other => panic!("{other:?} instead of a request"),
         }
