@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use rustix::mm::{Advice, madvise};
 
@@ -142,7 +143,7 @@ pub(crate) fn check_kernel_copies() -> io::Result<()> {
 }
 
 /// Makes the pages of `span` present, for writing or for reading only, and says whether they are
-/// all there. `None`: this kernel cannot tell (before 5.14, or a mapping of a device).
+/// all there. `None`: this kernel cannot tell (before 5.14, or forbidden).
 ///
 /// `EFAULT` stands for whatever is missing: no mapping, no right, no page behind a mapping.
 pub(super) fn populate(span: Span, for_writing: bool) -> io::Result<Option<()>> {
@@ -171,12 +172,29 @@ pub(super) fn populate(span: Span, for_writing: bool) -> io::Result<Option<()>> 
             Err(rustix::io::Errno::NOMEM | rustix::io::Errno::FAULT) => {
                 return Err(io::Error::from_raw_os_error(libc::EFAULT));
             }
+            // The right is missing, or the mapping is a device's.
+            Err(rustix::io::Errno::INVAL) if can_populate() => {
+                return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            }
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether this kernel can make pages present on demand, found out once with a page of our own.
+fn can_populate() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let page = rustix::param::page_size();
+        let own = vec![0u8; 2 * page];
+        let start = own.as_ptr().wrapping_add(own.as_ptr().align_offset(page));
+        // SAFETY: a page within `own`, which is alive; nothing in it changes.
+        let done = unsafe { madvise(start.cast_mut().cast(), page, Advice::LinuxPopulateRead) };
+        done.is_ok()
+    })
 }
 
 /// Which bytes of `span` have pages now, by offset in it, in order.

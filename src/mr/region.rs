@@ -158,6 +158,7 @@ impl MemoryRegion {
     /// anywhere) is not a multiple of eight, or they are not all within one buffer of the region;
     /// else as for [`read_at`](Self::read_at).
     pub fn load_u64(&self, offset: usize) -> Result<u64> {
+        self.check_atomics()?;
         let loaded = self.core.memory().load_u64(offset).map_err(closed)?;
         loaded.ok_or_else(misaligned)
     }
@@ -168,6 +169,7 @@ impl MemoryRegion {
     /// # Errors
     /// As for [`load_u64`](Self::load_u64).
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
+        self.check_atomics()?;
         let stored = self.core.memory().store_u64(offset, value);
         if stored.map_err(closed)? {
             Ok(())
@@ -266,6 +268,16 @@ impl MemoryRegion {
             let buffers = core.deregister().await?;
             Ok(buffers.into_iter().map(Buffer::new).collect())
         }
+    }
+}
+
+impl MemoryRegion {
+    fn check_atomics(&self) -> Result<()> {
+        if self.core.memory().is_kernel_only() {
+            let what = "there are no atomics on address ranges";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        Ok(())
     }
 }
 

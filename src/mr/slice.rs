@@ -20,8 +20,8 @@ use crate::error::Result;
 ///
 /// Rights are judged when it is posted: sending takes [`Access::SEND`], receiving [`Access::RECV`],
 /// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`].
-/// In a domain opened with `FI_MR_LOCAL` only region slices may be posted; a region of another
-/// domain passes too, as the descriptor is only a formality over TCP.
+/// In a domain opened with `FI_MR_LOCAL` only slices of its own regions may be posted; without it
+/// those of other domains' regions may, too.
 pub struct RegionSlice {
     memory: Arc<RegionMemory>,
     offset: usize,
@@ -36,6 +36,10 @@ impl RegionSlice {
             offset,
             len,
         }
+    }
+
+    pub(crate) fn memory(&self) -> &RegionMemory {
+        &self.memory
     }
 
     /// Length in bytes.
