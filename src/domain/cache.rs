@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::ops::{Bound, Range, RangeBounds};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::Poll;
 
 use crate::buf::{Held, SharedMemory, can_watch};
@@ -77,8 +77,8 @@ impl RegistrationCacheBuilder {
         self
     }
 
-    /// Opens the cache. Variables of the environment that mean nothing are told by one warning and
-    /// change nothing.
+    /// Opens the cache. Variables of the environment that mean nothing are told by one warning of the
+    /// process and change nothing.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
@@ -105,8 +105,10 @@ impl RegistrationCacheBuilder {
             (chosen, _) => chosen.unwrap_or(CacheWatch::System),
         };
         let (mut settings, wrong) = CacheSettings::from_environment();
+        static TOLD: Once = Once::new();
         if !wrong.is_empty() {
-            tracing::warn!(variables = %wrong.join("; "), "ignored in a registration cache");
+            let variables = wrong.join("; ");
+            TOLD.call_once(|| tracing::warn!(%variables, "ignored by registration caches"));
         }
         settings.size_max = self.size_max.unwrap_or(settings.size_max);
         settings.count_max = self.count_max.unwrap_or(settings.count_max);
