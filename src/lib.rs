@@ -129,8 +129,9 @@ pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
 pub use mr::{
-    Access, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey, MemoryRegion,
-    MrBind, MrFlags, Quiesced, RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice, RemoteRegion,
+    Access, AtomicInteger, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey,
+    MemoryRegion, MrBind, MrFlags, Quiesced, RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice,
+    RemoteRegion,
 };
 pub use op_error::Failed;
 pub use transport::Backend;

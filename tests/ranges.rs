@@ -149,11 +149,11 @@ async fn the_owners_copies_fail_where_no_page_is() {
         ErrorKind::Unsupported
     );
     assert_eq!(
-        region.load_u64(0).unwrap_err().kind(),
+        region.load::<u64>(0).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        region.store_u64(0, 1).unwrap_err().kind(),
+        region.store(0, 1u8).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     // What comes back is the range, and no bytes.

@@ -10,7 +10,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::task::Waker;
 
 use super::attached::{Attached, RegionTraits};
@@ -224,42 +223,26 @@ impl RegionMemory {
         })
     }
 
-    /// Loads the aligned word at `offset` in one piece, with acquire ordering. `None` if its
-    /// address is not a multiple of eight, or it is not within one segment.
-    pub(crate) fn load_u64(&self, offset: usize) -> Result<Option<u64>, GateClosed> {
+    /// Loads `size` bytes at `offset` all at once, and puts in their place what `change` makes of
+    /// them, if anything: [`copy::update_shared`]. `None` if they are not aligned, not within one
+    /// buffer, or not in memory that atomics are for: owned and writable.
+    pub(crate) fn update(
+        &self,
+        offset: usize,
+        size: usize,
+        change: impl FnMut([u8; 8]) -> Option<[u8; 8]>,
+    ) -> Result<Option<[u8; 8]>, GateClosed> {
         let _entry = self.gate.enter(Role::Local)?;
-        let Some((span, at)) = self.locate(offset) else {
+        let may_have_atomics = self.writable && !self.kernel_only;
+        let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);
         };
-        if self.writable {
-            // SAFETY: as in `read_inside`, for the one load (memory-model rules 2, 4, 6).
-            let word = unsafe { copy::shared_word(span, at) };
-            return Ok(word.map(|word| word.load(Acquire)));
-        }
-        let address = span.as_ptr().addr().wrapping_add(at);
-        if !address.is_multiple_of(8) || span.len() - at < 8 {
+        if segment.span.len() - at < size {
             return Ok(None);
         }
-        let mut bytes = [0; 8];
-        // SAFETY: as in `read_inside`; the word is within the segment, as just checked.
-        unsafe { copy::read_plain(span.part(at, 8), &mut bytes) };
-        Ok(Some(u64::from_ne_bytes(bytes)))
-    }
-
-    /// Stores the aligned word at `offset` in one piece, with release ordering. False if its
-    /// address is not a multiple of eight, or it is not within one segment, or the region is
-    /// read-only.
-    pub(crate) fn store_u64(&self, offset: usize, value: u64) -> Result<bool, GateClosed> {
-        let _entry = self.gate.enter(Role::Local)?;
-        let Some((span, at)) = self.locate(offset).filter(|_| self.writable) else {
-            return Ok(false);
-        };
-        // SAFETY: as in `write_inside`, for the one store (memory-model rules 2, 4, 6).
-        let word = unsafe { copy::shared_word(span, at) };
-        if let Some(word) = word {
-            word.store(value, Release);
-        }
-        Ok(word.is_some())
+        let (cells, at) = segment.cells(at);
+        // SAFETY: as in `write_inside`, for this one access (memory-model rules 2, 4, 6).
+        Ok(unsafe { copy::update_shared(cells, at, size, change) })
     }
 
     /// All bytes, when the region is read-only and of one segment: nobody can change them.
@@ -319,13 +302,13 @@ impl RegionMemory {
     }
 
     /// The segment of a byte, and its offset there.
-    fn locate(&self, offset: usize) -> Option<(Span, usize)> {
+    fn locate(&self, offset: usize) -> Option<(&Segment, usize)> {
         if offset >= self.len {
             return None;
         }
         let after = self.segments.partition_point(|it| it.start <= offset);
         let segment = &self.segments[after - 1];
-        Some((segment.span, offset - segment.start))
+        Some((segment, offset - segment.start))
     }
 
     /// Visits the non-empty parts of a range in order: segment, offset there, length.

@@ -210,27 +210,97 @@ fn concurrent_copies_into_one_word_lose_no_byte() {
     });
 }
 
-/// Rule 6 in small: a word is loaded and stored whole at a naturally aligned address ("checked; a
-/// `Vec<u8>` promises no alignment"), and never across buffers.
+/// Rule 6: "Atomics act on naturally aligned addresses (checked; a `Vec<u8>` promises no
+/// alignment)", everywhere in a segment, also in its first and last bytes; and never across buffers.
 #[test]
-fn words_are_whole_and_aligned_or_refused() {
-    let memory = memory(&[&[0; 32], &[0; 4]]);
-    let first = (memory.base_addr().wrapping_neg() % 8) as usize;
-    assert_eq!(memory.store_u64(first, 0x0102_0304_0506_0708), Ok(true));
-    assert_eq!(memory.load_u64(first), Ok(Some(0x0102_0304_0506_0708)));
-    let mut bytes = [0; 8];
-    memory.read_at(first, &mut bytes).unwrap();
-    assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
-    assert_eq!(memory.load_u64(first + 1), Ok(None));
-    for offset in [29, 32, 35, 36, usize::MAX - 3, usize::MAX] {
-        assert_eq!(memory.load_u64(offset), Ok(None), "{offset}");
-        assert_eq!(memory.store_u64(offset, 1), Ok(false), "{offset}");
+fn aligned_integers_are_changed_whole_and_others_refused() {
+    let size_max = 24;
+    for skip in 0..8 {
+        for len in 1..=size_max {
+            // A region that begins anywhere and ends anywhere, with bytes around it in other ones.
+            let whole = Bytes::from(vec![0; 64]);
+            let lead = (whole.as_ptr().addr().wrapping_neg() % 8 + skip) % 8;
+            let mut first = BytesMut::from(whole);
+            let mut middle = first.split_off(lead);
+            let last = middle.split_off(len);
+            let memory = RegionMemory::new(vec![middle.into()], RegionTraits::plain(0)).unwrap();
+            let base = memory.base_addr() as usize;
+            for size in [1, 2, 4, 8] {
+                for offset in 0..size_max + 8 {
+                    let fits = (base + offset).is_multiple_of(size) && offset + size <= len;
+                    memory.write_at(0, &vec![7; len]).unwrap();
+                    let mut seen = 0;
+                    let updated = memory.update(offset, size, |old| {
+                        seen += 1;
+                        assert_eq!(old[..size], [7; 8][..size]);
+                        Some([9; 8])
+                    });
+                    let expected = fits.then(|| {
+                        let mut old = [0; 8];
+                        old[..size].fill(7);
+                        old
+                    });
+                    assert_eq!((updated, seen), (Ok(expected), usize::from(fits)));
+                    let mut bytes = vec![0; len];
+                    memory.read_at(0, &mut bytes).unwrap();
+                    let changed = |at: usize| fits && (offset..offset + size).contains(&at);
+                    let right = bytes
+                        .iter()
+                        .enumerate()
+                        .all(|(at, byte)| match changed(at) {
+                            true => *byte == 9,
+                            false => *byte == 7,
+                        });
+                    assert!(right, "{size} at {offset} of {len} at {skip}: {bytes:?}");
+                }
+            }
+            assert!(first.iter().chain(&last).all(|byte| *byte == 0));
+        }
+    }
+    let two = memory(&[&[0; 32], &[0; 4]]);
+    for offset in [29, 36, usize::MAX - 3, usize::MAX] {
+        assert_eq!(
+            two.update(offset, 8, |_| panic!("never asked")),
+            Ok(None),
+            "{offset}"
+        );
     }
     let fixed: &'static [u8] = &[5; 16];
     let fixed = RegionMemory::new(vec![fixed.into()], RegionTraits::plain(0)).unwrap();
-    let first = (fixed.base_addr().wrapping_neg() % 8) as usize;
-    assert_eq!(fixed.load_u64(first), Ok(Some(0x0505_0505_0505_0505)));
-    assert_eq!(fixed.store_u64(first, 1), Ok(false));
+    assert_eq!(fixed.update(0, 1, |_| panic!("never asked")), Ok(None));
+}
+
+/// Rule 6: "with CPU atomics": no update is lost, whatever sizes share a word, beside plain copies
+/// to its other bytes.
+#[test]
+fn updates_of_neighbours_are_not_lost() {
+    const ROUNDS: u32 = if cfg!(miri) { 5 } else { 20_000 };
+    let memory = memory(&[&[0; 16]]);
+    let first = (memory.base_addr().wrapping_neg() % 8) as usize;
+    let add = |offset: usize, size: usize| {
+        let added = memory.update(offset, size, |old| {
+            Some((u64::from_le_bytes(old).wrapping_add(1)).to_le_bytes())
+        });
+        assert!(added.unwrap().is_some());
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..ROUNDS).for_each(|_| add(first, 4)));
+            scope.spawn(|| (0..ROUNDS).for_each(|_| add(first + 4, 2)));
+        }
+        scope.spawn(|| (0..ROUNDS).for_each(|at| memory.write_at(first + 7, &[at as u8]).unwrap()));
+    });
+    if cfg!(target_endian = "little") {
+        let mut bytes = [0; 8];
+        memory.read_at(first, &mut bytes).unwrap();
+        assert_eq!(
+            u32::from_le_bytes(bytes[..4].try_into().unwrap()),
+            2 * ROUNDS
+        );
+        let half = u16::from_le_bytes(bytes[4..6].try_into().unwrap());
+        assert_eq!(half, (2 * ROUNDS) as u16);
+        assert_eq!(bytes[7], (ROUNDS - 1) as u8);
+    }
 }
 
 /// Rule 4: "Leases are per kernel operation": a peer's use enters only while leased, and is refused

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod atomic;
 mod cache;
 mod core;
 mod flags;
@@ -27,8 +28,10 @@ mod slice;
 mod table;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 pub use access::Access;
+pub use atomic::AtomicInteger;
 pub use cache::{CacheStats, CacheWatch, CachedRegion};
 pub use flags::{MrBind, MrFlags};
 pub use key::KEY_NOT_AVAILABLE;

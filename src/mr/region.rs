@@ -149,35 +149,6 @@ impl MemoryRegion {
         memory.write_at(offset, from).map_err(denied)
     }
 
-    /// Loads eight bytes at `offset` as a number in this machine's byte order, all at once, with
-    /// acquire ordering. It is whole against [`store_u64`](Self::store_u64); bytes that a peer
-    /// writes arrive as the kernel copies them.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if the address of the bytes (not the offset: buffers of bytes may begin
-    /// anywhere) is not a multiple of eight, or they are not all within one buffer of the region;
-    /// else as for [`read_at`](Self::read_at).
-    pub fn load_u64(&self, offset: usize) -> Result<u64> {
-        self.check_atomics()?;
-        let loaded = self.core.memory().load_u64(offset).map_err(closed)?;
-        loaded.ok_or_else(misaligned)
-    }
-
-    /// Stores a number as eight bytes at `offset`, all at once, with release ordering; the
-    /// counterpart of [`load_u64`](Self::load_u64).
-    ///
-    /// # Errors
-    /// As for [`load_u64`](Self::load_u64).
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
-        self.check_atomics()?;
-        let stored = self.core.memory().store_u64(offset, value);
-        if stored.map_err(closed)? {
-            Ok(())
-        } else {
-            Err(misaligned())
-        }
-    }
-
     /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations
     /// on the region are refused (ruling 16: they get an error, they do not wait), and once those
     /// that run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A
@@ -269,23 +240,6 @@ impl MemoryRegion {
             Ok(buffers.into_iter().map(Buffer::new).collect())
         }
     }
-}
-
-impl MemoryRegion {
-    fn check_atomics(&self) -> Result<()> {
-        if self.core.memory().is_kernel_only() {
-            let what = "there are no atomics on address ranges";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
-        Ok(())
-    }
-}
-
-fn misaligned() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "offset does not name an aligned word within one buffer of the region",
-    )
 }
 
 impl fmt::Debug for MemoryRegion {
