@@ -134,6 +134,7 @@ pub use mr::{
     RemoteRegion,
 };
 pub use op_error::Failed;
+pub use progress::Liveness;
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

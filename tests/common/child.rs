@@ -18,8 +18,19 @@ pub struct PeerProcess {
 impl PeerProcess {
     /// Runs the ignored test `test` of this binary, with these variables set, until it has said
     /// its first line. Gives the process and the line.
+    #[allow(dead_code, reason = "not every test file needs every helper")]
     pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
-        let mut child = Command::new(std::env::current_exe().expect("the test's own path"))
+        let program = Command::new(std::env::current_exe().expect("the test's own path"));
+        PeerProcess::start_by(program, test, variables)
+    }
+
+    /// The same, where `command` runs what this binary is called by, and its arguments.
+    pub fn start_by(
+        mut command: Command,
+        test: &str,
+        variables: &[(&str, String)],
+    ) -> (PeerProcess, String) {
+        let mut child = command
             .args([
                 "--exact",
                 test,
@@ -52,7 +63,27 @@ impl PeerProcess {
         )
     }
 
+    /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not.
+    #[allow(dead_code, reason = "not every test file needs every helper")]
+    pub fn stop(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on (`SIGCONT`).
+    #[allow(dead_code, reason = "not every test file needs every helper")]
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("the command runs").success(), "{signal}");
+    }
+
     /// `kill -9`.
+    #[allow(dead_code, reason = "not every test file needs every helper")]
     pub fn kill(&mut self) {
         self.child.kill().expect("the child is killed");
         self.child.wait().expect("the child is reaped");
