@@ -16,8 +16,10 @@ use super::attached::{Attached, RegionTraits};
 use super::copy;
 use super::denied::Denied;
 use super::held::Held;
+use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
+use crate::error::Result;
 use crate::sync::{Drained, Gate, GateClosed, Lock, LockKind, Role};
 
 /// One buffer's place in the region.
@@ -62,6 +64,8 @@ pub(crate) struct RegionMemory {
     kernel_only: bool,
     attached: Attached,
     gate: Arc<Gate>,
+    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before them.
+    pins: Lock<Option<Pins>>,
     /// The buffers themselves; `None` once they are taken.
     owners: Lock<Option<Vec<Held>>>,
 }
@@ -97,6 +101,7 @@ impl RegionMemory {
                 Gate::new()
             }),
             attached: Attached::new(traits),
+            pins: Lock::new(LockKind::Mutex, None),
             owners: Lock::new(LockKind::Mutex, Some(buffers)),
         }))
     }
@@ -275,12 +280,26 @@ impl RegionMemory {
         }
         // From here on no entry exists and none can be made, so nobody touches a span of this
         // memory any more, whatever else still holds the `Arc`.
+        drop(self.pins.lock("unpin a region").take());
         let mut owners = self.owners.lock("take a region's buffers");
         if self.writable {
             owners.take()
         } else {
             owners.as_ref()?.iter().map(Held::share).collect()
         }
+    }
+
+    /// Brings the pages of a range into memory and keeps them there until the buffers are given back
+    /// or freed. Blocks; call it off the runtime's workers, part by part. `LimitReached` where
+    /// `RLIMIT_MEMLOCK` does not allow it.
+    pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
+        let segments = self.segments.iter();
+        let ranges = segments.map(|segment| segment.span.addresses());
+        let mut pins = self.pins.lock("pin a region");
+        let pins = pins.get_or_insert_with(|| Pins::new(ranges));
+        self.try_each(from, len, |segment, at, len| {
+            pins.pin(&segment.span.part(at, len).addresses())
+        })
     }
 
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.

@@ -26,6 +26,8 @@ use rustix::io::Errno;
 use rustix::ioctl::{Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
+use super::pages::{pages_of, without};
+
 /// Notices kept for a cache that asks nothing meanwhile; more become one that tells of everything.
 const NOTICES_MAX: usize = 128;
 /// Caches of one process that are told.
@@ -358,28 +360,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn pages_of(range: &Range<usize>) -> Range<usize> {
-    let page = rustix::param::page_size();
-    let start = range.start - range.start % page;
-    // The last page of the address space is never mapped.
-    let end = range.end.checked_next_multiple_of(page);
-    start..end.unwrap_or(usize::MAX - page + 1).max(start)
-}
-
-/// The parts of a range that are in none of the others.
-fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
-    let mut left = vec![range.clone()];
-    for other in others {
-        let cut = |part: Range<usize>| {
-            let before = part.start..part.end.min(other.start);
-            let after = part.start.max(other.end)..part.end;
-            [before, after].into_iter().filter(|it| !it.is_empty())
-        };
-        left = left.into_iter().flat_map(cut).collect();
-    }
-    left
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,13 +440,5 @@ mod tests {
         drop(notices.watch(&range).unwrap());
         drop(unwatched);
         assert!(!told(&notices, &range));
-    }
-
-    #[test]
-    fn what_is_watched_by_others_too_stays_watched() {
-        assert_eq!(without(&(10..20), &[]), [10..20]);
-        assert_eq!(without(&(10..20), &[0..12, 15..16]), [12..15, 16..20]);
-        assert_eq!(without(&(10..20), &[10..20]), [0..0; 0]);
-        assert_eq!(without(&(10..20), &[20..30, 0..10]), [10..20]);
     }
 }

@@ -8,6 +8,7 @@ use crate::buf::{Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
+use crate::info::MrMode;
 use crate::mr::{KEY_NOT_AVAILABLE, prepare, unprepare};
 use crate::sync::WakeList;
 
@@ -131,7 +132,7 @@ pub(super) fn start_job<R: Made>(
     request: Request,
     job: Arc<Job<R>>,
 ) {
-    if !domain.looks_at_pages() {
+    if !domain.looks_at_pages(&request) {
         job.finish(make_region(&domain, held, &request));
         return;
     }
@@ -219,7 +220,7 @@ impl<R: Made> Work<R> {
     }
 }
 
-/// With FI_MR_MMU_NOTIFY, what has pages now is remembered; with FI_MR_ALLOCATED, all gets them.
+/// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is remembered; with FI_MR_ALLOCATED, all gets them.
 fn look_at_piece(
     domain: &Domain,
     memory: &RegionMemory,
@@ -227,9 +228,12 @@ fn look_at_piece(
     request: &Request,
 ) -> Result<()> {
     let step = FAULT_PIECE.min(memory.len() - *ready);
+    if request.pinned {
+        memory.pin(*ready, step)?;
+    }
     if domain.faults_in() {
         memory.find_pages(*ready, step)?;
-    } else {
+    } else if domain.inner.mr_mode.contains(MrMode::MMU_NOTIFY) {
         memory.note_pages(*ready, step)?;
     }
     *ready += step;
@@ -242,7 +246,7 @@ pub(super) fn register_now<R: Made>(
     held: Vec<Held>,
     request: &Request,
 ) -> Outcome<R> {
-    if !domain.looks_at_pages() {
+    if !domain.looks_at_pages(request) {
         return make_region(domain, held, request);
     }
     let memory = prepare(held, domain.traits(request))?;

@@ -93,6 +93,15 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
         self
     }
 
+    /// Keeps the pages of the region in memory (`mlock`) until it has ended and its buffers are given
+    /// back or freed. Default: no; over TCP nothing needs it but a program that must not wait for
+    /// pages. It takes time by the size, and counts against `RLIMIT_MEMLOCK`: what that does not
+    /// allow fails with [`ErrorKind::LimitReached`], and the message names the limit.
+    pub fn pinned(mut self) -> Self {
+        self.request.pinned = true;
+        self
+    }
+
     /// Counts the bytes that are ready there, for whoever watches a long registration. Default:
     /// nobody does.
     pub fn progress(mut self, progress: &RegistrationProgress) -> Self {

@@ -28,6 +28,8 @@ pub(super) struct Request {
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
+    /// Its pages stay in memory.
+    pub(super) pinned: bool,
     /// Who watches.
     pub(super) progress: Option<RegistrationProgress>,
 }
@@ -40,6 +42,7 @@ impl Request {
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
+            pinned: false,
             progress: None,
         }
     }
@@ -127,10 +130,10 @@ impl Domain {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }
 
-    /// Whether registration takes longer the larger the memory is.
-    pub(super) fn looks_at_pages(&self) -> bool {
+    /// Whether a registration takes longer the larger the memory is.
+    pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
         let looks = MrMode::ALLOCATED | MrMode::MMU_NOTIFY;
-        self.inner.mr_mode.intersects(looks)
+        self.inner.mr_mode.intersects(looks) || request.pinned
     }
 
     /// What a region asked for so is, by the domain's modes.
