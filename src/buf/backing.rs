@@ -57,6 +57,14 @@ impl RegionMemory {
         Ok(())
     }
 
+    /// Makes the bytes of a range persistent, as far as its file does. Blocks for as long as the
+    /// device takes. To be called while a lease is held.
+    pub(super) fn flush(&self, from: usize, len: usize) -> io::Result<()> {
+        self.try_each(from, len, |segment, at, len| {
+            range::synchronize(segment.span().part(at, len))
+        })
+    }
+
     /// The pages of a range are not known any more.
     pub(crate) fn forget_pages(&self, part: Range<usize>) {
         self.change_backed(|backed| backed.remove(part));

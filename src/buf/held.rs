@@ -16,6 +16,7 @@
 //! writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
+use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 use std::slice;
@@ -25,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::copy;
 use super::mapped::MappedBuffer;
-use super::range::AddressRange;
+use super::range::{self, AddressRange};
 use super::span::Span;
 
 /// How the bytes of a span are owned, and what they become again.
@@ -134,6 +135,11 @@ impl Held {
             Owner::Window(whole) => whole.is_range(),
             _ => false,
         }
+    }
+
+    /// True if it is a range of addresses behind which files are mapped, shared with them.
+    pub(crate) fn is_shared_file(&self) -> io::Result<bool> {
+        Ok(self.is_range() && range::is_shared_file(self.span)?)
     }
 
     /// True if the span goes beyond the last address, as only one that the user named can.

@@ -8,6 +8,7 @@ use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::region::RegionMemory;
 use super::span::SpanList;
+use crate::error::Error;
 use crate::sync::{Entry, GateClosed, Role, WakeList};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
@@ -119,6 +120,20 @@ impl Payload {
                 Memory::Region(region) => Some(&**region.memory()),
                 Memory::Held(_) => None,
             })
+    }
+
+    /// Makes what a peer has written to these regions persistent. Blocks for as long as the device
+    /// takes.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let _leases =
+            (self.lease()).map_err(|it| Denied::from(it).error("it was made persistent"))?;
+        for piece in self.pieces.as_slice() {
+            if let Memory::Region(region) = piece {
+                let flushed = region.memory().flush(region.offset(), region.len());
+                flushed.map_err(|error| Error::from_io(&error, "making a write persistent"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the counters of each region, once, of a peer's access that took this right.

@@ -246,3 +246,52 @@ fn mincore(start: *mut u8, len: usize, states: &mut [u8]) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Writes the pages of a mapped file back to it, and waits for that. On memory that persists by
+/// itself (a file mapped directly, DAX), the kernel flushes the processor's caches instead.
+pub(super) fn synchronize(span: Span) -> io::Result<()> {
+    if span.is_empty() {
+        return Ok(());
+    }
+    let page = rustix::param::page_size();
+    let before = span.as_ptr().addr() % page;
+    let start = span.as_ptr().wrapping_sub(before);
+    // SAFETY: the kernel writes memory to a file, and changes none; it checks the addresses.
+    let done = unsafe { libc::msync(start.cast(), before + span.len(), libc::MS_SYNC) };
+    match done {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            // It says so of addresses that are not mapped.
+            error if error.raw_os_error() == Some(libc::ENOMEM) => {
+                Err(io::Error::from_raw_os_error(libc::EFAULT))
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// Whether all of `span` is mapped from files and shared with them, so that writing to it changes
+/// the files.
+pub(super) fn is_shared_file(span: Span) -> io::Result<bool> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let (mut at, end) = (span.as_ptr().addr(), span.as_ptr().addr() + span.len());
+    // Mappings are listed in order. Each: start-end, rights, offset, device, inode, name.
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let bounds = words.next().and_then(|word| word.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let Some((first, last)) = bounds.and_then(|(a, b)| Some((number(a)?, number(b)?))) else {
+            continue;
+        };
+        if at >= end || last <= at {
+            continue;
+        }
+        let shared = words.next().is_some_and(|rights| rights.ends_with('s'));
+        let is_file = words.nth(2).is_some_and(|inode| inode != "0");
+        if first > at || !shared || !is_file {
+            return Ok(false);
+        }
+        at = last;
+    }
+    Ok(at >= end)
+}

@@ -108,6 +108,11 @@ impl Domain {
         memory.traits().domain == Some(self.inner.id)
     }
 
+    /// Whether writes may be asked to be persistent.
+    pub(crate) fn offers_persistence(&self) -> bool {
+        self.inner.info.caps.contains(Caps::RMA_PMEM)
+    }
+
     /// Whether peers' accesses are counted for regions.
     pub(crate) fn counts_rma_events(&self) -> bool {
         self.inner.info.caps.contains(Caps::RMA_EVENT)

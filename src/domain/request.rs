@@ -74,6 +74,21 @@ impl Request {
         Ok(())
     }
 
+    /// Judges the memory.
+    pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
+        if !self.flags.contains(MrFlags::RMA_PMEM) {
+            return Ok(());
+        }
+        for buffer in held {
+            let is_file = buffer.is_shared_file();
+            if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
+                let message = "RMA_PMEM: the memory is no shared mapping of a file";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn tell_ready(&self, bytes: usize) {
         if let Some(progress) = &self.progress {
             progress.add(bytes);
@@ -185,6 +200,9 @@ pub(super) fn take_buffers<B: Buffers>(
             None,
         )
     })?;
+    if let Err(error) = request.check_memory(&held) {
+        return Err(give_buffers((error, held)));
+    }
     if held.iter().any(Held::is_range)
         && let Err(error) = check_address_ranges()
     {

@@ -40,6 +40,7 @@ pub(super) enum Shape {
         remote: RemoteRegions,
         data: Option<u64>,
         ack: bool,
+        commit: bool,
     },
     Read {
         remote: RemoteRegions,
@@ -60,12 +61,22 @@ impl Shape {
         match self {
             Shape::Send { data, ack } => Ok(Post::Send { payload, data, ack }),
             Shape::Receive => Ok(Post::Receive { payload }),
-            Shape::Write { remote, data, ack } => {
+            Shape::Write {
+                remote,
+                data,
+                ack,
+                commit,
+            } => {
+                if commit && !domain.offers_persistence() {
+                    let message = "commit_complete: the domain was opened without RMA_PMEM";
+                    return Err((Error::new(ErrorKind::BadFlags, message), payload));
+                }
                 match remote.segments(payload.len(), Access::REMOTE_WRITE, domain) {
                     Ok(segments) => Ok(Post::Write {
                         payload,
                         data,
                         ack,
+                        commit,
                         segments,
                     }),
                     Err(error) => Err((error, payload)),

@@ -6,8 +6,8 @@ use std::fmt;
 
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::kinds::{
-    ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
-    Threading, TrafficClass,
+    ApiVersion, AvType, ContextCount, EndpointType, Persistence, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
 };
 
 /// A fabric: a subnet on which endpoints reach each other (`struct fi_fabric_attr`,
@@ -88,6 +88,8 @@ pub struct DomainAttr {
     pub mr_cnt: usize,
     /// The class of traffic of endpoints that choose none.
     pub traffic_class: TrafficClass,
+    /// How writes are made persistent that are to be (`FI_COMMIT_COMPLETE`).
+    pub persistence: Persistence,
     /// Authorization keys of one connectionless endpoint, at most.
     pub max_ep_auth_key: usize,
 }

@@ -10,8 +10,8 @@ use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::hints::Hints;
 use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
 use super::kinds::{
-    AddressFormat, ApiVersion, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
-    Threading, TrafficClass,
+    AddressFormat, ApiVersion, ContextCount, EndpointType, Persistence, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
 };
 use super::{Info, Interface, address};
 use crate::error::Result;
@@ -27,6 +27,7 @@ const CAPS: Caps = Caps::MSG
     .union(Caps::RMA)
     .union(Caps::MODIFIERS)
     .union(Caps::RMA_EVENT)
+    .union(Caps::RMA_PMEM)
     .union(DOMAIN_CAPS);
 
 /// What a domain can do; enabled in any case.
@@ -244,7 +245,7 @@ fn side_caps(
         caps.remove(Caps::MSG);
     }
     if !caps.intersects(Caps::RMA_DIRECTIONS) {
-        caps.remove(Caps::RMA | Caps::RMA_EVENT);
+        caps.remove(Caps::RMA | Caps::RMA_EVENT | Caps::RMA_PMEM);
     }
     Ok(caps)
 }
@@ -302,6 +303,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         )?,
         mr_cnt: at_least(hints.mr_cnt, MR_CNT),
         traffic_class: traffic_class("traffic_class", hints.traffic_class)?,
+        persistence: Persistence::Synchronize,
         max_ep_auth_key: limit("max_ep_auth_key", hints.max_ep_auth_key, 0)?,
     })
 }

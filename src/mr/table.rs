@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::access::Access;
+use super::flags::MrFlags;
 use super::key::KeyPolicy;
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
@@ -78,6 +79,8 @@ pub(crate) struct Claim {
     pub(crate) len: u64,
     /// The rights it takes.
     pub(crate) need: Access,
+    /// It is to be persistent when it ends (`FI_COMMIT_COMPLETE`).
+    pub(crate) persistent: bool,
 }
 
 struct Registered {
@@ -167,7 +170,9 @@ impl MrTable {
             return Err(Refusal::UnknownKey);
         }
         region.memory.gate().is_open(Role::Remote)?;
-        if !region.access.permits(claim.need) {
+        let flags = MrFlags::from_bits_truncate(region.memory.traits().flags);
+        let persists = !claim.persistent || flags.contains(MrFlags::RMA_PMEM);
+        if !region.access.permits(claim.need) || !persists {
             return Err(Refusal::AccessDenied);
         }
         let base = self.addressing.base_of(&region.memory);

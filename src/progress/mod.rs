@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod commit;
 mod driver;
 mod engine;
 mod establish;

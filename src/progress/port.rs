@@ -22,6 +22,7 @@ use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello};
 
+use super::commit::Commit;
 use super::engine::Engine;
 use super::liveness::{Life, Liveness};
 use super::report::{OpCell, Report};
@@ -160,6 +161,8 @@ pub(super) struct PortState {
     pub(super) region_armed: bool,
     /// The batch that is out reads from such a region.
     pub(super) region_out: bool,
+    /// A peer's write that is being made persistent.
+    pub(super) committing: Option<Arc<Commit>>,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -240,6 +243,7 @@ impl Port {
             peer_finished: false,
             region_armed: false,
             region_out: false,
+            committing: None,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),

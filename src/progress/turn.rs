@@ -140,13 +140,15 @@ impl Port {
         }
         let mut left = OUTCOMES_PER_TURN;
         loop {
-            let moved = self.harvest(state, &mut left);
+            let committed = self.commit(state);
+            let moved = self.harvest(state, &mut left) || committed;
             self.feed(state);
             with_host!(self, state, |machine, host| {
                 machine.admit(host);
                 machine.resume(host);
             });
             self.feed(state);
+            self.commit(state);
             let sent = self.transmit(state);
             self.arm(state);
             self.publish(state);

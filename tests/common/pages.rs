@@ -1,6 +1,7 @@
 //! Pages that a test maps, takes away and protects as it likes.
 
 use std::ffi::c_void;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
 use tokio_fabric::AddressRange;
@@ -29,6 +30,21 @@ impl Pages {
         );
         // SAFETY: a new mapping, wherever the system finds room.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, read_write, private, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Pages {
+            start: start.cast(),
+            len,
+        }
+    }
+
+    /// The first pages of a file, shared with it.
+    pub fn of_file(file: &std::fs::File, count: usize) -> Pages {
+        let len = count * PAGE;
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = file.as_raw_fd();
+        // SAFETY: a new mapping, wherever the system finds room.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), len, read_write, libc::MAP_SHARED, fd, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         Pages {
             start: start.cast(),

@@ -8,7 +8,7 @@ use super::*;
 fn caps_of_zero_give_all_that_is_supported() {
     let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     assert_eq!(best(Hints::new().caps(basic)).caps, basic);
-    let all = basic | Caps::RMA_EVENT;
+    let all = basic | Caps::RMA_EVENT | Caps::RMA_PMEM;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
 }
@@ -115,10 +115,10 @@ fn context_caps_default_to_the_endpoints() {
     let info = best(Hints::new());
     assert_eq!(
         info.tx.caps,
-        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE
+        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE | Caps::RMA_PMEM
     );
     let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
-    assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT);
+    assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT | Caps::RMA_PMEM);
 }
 
 /// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated

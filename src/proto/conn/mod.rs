@@ -9,6 +9,7 @@
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
+mod commit;
 mod end;
 mod extension;
 mod handshake;

@@ -146,7 +146,10 @@ impl<T> Connection<T> {
                 self.finish_landing();
                 Ok(take)
             }
-            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed => Ok(0),
+            Rx::AwaitReceive { .. }
+            | Rx::AwaitRoom { .. }
+            | Rx::AwaitCommit { .. }
+            | Rx::Closed => Ok(0),
         }
     }
 
@@ -240,15 +243,16 @@ impl<T> Connection<T> {
                     self.rx = Rx::AwaitRoom { header };
                     return Ok(());
                 }
-                let pieces = resolve_all(segments, Access::REMOTE_WRITE, host)?;
+                let pieces = resolve_all(segments, Access::REMOTE_WRITE, commit, host)?;
                 let len = segments.total();
                 self.rx = Rx::Payload(Landing {
-                    target: Target::Region { data },
+                    target: Target::Region { data, commit },
                     payload: Some(Payload::from_region_uses(pieces)),
                     capacity: len,
                     len,
                     done: 0,
-                    ack: ack || commit,
+                    // Of a commit it says more than that the bytes are here, and comes later.
+                    ack: ack && !commit,
                 });
             }
         }
@@ -305,7 +309,7 @@ impl<T> Connection<T> {
     }
 
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
-        let pieces = resolve_all(segments, Access::REMOTE_READ, host)?;
+        let pieces = resolve_all(segments, Access::REMOTE_READ, false, host)?;
         let header = FrameHeader::ReadResponse {
             len: segments.total(),
         };
@@ -375,7 +379,13 @@ impl<T> Connection<T> {
                     self.deliver_early(op, early);
                 }
             }
-            Target::Region { data } => {
+            Target::Region { data, commit: true } => {
+                self.rx = Rx::AwaitCommit {
+                    data,
+                    memory: Some(payload),
+                };
+            }
+            Target::Region { data, .. } => {
                 self.events.push_back(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data,
@@ -451,6 +461,7 @@ fn zeroed(len: u64) -> Option<Vec<u8>> {
 fn resolve_all<T>(
     segments: &Segments,
     need: Access,
+    persistent: bool,
     host: &mut impl Host<T>,
 ) -> Result<Vec<RegionUse>, Error> {
     let mut uses = Vec::with_capacity(segments.as_slice().len());
@@ -468,6 +479,7 @@ fn resolve_all<T>(
             addr: segment.addr,
             len: segment.len,
             need,
+            persistent,
         });
         uses.push(found.map_err(refused)?);
     }

@@ -226,6 +226,7 @@ impl Side {
                 payload,
                 data,
                 ack,
+                commit: false,
                 segments: segments(to),
             },
         )
