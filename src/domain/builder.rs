@@ -113,3 +113,30 @@ impl DomainBuilder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Fabric, Hints};
+
+    /// fi_domain(3): "Doing so may allow the provider to optimize any memory registration cache or
+    /// lookup tables."
+    #[tokio::test]
+    async fn tables_are_made_for_the_regions_that_were_announced() {
+        let capacity = |hints| {
+            let domain = Fabric::open(hints).unwrap().domain().open().unwrap();
+            let cache = domain.cache().max_count(usize::MAX).open().unwrap();
+            let regions = domain.inner.regions.lock("test").capacity();
+            (regions, cache.capacity())
+        };
+        let (regions, cached) = capacity(Hints::new().mr_cnt(100_000));
+        assert!(
+            regions >= 100_000 && cached >= 100_000,
+            "{regions}, {cached}"
+        );
+        // What every domain may have is made when it is needed.
+        assert_eq!(capacity(Hints::new()), (0, 0));
+        // An exaggeration costs no more than a large program.
+        let (regions, _) = capacity(Hints::new().mr_cnt(1 << 40));
+        assert!(regions < 4 << 20);
+    }
+}

@@ -215,6 +215,11 @@ impl RegistrationCache {
         self.shared.settings().merges
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.shared.capacity()
+    }
+
     /// Who tells that address ranges go away.
     pub fn watch(&self) -> CacheWatch {
         self.shared.settings().watch

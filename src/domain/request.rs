@@ -132,7 +132,7 @@ impl Domain {
             context: request.context,
             table: Arc::clone(&self.inner.regions),
             nudge: self.inner.engine.region_nudge(),
-            keep: Arc::new(keep),
+            keep,
         }
     }
 

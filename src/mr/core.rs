@@ -1,6 +1,5 @@
 //! What all handles of one registered region share, and the calls both kinds of region have.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::table::SharedTable;
 use crate::buf::{Denied, Held, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, GateClosed};
+use crate::sync::{Drained, GateClosed, Keep};
 
 /// All that makes a region of prepared memory.
 pub(crate) struct NewRegion {
@@ -27,7 +26,7 @@ pub(crate) struct NewRegion {
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     pub(crate) nudge: Waker,
     /// The domain's handle: a region holds its parent.
-    pub(crate) keep: Arc<dyn Any + Send + Sync>,
+    pub(crate) keep: Keep,
 }
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
@@ -81,7 +80,7 @@ pub(super) struct RegionCore {
     context: Option<Context>,
     table: SharedTable,
     nudge: Waker,
-    _keep: Arc<dyn Any + Send + Sync>,
+    _keep: Keep,
 }
 
 impl RegionCore {

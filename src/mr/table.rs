@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::flags::MrFlags;
-use super::key::KeyPolicy;
+use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,6 +98,7 @@ pub(crate) struct MrTable {
     keys: KeyPolicy,
     raw: RawKeys,
     regions: HashMap<u64, Registered>,
+    random: RandomBits,
 }
 
 impl MrTable {
@@ -107,6 +108,7 @@ impl MrTable {
             keys,
             raw,
             regions: HashMap::new(),
+            random: RandomBits::default(),
         }
     }
 
@@ -131,7 +133,10 @@ impl MrTable {
                 self.keys.check(key)?;
                 key
             }
-            None => self.keys.choose(|key| self.regions.contains_key(&key))?,
+            None => {
+                let is_taken = |key| self.regions.contains_key(&key);
+                self.keys.choose_from(&mut self.random, is_taken)?
+            }
         };
         match self.regions.entry(key) {
             Slot::Occupied(_) => Err(Error::new(

@@ -145,6 +145,12 @@ impl Shared {
         stats
     }
 
+    /// How many registrations it takes without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.state.lock("test").members.0.capacity()
+    }
+
     /// Whom memory tells that it goes away.
     pub(crate) fn told(&self) -> Weak<dyn Released> {
         let this: Weak<Shared> = Weak::clone(&self.this);
