@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use common::on_every_backend;
 use peers::{listener, request};
-use tokio_fabric::testing::{Net, Peer, connect};
-use tokio_fabric::{Access, Backend, Endpoint, MemoryRegion, RemoteRegion};
+use tokio_fabric::testing::{Net, Peer, connect_endpoints};
+use tokio_fabric::{Access, Backend, Endpoint, MemoryRegion, Refusal, RemoteRegion};
 
 const LEN: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -37,6 +37,7 @@ fn protect(start: usize, len: usize, protection: i32) {
 
 /// Writes and reads the region until it refuses. Gives how often it did.
 async fn hammer(peer: Endpoint, remote: RemoteRegion, number: usize) -> usize {
+    let plain = peer.peer_incarnation().is_none();
     let mut done = 0;
     let mut buffer = vec![number as u8; (8 << 10) << (number % 5)];
     loop {
@@ -49,7 +50,10 @@ async fn hammer(peer: Endpoint, remote: RemoteRegion, number: usize) -> usize {
         match ended {
             Ok((_, back)) => buffer = back,
             Err(failed) => {
-                assert!(failed.error().is_connection_lost(), "{failed}");
+                // A plain peer is told by the end of its connection.
+                let expected = (!plain).then_some(Refusal::Revoked);
+                assert_eq!(failed.error().refusal(), expected, "{failed}");
+                assert!(!plain || failed.error().is_connection_lost(), "{failed}");
                 return done;
             }
         }
@@ -94,7 +98,12 @@ async fn round(net: &Net, target: &Peer, initiator: &Peer, number: usize) {
     let mut ends = Vec::new();
     let mut hammers = tokio::task::JoinSet::new();
     for peer in 0..PEERS {
-        let (a, b) = connect(initiator, target).await.unwrap();
+        let (a, b) = (initiator.domain.endpoint(), target.domain.endpoint());
+        let (a, b) = (
+            a.extension(peer % 4 != 3).open().unwrap(),
+            b.open().unwrap(),
+        );
+        connect_endpoints(&a, &b, &target.fabric).await.unwrap();
         hammers.spawn(hammer(a, region.remote(), peer));
         ends.push(b);
     }

@@ -142,6 +142,11 @@ impl Attached {
         open.map(|it| it.name.clone()).collect()
     }
 
+    /// Whether any counter was bound.
+    pub(crate) fn has_counter(&self) -> bool {
+        self.any_counter.load(Relaxed)
+    }
+
     /// Whether the region may be used through this endpoint.
     pub(crate) fn admits(&self, endpoint: EndpointId) -> bool {
         !self.traits.by_endpoint
@@ -152,7 +157,7 @@ impl Attached {
 
     /// Tells the counters bound for this right of an access by a peer.
     pub(crate) fn count(&self, right: u64, wakes: &mut WakeList) {
-        if !self.any_counter.load(Relaxed) {
+        if !self.has_counter() {
             return;
         }
         // No counter is called, and none dropped, while the list is locked.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Refusal};
 use crate::sync::GateClosed;
 
 /// Why a copy from or to memory did not happen, or not all of it.
@@ -27,6 +27,15 @@ impl Denied {
                 format!("a region was {closed:?} while {doing}"),
             ),
             Denied::Fault(os) => Error::from_io(&io::Error::from_raw_os_error(os), doing),
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Closed(closed) => closed.into(),
+            Denied::Fault(_) => Refusal::Fault,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What an operation holds: its memory, in order, whatever it is made of.
 
 use std::ptr;
+use std::sync::Arc;
 
 use super::buffer::Buffer;
 use super::denied::Denied;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::region::RegionMemory;
-use super::span::SpanList;
+use super::span::{Span, SpanList};
 use crate::error::Error;
 use crate::sync::{Entry, GateClosed, Role, WakeList};
 
@@ -28,12 +29,17 @@ enum Pieces {
     None,
     One(Memory),
     Many(Vec<Memory>),
+    /// Nobody's memory: zeros, as many as the payload is long.
+    Zeros,
 }
+
+/// What zeros are sent from, again and again.
+static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 impl Pieces {
     fn as_slice(&self) -> &[Memory] {
         match self {
-            Pieces::None => &[],
+            Pieces::None | Pieces::Zeros => &[],
             Pieces::One(memory) => std::slice::from_ref(memory),
             Pieces::Many(memories) => memories,
         }
@@ -41,7 +47,7 @@ impl Pieces {
 
     fn as_mut_slice(&mut self) -> &mut [Memory] {
         match self {
-            Pieces::None => &mut [],
+            Pieces::None | Pieces::Zeros => &mut [],
             Pieces::One(memory) => std::slice::from_mut(memory),
             Pieces::Many(memories) => memories,
         }
@@ -83,6 +89,14 @@ impl Payload {
         Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
     }
 
+    /// So many zeros to be sent, which take no memory.
+    pub(crate) fn zeros(len: usize) -> Self {
+        Payload {
+            pieces: Pieces::Zeros,
+            len,
+        }
+    }
+
     pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
         Self::from_memory(Memory::Held(bytes.into()))
     }
@@ -108,7 +122,8 @@ impl Payload {
 
     /// True if every piece may be received into.
     pub(crate) fn is_writable(&self) -> bool {
-        self.pieces.as_slice().iter().all(Memory::is_writable)
+        !matches!(self.pieces, Pieces::Zeros)
+            && self.pieces.as_slice().iter().all(Memory::is_writable)
     }
 
     /// The regions that pieces of it are parts of.
@@ -134,6 +149,18 @@ impl Payload {
             }
         }
         Ok(())
+    }
+
+    /// No bytes of those of its regions that counters are bound to, so that they can be told later.
+    pub(crate) fn counting_regions(&self) -> Payload {
+        let counting = |piece: &Memory| match piece {
+            Memory::Region(it) if it.memory().attached().has_counter() => {
+                Some(RegionUse::remote(Arc::clone(it.memory()), 0, 0))
+            }
+            _ => None,
+        };
+        let pieces = self.pieces.as_slice().iter();
+        Payload::from_region_uses(pieces.filter_map(counting).collect())
     }
 
     /// Tells the counters of each region, once, of a peer's access that took this right.
@@ -175,6 +202,7 @@ impl Payload {
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Denied> {
         self.assert_within(offset, bytes.len());
+        debug_assert!(!matches!(self.pieces, Pieces::Zeros), "zeros are only sent");
         let mut skip = offset;
         let mut from = bytes;
         for piece in self.pieces.as_mut_slice() {
@@ -201,6 +229,10 @@ impl Payload {
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
     pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
         self.assert_within(offset, into.len());
+        if matches!(self.pieces, Pieces::Zeros) {
+            into.fill(0);
+            return Ok(());
+        }
         let mut skip = offset;
         let mut into = into;
         for piece in self.pieces.as_slice() {
@@ -246,6 +278,7 @@ impl Payload {
         let mut leases = Leases::none();
         for piece in self.pieces.as_slice() {
             if let Memory::Region(region) = piece
+                && region.len() > 0
                 && let Some(entry) = region.lease()?
             {
                 leases.add(entry);
@@ -259,7 +292,7 @@ impl Payload {
         self.pieces
             .as_slice()
             .iter()
-            .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
+            .all(|piece| !matches!(piece, Memory::Region(it) if it.role() == Role::Remote && it.len() > 0))
     }
 
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
@@ -268,6 +301,13 @@ impl Payload {
         self.assert_within(offset, len);
         let mut skip = offset;
         let mut left = len;
+        while matches!(self.pieces, Pieces::Zeros) && left > 0 {
+            let part = &ZEROS[..left.min(ZEROS.len())];
+            if !into.push(Span::of(part)) {
+                return;
+            }
+            left -= part.len();
+        }
         for piece in self.pieces.as_slice() {
             if left == 0 || into.is_full() {
                 break;
@@ -288,10 +328,38 @@ impl Payload {
         }
     }
 
+    /// Takes the first `len` bytes off; all of them must lie within. Only for what a peer names,
+    /// ranges of regions: buffers are not cut.
+    pub(crate) fn split_front(&mut self, len: usize) -> Payload {
+        self.assert_within(0, len);
+        let whole = std::mem::replace(self, Payload::empty());
+        if len == whole.len {
+            return whole;
+        }
+        let (mut front, mut rest) = (Vec::new(), Vec::new());
+        let mut left = len;
+        for mut piece in whole.into_pieces() {
+            if left < piece.len() {
+                if let Memory::Region(region) = &mut piece
+                    && left > 0
+                {
+                    front.push(Memory::Region(region.split_front(left)));
+                }
+                left = 0;
+                rest.push(piece);
+            } else {
+                left -= piece.len();
+                front.push(piece);
+            }
+        }
+        *self = Payload::from_pieces(rest);
+        Payload::from_pieces(front)
+    }
+
     /// The pieces, in order.
     pub(crate) fn into_pieces(self) -> Vec<Memory> {
         match self.pieces {
-            Pieces::None => Vec::new(),
+            Pieces::None | Pieces::Zeros => Vec::new(),
             Pieces::One(memory) => vec![memory],
             Pieces::Many(memories) => memories,
         }
@@ -301,7 +369,7 @@ impl Payload {
     pub(crate) fn into_single(self) -> Option<Memory> {
         match self.pieces {
             Pieces::One(memory) => Some(memory),
-            Pieces::None | Pieces::Many(_) => None,
+            Pieces::None | Pieces::Zeros | Pieces::Many(_) => None,
         }
     }
 

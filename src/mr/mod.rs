@@ -50,4 +50,4 @@ pub(crate) use cache::{
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};
 pub(crate) use raw::{RawKeys, Tag};
-pub(crate) use table::{Claim, MrAddressing, MrTable, Refusal, SharedTable};
+pub(crate) use table::{Claim, MrAddressing, MrTable, SharedTable};

@@ -11,7 +11,7 @@ use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::id::EndpointId;
 use crate::sync::{GateClosed, Lock, Role};
 
@@ -37,34 +37,16 @@ impl MrAddressing {
     }
 }
 
-/// Why a peer's access is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// No region has this key (any more).
-    UnknownKey,
-    /// The range is not all within the region.
-    OutOfBounds,
-    /// The region does not grant this access.
-    AccessDenied,
-    /// Peers have lost their access to the region.
-    Revoked,
-    /// The region is excluded from access for the moment, by a guard or a refresh (ruling 16).
-    Quiesced,
-    /// The region has not been enabled.
-    Disabled,
-    /// There is no memory behind the range, or none that the application has told of.
-    NoMemory,
-}
-
 impl From<GateClosed> for Refusal {
     fn from(closed: GateClosed) -> Self {
         match closed {
-            GateClosed::Revoked => Refusal::Revoked,
-            GateClosed::Quiesced | GateClosed::Refreshing => Refusal::Quiesced,
-            GateClosed::Disabled => Refusal::Disabled,
-            // A closed region's key is on its way out of the table; to a peer, a region that nobody
-            // here has is none.
-            GateClosed::Closed | GateClosed::Parked => Refusal::UnknownKey,
+            // A region that is being closed was one a moment ago: whoever reaches for it now has
+            // not guessed.
+            GateClosed::Revoked | GateClosed::Closed => Refusal::Revoked,
+            GateClosed::Quiesced
+            | GateClosed::Refreshing
+            | GateClosed::Disabled
+            | GateClosed::Parked => Refusal::Held,
         }
     }
 }
@@ -184,7 +166,7 @@ impl MrTable {
         let (offset, len) = range_within(base, region.memory.len(), claim.addr, claim.len)
             .ok_or(Refusal::OutOfBounds)?;
         if !region.memory.attached().is_backed(offset..offset + len) {
-            return Err(Refusal::NoMemory);
+            return Err(Refusal::Fault);
         }
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
     }

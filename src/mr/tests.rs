@@ -13,7 +13,7 @@ use crate::buf::{
     Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, RegionUse,
     SpanList,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
 use crate::sync::{Lock, LockKind, Role};
 
@@ -556,7 +556,7 @@ async fn quiesced_region_refuses_and_never_waits() {
     let refused = home
         .resolve(region.remote(), Access::REMOTE_READ)
         .unwrap_err();
-    assert_eq!(refused, Refusal::Quiesced);
+    assert_eq!(refused, Refusal::Held);
     let (error, slice) = region
         .slice(..)
         .unwrap()

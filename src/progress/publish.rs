@@ -37,6 +37,7 @@ impl Port {
                     data,
                     memory,
                 } => self.remote_access(state, operation, data, memory),
+                Event::RemoteDataVoid => drop(state.unasked.pop_front()),
                 Event::Closed { error, connected } => self.closed(state, &error, connected),
             }
         }

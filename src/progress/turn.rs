@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::buf::{Denied, RegionUse};
-use crate::error::{Error, ErrorKind};
-use crate::mr::{Access, Claim, MrTable, Refusal};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::mr::{Access, Claim, MrTable};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -77,7 +77,7 @@ impl Host<Report> for View<'_> {
         match found.probe(for_writing) {
             Ok(()) => Ok(found),
             Err(Denied::Closed(closed)) => Err(closed.into()),
-            Err(Denied::Fault(_)) => Err(Refusal::NoMemory),
+            Err(Denied::Fault(_)) => Err(Refusal::Fault),
         }
     }
 
@@ -252,6 +252,15 @@ impl Port {
                 self.take_back(state, returned);
                 state.machine.handle_end();
             }
+            Received::Failed {
+                error,
+                returned: Some(direct),
+            } if error.kind() == ErrorKind::BadAddress => {
+                drop(direct.leases);
+                if !state.machine.handle_fault(direct.payload) {
+                    self.fail(state, error);
+                }
+            }
             Received::Failed { error, returned } => {
                 self.take_back(state, returned);
                 self.fail(state, error);
@@ -390,6 +399,9 @@ impl Port {
                 }
                 if state.machine.fault().is_some() {
                     self.begin_draining(state);
+                } else if state.machine.wants_end() {
+                    state.closing = Closing::Flushing;
+                    self.waker.wake_by_ref();
                 }
             }
             Closing::Flushing => {

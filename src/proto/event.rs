@@ -30,8 +30,12 @@ pub(crate) enum Event<T> {
     ConnectFailed { error: Error },
     /// A posted operation ended.
     Ended { token: T, end: End },
-    /// A peer's write has landed in this memory, or a read response has left it. A slot was
-    /// reserved for what comes with CQ data; the rest is only counted.
+    /// The slot that was reserved for a peer's write with CQ data is free: the write was refused on
+    /// its way.
+    RemoteDataVoid,
+    /// A peer's write has landed in this memory, or an answer to its read has left it; of an answer
+    /// that was cut up, only the regions that count are told. A slot was reserved for what comes
+    /// with CQ data; the rest is only counted.
     RemoteAccess {
         operation: OperationKind,
         data: Option<u64>,

@@ -3,7 +3,7 @@
 //! read from the connection meanwhile, so acknowledgements keep their order.
 
 use crate::buf::Payload;
-use crate::error::{Error, OperationKind};
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::proto::event::Event;
 use crate::wire::FrameHeader;
 
@@ -33,6 +33,12 @@ impl<T> Connection<T> {
                     data,
                     memory,
                 });
+            }
+            Err(error) if self.has_refusals() && error.kind() == ErrorKind::BadAddress => {
+                if data.is_some() {
+                    self.events.push_back(Event::RemoteDataVoid);
+                }
+                self.answer_refused(Refusal::Fault);
             }
             Err(error) => self.fail(error),
         }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionTraits, RegionUse};
-use crate::error::{Error, ErrorKind, OperationKind};
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
-use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys, Refusal};
+use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
 };
@@ -277,6 +277,10 @@ impl Side {
                     self.world.unasked -= 1;
                     self.world.slots += 1;
                     self.remote_data.push((data, memory.len()));
+                }
+                Event::RemoteDataVoid => {
+                    self.world.unasked -= 1;
+                    self.world.slots += 1;
                 }
                 Event::RemoteAccess { operation, .. } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
