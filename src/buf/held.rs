@@ -4,16 +4,16 @@
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
 //! before the address is given to anyone, and put together again from exactly those, once. What
-//! owns through raw pointers by itself (`Bytes`, `BytesMut`, `MappedBuffer`) makes no such claim and
-//! is kept as it is.
+//! owns through raw pointers by itself (`Bytes`, `BytesMut`, `MappedBuffer`) makes no such claim
+//! and is kept as it is.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
 //! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
-//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others. No
-//! writer ever gets the span of one that is not [writable](Held::is_writable).
+//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others.
+//! No writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
 use std::io;
@@ -105,8 +105,8 @@ impl Held {
         own.start < addresses.end && addresses.start < own.end
     }
 
-    /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it is
-    /// the whole buffer's, so that all windows and the buffer itself agree.
+    /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it
+    /// is the whole buffer's, so that all windows and the buffer itself agree.
     pub(super) fn whole(&self) -> Span {
         match &self.owner {
             Owner::Window(whole) => whole.span,

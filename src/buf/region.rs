@@ -64,7 +64,8 @@ pub(crate) struct RegionMemory {
     kernel_only: bool,
     attached: Attached,
     gate: Arc<Gate>,
-    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before them.
+    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
+    /// them.
     pins: Lock<Option<Pins>>,
     /// The buffers themselves; `None` once they are taken.
     owners: Lock<Option<Vec<Held>>>,
@@ -289,8 +290,8 @@ impl RegionMemory {
         }
     }
 
-    /// Brings the pages of a range into memory and keeps them there until the buffers are given back
-    /// or freed. Blocks; call it off the runtime's workers, part by part. `LimitReached` where
+    /// Brings the pages of a range into memory and keeps them there until the buffers are given
+    /// back or freed. Blocks; call it off the runtime's workers, part by part. `LimitReached` where
     /// `RLIMIT_MEMLOCK` does not allow it.
     pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
         let segments = self.segments.iter();

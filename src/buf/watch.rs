@@ -1,7 +1,7 @@
 //! Notices of the system that memory goes away: userfaultfd's events of `munmap`, `mremap` and
 //! `madvise(MADV_DONTNEED)`, and like calls, on ranges that are watched. No function of the C
-//! library is replaced. The ranges are registered for write protection, which nobody ever applies to
-//! them, so that no page fault is delayed.
+//! library is replaced. The ranges are registered for write protection, which nobody ever applies
+//! to them, so that no page fault is delayed.
 //!
 //! One descriptor serves the process, since the system lets only one watch a range. A thread of its
 //! own reads it: a call that takes memory away waits until its event has been read. That rules what
@@ -80,8 +80,8 @@ const MESSAGES_AT_ONCE: usize = 16;
 struct Watch {
     descriptor: OwnedFd,
     posted: Mutex<Readers>,
-    /// What is watched, so that ranges that share a page stay watched when one of them is not. Never
-    /// taken by the thread.
+    /// What is watched, so that ranges that share a page stay watched when one of them is not.
+    /// Never taken by the thread.
     watched: Mutex<Vec<Range<usize>>>,
     thread: OnceLock<bool>,
 }
@@ -241,8 +241,8 @@ impl Drop for Watched {
         for pages in without(&self.pages, &watched) {
             let request = Pages::of(&pages);
             const UNREGISTER: u32 = opcode::read::<Pages>(0xAA, 1);
-            // SAFETY: the request is what this call takes, and it outlives the call. Addresses where
-            // nothing is watched are an error that changes nothing.
+            // SAFETY: the request is what this call takes, and it outlives the call. Addresses
+            // where nothing is watched are an error that changes nothing.
             let ended = unsafe {
                 let request = Setter::<{ UNREGISTER as _ }, _>::new(request);
                 ioctl(&self.watch.descriptor, request)

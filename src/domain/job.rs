@@ -16,8 +16,8 @@ use super::Domain;
 use super::handle::Made;
 use super::request::Request;
 
-/// Bytes faulted in between two looks at whether the registration is still wanted, and before others
-/// get their turn.
+/// Bytes faulted in between two looks at whether the registration is still wanted, and before
+/// others get their turn.
 pub(super) const FAULT_PIECE: usize = 16 << 20;
 /// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
 /// small machine busy without taking the blocking threads from everybody else.
@@ -220,7 +220,8 @@ impl<R: Made> Work<R> {
     }
 }
 
-/// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is remembered; with FI_MR_ALLOCATED, all gets them.
+/// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is
+/// remembered; with FI_MR_ALLOCATED, all gets them.
 fn look_at_piece(
     domain: &Domain,
     memory: &RegionMemory,

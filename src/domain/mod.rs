@@ -109,7 +109,8 @@ const INTERNAL_QUEUE_SIZE: usize = 64;
 const REGIONS_AHEAD_MAX: usize = 1 << 20;
 
 /// How many regions to be ready for from the start: what the application asked for beyond the usual
-/// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on most.
+/// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on
+/// most.
 fn expected_regions(info: &Info) -> usize {
     match info.domain.mr_cnt {
         asked if asked > crate::info::MR_CNT => asked.min(REGIONS_AHEAD_MAX),

@@ -85,18 +85,18 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
         self
     }
 
-    /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a read-only
-    /// region) with this context and the region, or an error with it. Only in a domain bound with `REG_MR`; ignored otherwise, as `fi_mr(3)`
-    /// says of synchronous calls.
+    /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a
+    /// read-only region) with this context and the region, or an error with it. Only in a domain
+    /// bound with `REG_MR`; ignored otherwise, as `fi_mr(3)` says of synchronous calls.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.request.context = Some(context.into());
         self
     }
 
-    /// Keeps the pages of the region in memory (`mlock`) until it has ended and its buffers are given
-    /// back or freed. Default: no; over TCP nothing needs it but a program that must not wait for
-    /// pages. It takes time by the size, and counts against `RLIMIT_MEMLOCK`: what that does not
-    /// allow fails with [`ErrorKind::LimitReached`], and the message names the limit.
+    /// Keeps the pages of the region in memory (`mlock`) until it has ended and its buffers are
+    /// given back or freed. Default: no; over TCP nothing needs it but a program that must not wait
+    /// for pages. It takes time by the size, and counts against `RLIMIT_MEMLOCK`: what that does
+    /// not allow fails with [`ErrorKind::LimitReached`], and the message names the limit.
     pub fn pinned(mut self) -> Self {
         self.request.pinned = true;
         self

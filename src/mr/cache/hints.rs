@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-/// As many as libfabric's default of registrations, so that a cache of that size has few collisions.
+/// As many as libfabric's default of registrations, so that a cache of that size has few
+/// collisions.
 const SLOTS: usize = 2048;
 const NONE: u32 = u32::MAX;
 

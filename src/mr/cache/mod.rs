@@ -7,25 +7,24 @@
 //! memory the caller answers for, it is the caller's word; and a notice that the memory has gone,
 //! the system's or the caller's, ends its registrations.
 //!
-//! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so that
-//! a key opens nothing that nobody here uses. Only idle ones make room for others.
+//! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so
+//! that a key opens nothing that nobody here uses. Only idle ones make room for others.
 //!
 //! Invariants: `count` and `size` are those of the registrations kept track of, and within the
-//! settings. Regions are dropped with the lock released, since their memory may be the application's
-//! to drop; so are handles, which take the lock.
+//! settings. Regions are dropped with the lock released, since their memory may be the
+//! application's to drop; so are handles, which take the lock.
 
 mod hints;
 mod index;
 mod recency;
 mod region;
 mod settings;
+mod state;
 mod stats;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
-
-use slab::Slab;
 
 use super::Access;
 use super::core::{NewRegion, RegionCore};
@@ -34,10 +33,8 @@ use crate::error::Error;
 use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::{Lock, LockKind};
 
-use hints::Hints;
-use index::Index;
-use recency::{Link, Linked, Recency};
 use region::Cached;
+use state::{Gone, State};
 
 pub(crate) use index::Kind;
 pub use region::CachedRegion;
@@ -65,68 +62,12 @@ pub(crate) struct Shared {
     this: Weak<Shared>,
 }
 
-struct State {
-    /// One per kind asked for so far: a few.
-    indices: Vec<Index>,
-    hints: Hints,
-    members: Members,
-    recency: Recency,
-    stats: CacheStats,
-    /// Count and size after the last search for memory that nobody else has.
-    searched: (usize, usize),
-}
-
-/// Where members are. A place is given again only after its member has been taken out.
-struct Members(Slab<Member>);
-
-struct Member {
-    cached: Arc<Cached>,
-    /// Those of `cached`, beside what else a look needs.
-    addresses: Range<usize>,
-    /// Which of the indices has it.
-    index: usize,
-    /// Its gate is shut.
-    parked: bool,
-    watched: Option<Watched>,
-    link: Link,
-}
-
-impl Member {
-    /// Nobody has a handle, and while the lock is held nobody gets one.
-    fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.cached) == 1
-    }
-}
-
-impl Linked for Members {
-    fn link(&mut self, place: usize) -> &mut Link {
-        &mut self.0[place].link
-    }
-}
-
-/// Registrations in use that a search for room passes over at most, so that a miss costs no more in a
-/// cache full of them.
-const LOOKS_MAX: usize = 64;
-
-/// Registrations on their way out, to be dropped without the lock.
-type Gone = Vec<(Arc<Cached>, Option<Watched>)>;
-
 impl Shared {
     pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
         Arc::new_cyclic(|this| Shared {
             settings,
             notices: OnceLock::new(),
-            state: Lock::new(
-                kind,
-                State {
-                    indices: Vec::new(),
-                    hints: Hints::new(),
-                    members: Members(Slab::with_capacity(expected.min(settings.count_max))),
-                    recency: Recency::default(),
-                    stats: CacheStats::default(),
-                    searched: (0, 0),
-                },
-            ),
+            state: Lock::new(kind, State::new(expected.min(settings.count_max))),
             this: Weak::clone(this),
         })
     }
@@ -339,7 +280,8 @@ impl Shared {
     }
 }
 
-/// The windows of all of them; `None` if there is none. No handle is made, so that none seems in use.
+/// The windows of all of them; `None` if there is none. No handle is made, so that none seems in
+/// use.
 fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<Held>> {
     let mut all = Vec::new();
     for cached in neighbours {
@@ -351,153 +293,6 @@ fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<V
 impl Released for Shared {
     fn released(&self, addresses: Range<usize>) {
         self.forget(&addresses);
-    }
-}
-
-impl State {
-    fn find(&mut self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
-        let at = self.indices.iter().position(|it| it.kind() == kind)?;
-        let index = &self.indices[at];
-        let hinted = self.hints.get(range).filter(|place| {
-            let member = self.members.0.get(*place);
-            member.is_some_and(|it| it.index == at && index.serves(&it.addresses, range))
-        });
-        let place = match hinted {
-            Some(place) => place,
-            None => {
-                let place = index.find(range)?;
-                self.hints.set(range, place);
-                place
-            }
-        };
-        self.recency.touch(&mut self.members, place);
-        let member = &mut self.members.0[place];
-        if std::mem::take(&mut member.parked) {
-            member.cached.core.park(false);
-        }
-        Some(CachedRegion::of(Arc::clone(&member.cached), range))
-    }
-
-    /// Keeps track of a registration, if there is room, and not of what it covers.
-    fn enter(
-        &mut self,
-        kind: Kind,
-        new: &Arc<Cached>,
-        watched: Option<Watched>,
-        settings: &Settings,
-        gone: &mut Gone,
-    ) {
-        let size = new.addresses.len();
-        let fits = size > 0 && size <= settings.size_max && settings.count_max > 0;
-        if !fits {
-            self.stats.untracked += 1;
-            gone.push((Arc::clone(new), watched));
-            return;
-        }
-        let at = self.index_of(kind, settings);
-        for place in self.indices[at].within(&new.addresses) {
-            gone.push(self.remove(place));
-            self.stats.superseded += 1;
-        }
-        let is_room = |stats: &CacheStats| {
-            stats.count < settings.count_max && stats.size <= settings.size_max - size
-        };
-        let mut looks = 0;
-        while !is_room(&self.stats) {
-            let Some(oldest) = self.recency.oldest().filter(|_| looks < LOOKS_MAX) else {
-                self.stats.untracked += 1;
-                gone.push((Arc::clone(new), watched));
-                return;
-            };
-            if self.members.0[oldest].is_idle() {
-                gone.push(self.remove(oldest));
-                self.stats.evictions += 1;
-            } else {
-                // In use for long; those behind it get their turn.
-                self.recency.touch(&mut self.members, oldest);
-                looks += 1;
-            }
-        }
-        let place = self.members.0.insert(Member {
-            cached: Arc::clone(new),
-            addresses: new.addresses.clone(),
-            index: at,
-            parked: false,
-            watched,
-            link: Link::default(),
-        });
-        self.recency.push(&mut self.members, place);
-        self.indices[at].insert(&new.addresses, place);
-        self.stats.count += 1;
-        self.stats.size += size;
-    }
-
-    fn index_of(&mut self, kind: Kind, settings: &Settings) -> usize {
-        if let Some(at) = self.indices.iter().position(|it| it.kind() == kind) {
-            return at;
-        }
-        // A peer gets at no more than was registered for it, unless merging was asked for.
-        let exact = kind.access.intersects(Access::REMOTE) && !settings.merges;
-        self.indices.push(Index::new(kind, exact));
-        self.indices.len() - 1
-    }
-
-    /// Shuts the gate of one that nobody else has, if the cache keeps track of it.
-    fn park(&mut self, cached: &Arc<Cached>) {
-        let hinted = self.place_of(cached);
-        let Some(place) = hinted else { return };
-        let member = &mut self.members.0[place];
-        if !std::mem::replace(&mut member.parked, true) {
-            cached.core.park(true);
-        }
-    }
-
-    fn place_of(&self, cached: &Arc<Cached>) -> Option<usize> {
-        let at = (self.indices.iter()).filter_map(|index| index.find(&cached.addresses));
-        let mut same = at.filter(|place| Arc::ptr_eq(&self.members.0[*place].cached, cached));
-        same.next()
-    }
-
-    /// Keeps no track of one any more.
-    fn remove(&mut self, place: usize) -> (Arc<Cached>, Option<Watched>) {
-        self.recency.remove(&mut self.members, place);
-        let member = self.members.0.remove(place);
-        self.indices[member.index].remove(&member.addresses);
-        self.stats.count -= 1;
-        self.stats.size -= member.addresses.len();
-        (member.cached, member.watched)
-    }
-
-    /// Lets go of memory that gives no notice and that only this cache still has. It is looked for
-    /// when the cache has doubled, so that a request pays for a few looks, however many there
-    /// are.
-    fn search_abandoned(&mut self, gone: &mut Gone) {
-        const COUNT_MIN: usize = 16;
-        const SIZE_MIN: usize = 1 << 20;
-        let (count, size) = self.searched;
-        if self.stats.count <= 2 * count + COUNT_MIN
-            && self.stats.size <= size.saturating_mul(2).saturating_add(SIZE_MIN)
-        {
-            return;
-        }
-        let is_abandoned =
-            |member: &Member| member.is_idle() && member.cached.core.memory().is_ours_alone();
-        let members = self.members.0.iter();
-        let abandoned: Vec<usize> = members
-            .filter(|(_, member)| is_abandoned(member))
-            .map(|(place, _)| place)
-            .collect();
-        for place in abandoned {
-            gone.push(self.remove(place));
-            self.stats.forgotten += 1;
-        }
-        self.searched = (self.stats.count, self.stats.size);
-    }
-
-    fn invariants(&self, settings: &Settings) {
-        debug_assert_eq!(self.stats.count, self.members.0.len());
-        debug_assert!(self.stats.count <= settings.count_max);
-        debug_assert!(self.stats.size <= settings.size_max);
     }
 }
 

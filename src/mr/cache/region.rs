@@ -81,9 +81,9 @@ impl CachedRegion {
         range.expect("the range lies within the registration")
     }
 
-    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that is
-    /// posted: one posted after the last handle has gone may be refused. One posted before goes on
-    /// to its end.
+    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that
+    /// is posted: one posted after the last handle has gone may be refused. One posted before goes
+    /// on to its end.
     ///
     /// # Errors
     /// `InvalidArgument` if the part is not all within the range.
