@@ -251,7 +251,11 @@ impl Error {
 
     /// The error of an operation that the peer refused for this reason.
     pub(crate) fn refused(reason: Refusal) -> Self {
-        let mut this = Error::new(ErrorKind::AccessDenied, reason.to_string());
+        let kind = match reason {
+            Refusal::Fault => ErrorKind::BadAddress,
+            _ => ErrorKind::AccessDenied,
+        };
+        let mut this = Error::new(kind, reason.to_string());
         this.edit(|inner| inner.refusal = Some(reason));
         this
     }

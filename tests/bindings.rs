@@ -10,7 +10,7 @@ use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
     Access, Caps, DomainBind, Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
-    MrMode, RemoteRegion,
+    MrMode, Refusal, RemoteRegion,
 };
 
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
@@ -27,8 +27,8 @@ async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
     read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 
-fn refused(error: &Error) -> bool {
-    error.is_connection_lost() || error.kind() == ErrorKind::AccessDenied || error.is_busy()
+fn is_held(error: &Error) -> bool {
+    error.refusal() == Some(Refusal::Held)
 }
 
 fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion {
@@ -39,7 +39,8 @@ fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion {
 /// fi_domain(3): `FI_MR_RMA_EVENT`, mode bit.
 /// fi_domain(3): "memory regions associated with completion counters must be explicitly enabled
 /// after being bound to any counter."
-/// fi_mr(3): "must configure memory regions that are associated with RMA events prior to their use."
+/// fi_mr(3): "must configure memory regions that are associated with RMA events prior to their
+/// use."
 /// fi_mr(3): "This includes all memory regions that are associated with completion counters."
 /// fi_mr(3): "must indicate if a memory region will be associated with a completion counter as part
 /// of the region's creation."
@@ -68,7 +69,7 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
         let refusal = y.send(region.slice(..).unwrap()).await.unwrap_err();
         assert_eq!(refusal.kind(), ErrorKind::BadState);
         let error = write(&x, region.remote()).await.unwrap_err();
-        assert!(refused(&error), "{error}");
+        assert!(is_held(&error), "{error}");
         assert_eq!(bytes_of(&region)[..9], [2, 2, 2, 2, 2, 2, 2, 2, 1]);
         let (writes, both) = (target.domain.counter(), target.domain.counter());
         region.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
@@ -93,15 +94,16 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
             .await
             .unwrap();
         let other = with_flags(&target, MrFlags::RMA_EVENT);
-        assert!(refused(&write(&x, other.remote()).await.unwrap_err()));
+        assert!(is_held(&write(&x, other.remote()).await.unwrap_err()));
     });
 }
 
-/// fi_mr(3): "Generates an event whenever a remote RMA write or atomic operation modifies the memory
-/// region."
-/// fi_mr(3): "associated with a completion counter used to count RMA operations that access the MR."
-/// fi_mr(3): "the type of events tracked against the memory region is based on the bitwise OR of the
-/// following flags."
+/// fi_mr(3): "Generates an event whenever a remote RMA write or atomic operation modifies the
+/// memory region."
+/// fi_mr(3): "associated with a completion counter used to count RMA operations that access the
+/// MR."
+/// fi_mr(3): "the type of events tracked against the memory region is based on the bitwise OR of
+/// the following flags."
 /// fi_mr(3): `FI_REMOTE_WRITE`, flag of fi_mr_bind.
 /// fi_mr(3): "The fi_mr_bind function associates a memory region with a counter or endpoint."
 /// fi_mr(3): `fi_mr_bind`: "Associate a registered memory region with a completion counter."
@@ -154,8 +156,8 @@ fn bound_counters_count_each_access_of_their_region_once() {
 /// fi_mr(3): "the endpoint through which the MR is accessed be created with the FI_RMA_EVENT
 /// capability."
 /// fi_mr(3): `FI_RMA_EVENT`, capability of an endpoint.
-/// fi_mr(3): `FI_ENOSYS` from `fi_mr_bind`: "Returned by fi_mr_bind if the provider does not support
-/// reporting events based on access to registered memory regions."
+/// fi_mr(3): `FI_ENOSYS` from `fi_mr_bind`: "Returned by fi_mr_bind if the provider does not
+/// support reporting events based on access to registered memory regions."
 /// fi_mr(3): "Returned by fi_mr_bind if the provider does not support reporting events based on
 /// access to registered memory regions."
 /// fi_mr(3): `FI_EBADFLAGS`: "Returned if the specified flags are not supported by the provider."
@@ -236,8 +238,8 @@ fn plain_with_events() -> Hints {
     Hints::new().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)
 }
 
-/// fi_mr(3): "When closing the MR, there must be no opened endpoints or counters associated with the
-/// MR."
+/// fi_mr(3): "When closing the MR, there must be no opened endpoints or counters associated with
+/// the MR."
 /// fi_mr(3): "If resources are still associated with the MR when attempting to close, the call will
 /// return -FI_EBUSY."
 /// fi_mr(3): `FI_EBUSY` from `fi_close(mr)`, error code.
@@ -289,7 +291,7 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
         let (x3, y3) = connect(&initiator, &target).await.unwrap();
         region.bind_endpoint(&y3).unwrap();
         assert!(
-            refused(&write(&x3, region.remote()).await.unwrap_err()),
+            is_held(&write(&x3, region.remote()).await.unwrap_err()),
             "not enabled"
         );
         region.enable().unwrap();
@@ -297,7 +299,8 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
         // Through an endpoint it is not bound to there is no such key, and no such buffer.
         let error = y2.send(region.slice(..8).unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(refused(&read(&x2, region.remote()).await.unwrap_err()));
+        let error = read(&x2, region.remote()).await.unwrap_err();
+        assert_eq!(error.refusal(), Some(Refusal::UnknownKey));
         let receive = x.recv(vec![0u8; 8]);
         let (sent, received) = tokio::join!(y.send(region.slice(..8).unwrap()), receive);
         sent.unwrap();
@@ -306,8 +309,8 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
 }
 
 /// fi_domain(3): `FI_MR_COLLECTIVE`, mode bit.
-/// fi_domain(3): "Requires data buffers passed to collective operations be explicitly registered for
-/// collective operations"
+/// fi_domain(3): "Requires data buffers passed to collective operations be explicitly registered
+/// for collective operations"
 /// fi_domain(3): `FI_COLLECTIVE`, flag of registration.
 #[tokio::test]
 async fn with_collective_buffers_are_registered_for_it() {

@@ -14,7 +14,7 @@ use peers::{open_region, peer_with, toward};
 use tempfile::NamedTempFile;
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Caps, DomainBind, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags, Persistence,
+    Caps, DomainBind, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags, Persistence, Refusal,
 };
 
 /// A file of zeros, on the device that the crate is built on and not in memory.
@@ -127,7 +127,10 @@ fn a_commit_elsewhere_is_refused() {
             .write(vec![1u8; 8 * PAGE], region.remote())
             .commit_complete()
             .await;
-        assert!(committed.is_err());
+        assert_eq!(
+            committed.unwrap_err().error().refusal(),
+            Some(Refusal::Fault)
+        );
     });
 }
 

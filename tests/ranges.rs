@@ -10,8 +10,11 @@ mod peers;
 use common::on_every_backend;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, toward};
-use tokio_fabric::testing::connect;
-use tokio_fabric::{Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, RemoteRegion};
+use tokio_fabric::testing::{Peer, connect, connect_endpoints};
+use tokio_fabric::{
+    Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, OnRefusal, Refusal,
+    RemoteRegion,
+};
 
 async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
     let written = x.write(vec![byte; remote.len as usize], remote);
@@ -100,10 +103,8 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
             let range = region.remote().slice(from + 8..to - 8).unwrap();
             let (x, y) = connect(&initiator, &target).await.unwrap();
             let error = write(&x, range, 7).await.unwrap_err();
-            assert!(
-                error.is_connection_lost() || error.kind() == ErrorKind::BadAddress,
-                "{error}"
-            );
+            assert_eq!(error.kind(), ErrorKind::BadAddress, "{error}");
+            assert_eq!(error.refusal(), Some(Refusal::Fault));
             drop((x, y));
             let (x, _y) = connect(&initiator, &target).await.unwrap();
             assert_eq!(read(&x, range).await.is_ok(), readable, "page {first}");
@@ -119,6 +120,39 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
             pages.get(10 * PAGE, 8),
             [5; 8],
             "a page that is read-only is not written"
+        );
+    });
+}
+
+/// The same where the page is missing so far behind that the transfer has long begun: the operation
+/// fails, and where refusals are lived with, the connection goes on.
+#[test]
+fn a_hole_deep_in_a_large_transfer_fails_that_transfer() {
+    const PAGES: usize = 3000;
+    on_every_backend(|net| async move {
+        let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
+        let lives = |peer: &Peer| {
+            let endpoint = peer.domain.endpoint();
+            let lives = OnRefusal::Continue { limit: 8 };
+            endpoint.on_refusal(lives).open().unwrap()
+        };
+        let (x, y) = (lives(&initiator), lives(&target));
+        connect_endpoints(&x, &y, &target.fabric).await.unwrap();
+        let pages = Pages::new(PAGES);
+        let region = open_region(&target, pages.range(0, PAGES * PAGE)).await;
+        pages.unmap(PAGES - 500, 1);
+        for _ in 0..3 {
+            let error = write(&x, region.remote(), 7).await.unwrap_err();
+            assert_eq!(error.refusal(), Some(Refusal::Fault), "{error}");
+            let error = read(&x, region.remote()).await.unwrap_err();
+            assert_eq!(error.refusal(), Some(Refusal::Fault), "{error}");
+        }
+        assert!(x.is_connected());
+        pages.map_again(PAGES - 500, 1);
+        write(&x, region.remote(), 8).await.unwrap();
+        assert_eq!(
+            read(&x, region.remote()).await.unwrap(),
+            vec![8; PAGES * PAGE]
         );
     });
 }

@@ -38,8 +38,8 @@ impl RegionMemory {
         .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
     }
 
-    /// As [`RegionMemory::fault_in`], and takes note of the pages for `FI_MR_MMU_NOTIFY`. Also while
-    /// the region is being refreshed.
+    /// As [`RegionMemory::fault_in`], and takes note of the pages for `FI_MR_MMU_NOTIFY`. Also
+    /// while the region is being refreshed.
     pub(crate) fn find_pages(&self, from: usize, len: usize) -> Result<()> {
         match self.gate().enter(Role::Local) {
             Ok(_entry) => self.fault_in(from, len)?,

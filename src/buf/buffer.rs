@@ -11,7 +11,8 @@ use super::traits::IoBuf;
 /// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
 /// with its type put aside so that completions of all operations fit into one queue.
 ///
-/// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the original type back.
+/// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the
+/// original type back.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

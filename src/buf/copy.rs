@@ -9,16 +9,16 @@
 //!
 //! The argument for shared bytes. A plain or even volatile access that races with another thread's
 //! is undefined in Rust; an atomic one is not. So every byte of shared memory belongs, for its
-//! whole life, to exactly one *cell*: the largest aligned block of 8, 4, 2 or 1 bytes around it that
-//! lies within the segment (smaller than 8 only before the first word and after the last). Each
-//! access of this process to a cell is an atomic access of the cell's own size, relaxed: two of our
-//! threads therefore never race on a location, nor with different sizes. What is smaller than its
-//! cell is taken out of a load of the whole cell, or put in by compare-and-exchange, which writes
-//! the neighbours back only if they have not changed since they were read, so no neighbour's update
-//! is lost, not even one by the kernel. The kernel's accesses are not part of the Rust program; to
-//! it they are like relaxed accesses by bytes, and a copy beside them yields old and new bytes
-//! mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is claimed: who
-//! must see whose bytes is settled by completions and by the gate's lock.
+//! whole life, to exactly one *cell*: the largest aligned block of 8, 4, 2 or 1 bytes around it
+//! that lies within the segment (smaller than 8 only before the first word and after the last).
+//! Each access of this process to a cell is an atomic access of the cell's own size, relaxed: two
+//! of our threads therefore never race on a location, nor with different sizes. What is smaller
+//! than its cell is taken out of a load of the whole cell, or put in by compare-and-exchange, which
+//! writes the neighbours back only if they have not changed since they were read, so no neighbour's
+//! update is lost, not even one by the kernel. The kernel's accesses are not part of the Rust
+//! program; to it they are like relaxed accesses by bytes, and a copy beside them yields old and
+//! new bytes mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is
+//! claimed: who must see whose bytes is settled by completions and by the gate's lock.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed};

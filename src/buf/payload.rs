@@ -151,6 +151,14 @@ impl Payload {
         Ok(())
     }
 
+    /// Asks whether the memory of its regions can be read: [`RegionUse::probe`].
+    pub(crate) fn probe(&self) -> Result<(), Denied> {
+        self.pieces.as_slice().iter().try_for_each(|it| match it {
+            Memory::Region(region) => region.probe(false),
+            Memory::Held(_) => Ok(()),
+        })
+    }
+
     /// No bytes of those of its regions that counters are bound to, so that they can be told later.
     pub(crate) fn counting_regions(&self) -> Payload {
         let counting = |piece: &Memory| match piece {
@@ -289,10 +297,10 @@ impl Payload {
 
     /// True if no peer's operation uses any of it, so that a lease would be empty.
     pub(crate) fn needs_no_lease(&self) -> bool {
-        self.pieces
-            .as_slice()
-            .iter()
-            .all(|piece| !matches!(piece, Memory::Region(it) if it.role() == Role::Remote && it.len() > 0))
+        self.pieces.as_slice().iter().all(|piece| match piece {
+            Memory::Region(it) => it.role() == Role::Local || it.len() == 0,
+            Memory::Held(_) => true,
+        })
     }
 
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be

@@ -16,8 +16,8 @@ use super::span::Span;
 /// registered and not later: an access to a page that is not there fails with
 /// [`ErrorKind::BadAddress`](crate::ErrorKind::BadAddress), and nothing else happens.
 ///
-/// A region of such ranges has no safe access to its bytes as memory: it copies by system calls, has
-/// no atomics, and gives no guard by [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce).
+/// A region of such ranges has no safe access to its bytes as memory: it copies by system calls,
+/// has no atomics, and gives no guard by [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -101,8 +101,9 @@ pub(super) fn read(from: Span, into: &mut [u8]) -> io::Result<()> {
 pub(super) fn write(into: Span, from: &[u8]) -> io::Result<()> {
     debug_assert_eq!(into.len(), from.len());
     all_of(Span::of(from), into, |local, remote, pid| {
-        // SAFETY: `local` is within `from`, which is only read. Who made the range has promised that
-        // the kernel may write there at any time (`AddressRange::new`); it checks the addresses.
+        // SAFETY: `local` is within `from`, which is only read. Who made the range has promised
+        // that the kernel may write there at any time (`AddressRange::new`); it checks the
+        // addresses.
         unsafe { libc::process_vm_writev(pid, local, 1, remote, 1, 0) }
     })
 }
@@ -164,8 +165,8 @@ pub(super) fn populate(span: Span, for_writing: bool) -> io::Result<Option<()>> 
         Advice::LinuxPopulateRead
     };
     loop {
-        // SAFETY: making pages present changes no byte; the kernel checks the addresses. Whole pages
-        // are named, and what else lies on the first and the last is not changed either.
+        // SAFETY: making pages present changes no byte; the kernel checks the addresses. Whole
+        // pages are named, and what else lies on the first and the last is not changed either.
         match unsafe { madvise(start.cast(), len, advice) } {
             Ok(()) => return Ok(Some(())),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}

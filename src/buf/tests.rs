@@ -211,7 +211,8 @@ fn concurrent_copies_into_one_word_lose_no_byte() {
 }
 
 /// Rule 6: "Atomics act on naturally aligned addresses (checked; a `Vec<u8>` promises no
-/// alignment)", everywhere in a segment, also in its first and last bytes; and never across buffers.
+/// alignment)", everywhere in a segment, also in its first and last bytes; and never across
+/// buffers.
 #[test]
 fn aligned_integers_are_changed_whole_and_others_refused() {
     let size_max = 24;

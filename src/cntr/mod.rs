@@ -184,8 +184,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while endpoints are bound to it; the message names them. Regions that it is
-    /// bound to do not keep it open: they cannot be closed before it (`fi_mr(3)`).
+    /// [`ErrorKind::Busy`] while endpoints are bound to it; the message names them. Regions that it
+    /// is bound to do not keep it open: they cannot be closed before it (`fi_mr(3)`).
     ///
     /// # Cancel safety
     ///

@@ -27,8 +27,11 @@ impl MemoryRegion {
     /// # Cancel safety
     /// Dropping the future ends the refresh after the piece that is being looked at.
     pub async fn refresh(&self, parts: &[Range<usize>]) -> Result<()> {
-        let all = [0..self.len()];
-        let parts = if parts.is_empty() { &all } else { parts };
+        let all = 0..self.len();
+        let parts = match parts {
+            [] => std::slice::from_ref(&all),
+            parts => parts,
+        };
         for part in parts {
             if part.start > part.end || part.end > self.len() {
                 let message = "iov: a part to refresh is not all within the region";

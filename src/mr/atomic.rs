@@ -71,10 +71,10 @@ integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 /// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), are whole only in so far as the
 /// kernel and the copy are. Integers have this machine's byte order.
 ///
-/// Every call fails with `InvalidArgument` if the address of the integer (not the offset: buffers of
-/// bytes may begin anywhere) is not a multiple of its size, or it is not all within one buffer of
-/// the region; with `Unsupported` on address ranges, where there are no atomics; with `BadState` if
-/// the region is deregistered, and `Busy` while it is quiesced or refreshed.
+/// Every call fails with `InvalidArgument` if the address of the integer (not the offset: buffers
+/// of bytes may begin anywhere) is not a multiple of its size, or it is not all within one buffer
+/// of the region; with `Unsupported` on address ranges, where there are no atomics; with `BadState`
+/// if the region is deregistered, and `Busy` while it is quiesced or refreshed.
 impl MemoryRegion {
     /// Loads the integer at `offset`.
     ///
@@ -100,8 +100,8 @@ impl MemoryRegion {
         self.update(offset, |_| Some(value))
     }
 
-    /// Stores `new` at `offset` if `current` is there. Tells what was there: `Ok` if it was replaced,
-    /// `Err` if not.
+    /// Stores `new` at `offset` if `current` is there. Tells what was there: `Ok` if it was
+    /// replaced, `Err` if not.
     ///
     /// # Errors
     /// As said above.

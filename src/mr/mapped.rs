@@ -79,7 +79,8 @@ impl fmt::Debug for MappedKeys {
 }
 
 /// A peer's raw key, mapped to a key that operations of this domain take (`fi_mr_map_raw`). It is
-/// released by [`unmap`](Self::unmap), or when it is dropped; until then its domain cannot be closed.
+/// released by [`unmap`](Self::unmap), or when it is dropped; until then its domain cannot be
+/// closed.
 #[must_use = "the key is released when this is dropped"]
 pub struct MappedKey {
     key: u64,

@@ -1,4 +1,5 @@
-//! Raw keys (`FI_MR_RAW`, `fi_mr_raw_attr`; `fi_mr(3)`): keys too large for the 64 bits of a header.
+//! Raw keys (`FI_MR_RAW`, `fi_mr_raw_attr`; `fi_mr(3)`): keys too large for the 64 bits of a
+//! header.
 //!
 //! ```text
 //!   0        8         9        10        16              32
@@ -27,7 +28,8 @@ const DEMAND: u8 = 1;
 pub(crate) type Tag = [u8; 16];
 
 /// A region's key in its large form (`fi_mr_raw_attr`), to be told to whoever shall reach the
-/// region. They turn it into one that operations take by [`Domain::map_raw`](crate::Domain::map_raw).
+/// region. They turn it into one that operations take by
+/// [`Domain::map_raw`](crate::Domain::map_raw).
 ///
 /// It is a secret of those who may use the region: `Debug` does not show it.
 #[derive(Clone, Copy)]

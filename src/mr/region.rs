@@ -63,8 +63,8 @@ impl MemoryRegion {
     /// and says the base address and the size of the key in bytes.
     ///
     /// # Errors
-    /// [`RawKeyTooSmall`], with the size that is needed, if the key does not fit; nothing is written
-    /// then.
+    /// [`RawKeyTooSmall`], with the size that is needed, if the key does not fit; nothing is
+    /// written then.
     pub fn raw_attr(&self, raw_key: &mut [u8]) -> Result<(u64, usize), RawKeyTooSmall> {
         let key_size = RawKey::LEN;
         let Some(into) = raw_key.get_mut(..key_size) else {

@@ -728,24 +728,6 @@ fn debug_never_shows_keys() {
     }
 }
 
-/// fi_mr(3), context: "Application context associated with asynchronous memory registration
-/// operations. This value is returned as part of any asynchronous event".
-#[test]
-fn region_tells_what_it_was_registered_with() {
-    let home = home();
-    let region = home.region(12, Access::LOCAL | Access::REMOTE_READ);
-    assert_eq!(region.context(), Some(Context(5)));
-    assert_eq!(region.access(), Access::LOCAL | Access::REMOTE_READ);
-    let remote = region.remote();
-    assert_eq!((remote.addr, remote.len, remote.key), (0, 12, region.key()));
-    assert_eq!(remote.access, Access::REMOTE_READ);
-    assert!(!region.is_empty() && region.segment_count() == 1);
-    let first = (0..8)
-        .find(|offset| region.store(*offset, 77u64).is_ok())
-        .unwrap();
-    assert_eq!(region.load::<u64>(first).unwrap(), 77);
-}
-
 /// api.md decision 8: "Handles are `Clone + Send + Sync`", and what they give may be sent.
 #[test]
 fn handles_guards_and_futures_may_be_sent() {

@@ -418,7 +418,8 @@ mod tests {
         assert_eq!(gate.begin_quiesce(), Err(GateClosed::Closed));
     }
 
-    /// fi_mr(3): regions are "created in a disabled state", and their owner may fill them meanwhile.
+    /// fi_mr(3): regions are "created in a disabled state", and their owner may fill them
+    /// meanwhile.
     #[test]
     fn a_disabled_gate_lets_copies_in_and_neither_peers_nor_operations() {
         let gate = Arc::new(Gate::new_disabled());

@@ -69,12 +69,9 @@ fn secondary_caps_are_offered_unasked() {
 #[test]
 fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
-    for missing in [
-        Caps::TRIGGER,
-        Caps::MULTI_RECV,
-        Caps::RMA_PMEM | Caps::RMA,
-        Caps::SOURCE,
-    ] {
+    let with = best(Hints::new().caps(Caps::RMA | Caps::RMA_PMEM)).caps;
+    assert!(with.contains(Caps::RMA_PMEM) && !with.contains(Caps::RMA_EVENT));
+    for missing in [Caps::TRIGGER, Caps::MULTI_RECV, Caps::FENCE, Caps::SOURCE] {
         no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
     }
 }

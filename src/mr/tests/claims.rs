@@ -42,8 +42,8 @@ impl Granted {
     }
 }
 
-/// "no byte outside changed or leaked; each refused with the right code": offset, length, key, right,
-/// revoked, proof, another session's key, against a table that knows nothing but sums.
+/// "no byte outside changed or leaked; each refused with the right code": offset, length, key,
+/// right, revoked, proof, another session's key, against a table that knows nothing but sums.
 #[test]
 fn random_claims_are_judged_as_by_plain_sums() {
     let nobody = EndpointId::next();

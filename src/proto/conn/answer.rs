@@ -110,7 +110,9 @@ impl ReadAnswers {
         {
             let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
             let len = payload.len() as u64;
-            match payload.lease() {
+            let leased = payload.lease().map_err(Refusal::from);
+            // Before any of the frame is out: then it is too late to say that memory is missing.
+            match leased.and_then(|it| Ok(payload.probe().map(|()| it)?)) {
                 Ok(leases) => {
                     return Some(AnswerFrame {
                         header: FrameHeader::ReadData { len },
@@ -119,7 +121,7 @@ impl ReadAnswers {
                         part: Part::Data,
                     });
                 }
-                Err(closed) => *oldest = ReadAnswer::Refused(closed.into()),
+                Err(reason) => *oldest = ReadAnswer::Refused(reason),
             }
         }
         Some(match self.queue.pop_front()? {

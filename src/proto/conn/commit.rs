@@ -1,6 +1,6 @@
 //! Writes that end when they are persistent (`FI_COMMIT_COMPLETE`): they land like others, then the
-//! owner of the connection makes their memory persistent, and then they are acknowledged. Nothing is
-//! read from the connection meanwhile, so acknowledgements keep their order.
+//! owner of the connection makes their memory persistent, and then they are acknowledged. Nothing
+//! is read from the connection meanwhile, so acknowledgements keep their order.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
