@@ -13,9 +13,8 @@ use peers::peer_with;
 use std::future::IntoFuture;
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, AddressRange, Backend, CacheWatch, CachedRegion, DomainBind, Endpoint, ErrorKind,
-    Hints, MappedBuffer, MrMode, RegionSlice, RegistrationCache, RegistrationCacheBuilder,
-    RemoteRegion, SharedBuffer,
+    Access, Backend, CachedRegion, DomainBind, Endpoint, ErrorKind, Hints, MappedBuffer, MrMode,
+    RegionSlice, RegistrationCache, RegistrationCacheBuilder, RemoteRegion, SharedBuffer,
 };
 
 fn shared(len: usize) -> SharedBuffer {
@@ -455,6 +454,29 @@ fn an_owners_notice_is_heeded() {
     );
 }
 
+/// Regions that must be bound or refreshed by themselves are not shared; raw keys are, with the
+/// address of the range.
+#[test]
+fn caches_are_for_domains_whose_regions_need_nothing_else() {
+    on(Backend::Loopback, |net| async move {
+        for mode in [MrMode::ENDPOINT, MrMode::MMU_NOTIFY] {
+            let hints = Hints::new().required_mr_mode(mode);
+            let peer = peer_with(&net, hints, DomainBind::empty());
+            let refused = peer.domain.cache().open().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        }
+        let hints = Hints::new().required_mr_mode(MrMode::RAW | MrMode::VIRT_ADDR);
+        let peer = peer_with(&net, hints, DomainBind::empty());
+        let cache = plain(&peer).open().unwrap();
+        let buffer = shared(4096);
+        let all = cache.register(&buffer, ..).now().unwrap();
+        let part = cache.register(&buffer, 100..200).now().unwrap();
+        let ((base, key), (address, same)) = (all.raw_key(), part.raw_key());
+        assert!(base + 100 == address && key == same);
+        assert_eq!(part.remote().addr, address);
+    });
+}
+
 /// Requests that cannot be met say why, and cache nothing.
 #[test]
 fn what_cannot_be_registered_is_refused() {
@@ -593,176 +615,4 @@ fn many_threads_share_a_cache() {
             (stats.count, peer.domain.region_count())
         );
     });
-}
-
-/// Memory that the test maps where it likes, and takes away again.
-struct Mapping {
-    start: *mut u8,
-    len: usize,
-}
-
-impl Mapping {
-    fn new(len: usize, at: Option<*mut u8>) -> Mapping {
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        if at.is_some() {
-            flags |= libc::MAP_FIXED_NOREPLACE;
-        }
-        let hint = at.unwrap_or(std::ptr::null_mut()).cast();
-        // SAFETY: a new mapping; it replaces none.
-        let start = unsafe { libc::mmap(hint, len, rights, flags, -1, 0) };
-        assert_ne!(
-            start,
-            libc::MAP_FAILED,
-            "{}",
-            std::io::Error::last_os_error()
-        );
-        Mapping {
-            start: start.cast(),
-            len,
-        }
-    }
-
-    fn range(&self) -> AddressRange {
-        // SAFETY: the test keeps no reference to these bytes, and whatever it maps here may be read
-        // and written.
-        unsafe { AddressRange::new(self.start, self.len) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the test's own mapping, to which it has no reference.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
-    }
-}
-
-/// An address range is found again as long as it is mapped, and not when it was unmapped, moved or
-/// emptied meanwhile, though the same address is in use again.
-#[test]
-fn the_system_tells_that_an_address_range_has_gone() {
-    on_every_backend(|net| async move {
-        let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
-        let (here, there) = connect(&peer, &other).await.unwrap();
-        let cache = match plain(&peer).watch(CacheWatch::System).open() {
-            Ok(cache) => cache,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-                assert_eq!(plain(&peer).open().unwrap().watch(), CacheWatch::Caller);
-                return;
-            }
-        };
-        assert_eq!(cache.watch(), plain(&peer).open().unwrap().watch());
-        let len = 1 << 16;
-        let mut mapping = Mapping::new(len, None);
-        for round in 0..50u8 {
-            let place = mapping.start;
-            let region = cache.register(&mapping.range(), ..).await.unwrap();
-            region.write_at(100, &[round; 50]).unwrap();
-            let slice = region.slice(100..150).unwrap();
-            assert_eq!(passed(&here, &there, slice).await, [round; 50]);
-            drop(region);
-            let again = cache.register(&mapping.range(), 100..200).now().unwrap();
-            assert_eq!((again.len(), again.registered_len()), (100, len));
-            drop(again);
-            let before = cache.stats();
-            assert_eq!(
-                (before.hits, before.misses),
-                (u64::from(round) + 1, u64::from(round) + 1)
-            );
-            match round % 3 {
-                0 => {
-                    drop(mapping);
-                    mapping = Mapping::new(len, Some(place));
-                }
-                1 => {
-                    // SAFETY: the mapping is the test's own; its bytes become zero.
-                    let done = unsafe { libc::madvise(place.cast(), 4096, libc::MADV_DONTNEED) };
-                    assert_eq!(done, 0);
-                }
-                _ => {
-                    let elsewhere = Mapping::new(len, None);
-                    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                    // SAFETY: both mappings are the test's own; the first replaces the second.
-                    let moved =
-                        unsafe { libc::mremap(place.cast(), len, len, flags, elsewhere.start) };
-                    assert_ne!(moved, libc::MAP_FAILED);
-                    std::mem::forget(std::mem::replace(&mut mapping, elsewhere));
-                    drop(Mapping::new(len, Some(place)));
-                    drop(std::mem::replace(
-                        &mut mapping,
-                        Mapping {
-                            start: place,
-                            len: 0,
-                        },
-                    ));
-                    mapping = Mapping::new(len, Some(place));
-                }
-            }
-        }
-        assert_eq!(cache.stats().forgotten, 49);
-        assert_eq!(peer.domain.region_count(), 1);
-        drop(cache);
-        assert_eq!(peer.domain.region_count(), 0);
-    });
-}
-
-/// Where the system does not tell, the caller does.
-#[test]
-fn the_caller_tells_that_an_address_range_has_gone() {
-    with_cache(
-        |cache| cache.watch(CacheWatch::Caller),
-        |peer, cache| {
-            let mapping = Mapping::new(1 << 16, None);
-            let key = cache
-                .register(&mapping.range(), ..4096)
-                .now()
-                .unwrap()
-                .key();
-            let same = cache.register(&mapping.range(), 10..20).now().unwrap();
-            assert_eq!((same.key(), cache.watch()), (key, CacheWatch::Caller));
-            drop(same);
-            assert_eq!(cache.forget(&mapping.range(), 4095..).unwrap(), 1);
-            assert_eq!((cache.stats().count, peer.domain.region_count()), (0, 0));
-            let wraps = unsafe {
-                // SAFETY: it is refused.
-                AddressRange::new(mapping.start, usize::MAX)
-            };
-            let refused = cache.register(&wraps, 0..8).now().unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-        },
-    );
-}
-
-/// Mappings of files are not watched by the system, so they are not kept.
-#[test]
-fn what_the_system_does_not_watch_is_not_kept() {
-    use std::os::fd::AsRawFd;
-    with_cache(
-        |cache| cache,
-        |peer, cache| {
-            if cache.watch() != CacheWatch::System {
-                return;
-            }
-            let file = tempfile::tempfile().unwrap();
-            file.set_len(8192).unwrap();
-            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            let null = std::ptr::null_mut();
-            // SAFETY: a new mapping; it replaces none.
-            let start = unsafe { libc::mmap(null, 8192, rights, flags, file.as_raw_fd(), 0) };
-            assert_ne!(start, libc::MAP_FAILED);
-            let mapping = Mapping {
-                start: start.cast(),
-                len: 8192,
-            };
-            let region = cache.register(&mapping.range(), ..).now().unwrap();
-            region.write_at(0, b"works").unwrap();
-            let stats = cache.stats();
-            if stats.untracked == 1 {
-                assert_eq!((stats.count, peer.domain.region_count()), (0, 1));
-                drop(region);
-                assert_eq!(peer.domain.region_count(), 0);
-            }
-        },
-    );
 }

@@ -73,14 +73,25 @@ impl RegistrationCacheBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
-    /// [`MrMode::ENDPOINT`], whose regions are bound one by one before their use, and for
+    /// [`MrMode::ENDPOINT`] or [`MrMode::MMU_NOTIFY`], whose regions are bound or refreshed one by
+    /// one, and for
     /// [`CacheWatch::System`] where the system does not tell.
     pub fn open(self) -> Result<RegistrationCache> {
         // A cache by itself does not keep the domain from being closed; its registrations do.
         drop(self.domain.keep_open("registration cache")?);
-        if self.domain.inner.mr_mode.contains(MrMode::ENDPOINT) {
-            let what = "regions of this domain are bound to endpoints one by one (FI_MR_ENDPOINT)";
-            return Err(Error::new(ErrorKind::Unsupported, what));
+        for (mode, what) in [
+            (
+                MrMode::ENDPOINT,
+                "FI_MR_ENDPOINT: regions are bound to endpoints one by one",
+            ),
+            (
+                MrMode::MMU_NOTIFY,
+                "FI_MR_MMU_NOTIFY: regions are refreshed one by one",
+            ),
+        ] {
+            if self.domain.inner.mr_mode.contains(mode) {
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
         }
         let watch = match (self.watch, can_watch()) {
             (Some(CacheWatch::System), Err(why)) => {

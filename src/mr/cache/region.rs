@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::core::{RegionCore, check_range, denied, local_range};
-use crate::mr::{Access, RegionSlice, RemoteRegion};
+use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
 
 /// One registration, shared by its handles and by the cache, as long as that keeps track of it.
 ///
@@ -48,7 +48,9 @@ impl CachedRegion {
     }
 
     /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
-    /// the same for as long as the cache keeps that.
+    /// the same for as long as the cache keeps that. In a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW) it is
+    /// [`KEY_NOT_AVAILABLE`](crate::KEY_NOT_AVAILABLE).
     pub fn key(&self) -> u64 {
         self.cached.core.key()
     }
@@ -79,6 +81,14 @@ impl CachedRegion {
         let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
         let range = self.cached.core.remote().slice(start..end);
         range.expect("the range lies within the registration")
+    }
+
+    /// Where peers find the range's first byte, and the raw key of the registration
+    /// (`fi_mr_raw_attr`), in a domain of any mode. As with [`key`](Self::key), the key is that of
+    /// the whole registration.
+    pub fn raw_key(&self) -> (u64, RawKey) {
+        let (base, key) = self.cached.core.raw_key();
+        (base + self.offset as u64, key)
     }
 
     /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that
