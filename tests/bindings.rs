@@ -268,6 +268,31 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
     });
 }
 
+/// A region is asked who is bound to it while it tells them of accesses: neither waits for the
+/// other.
+#[test]
+fn closing_a_busy_region_races_with_its_peers() {
+    on_every_backend(|net| async move {
+        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+        let region = with_flags(&target, MrFlags::RMA_EVENT);
+        let counter = target.domain.counter();
+        region.bind_counter(&counter, MrBind::all()).unwrap();
+        region.bind_endpoint(&y).unwrap();
+        let asked = region.clone();
+        let asking = tokio::spawn(async move {
+            while counter.read() < 2000 {
+                assert!(asked.deregister().await.unwrap_err().is_busy());
+                tokio::task::yield_now().await;
+            }
+        });
+        while !asking.is_finished() {
+            write(&x, region.remote()).await.unwrap();
+        }
+        asking.await.unwrap();
+        drop(y);
+    });
+}
+
 /// fi_domain(3): `FI_MR_ENDPOINT`, mode bit.
 /// fi_domain(3): "Memory registration occurs at the endpoint level, rather than domain."
 /// fi_mr(3): "the provider associates memory regions with endpoints rather than domains."

@@ -10,7 +10,7 @@ mod peers;
 use common::on_every_backend;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, toward};
-use tokio_fabric::testing::{Peer, connect, connect_endpoints};
+use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
     Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, OnRefusal, Refusal,
     RemoteRegion,
@@ -160,10 +160,7 @@ fn a_hole_deep_in_a_large_transfer_fails_that_transfer() {
 /// Ruling 19: "such memory is touched only through the kernel", by its owner's calls too.
 #[tokio::test]
 async fn the_owners_copies_fail_where_no_page_is() {
-    let domain = tokio_fabric::testing::Net::loopback()
-        .peer()
-        .unwrap()
-        .domain;
+    let domain = Net::loopback().peer().unwrap().domain;
     let pages = Pages::new(4);
     let region = domain.register(pages.range(0, 4 * PAGE)).now().unwrap();
     region.write_at(10, b"here").unwrap();
@@ -193,6 +190,11 @@ async fn the_owners_copies_fail_where_no_page_is() {
     // What comes back is the range, and no bytes.
     let back = region.deregister().await.unwrap();
     assert_eq!((back.len(), &back[..]), (0, &[][..]));
+    // And it is no buffer of an operation.
+    let (x, _y) = Net::loopback().pair().await.unwrap();
+    let refused = x.send(back).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let back = refused.into_parts().1.unwrap();
     let range = back.into_range().unwrap();
     assert_eq!(
         (range.start().addr(), range.len()),

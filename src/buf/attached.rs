@@ -1,7 +1,8 @@
 //! What else is known of a region's memory: whose it is, what it was registered for, and what is
 //! bound to it (`fi_mr_bind` of `fi_mr(3)`).
 //!
-//! Invariant: once frozen, nothing is bound any more.
+//! Invariant: once frozen, nothing is bound any more. The list's lock is taken under a
+//! connection's, so nothing that is bound is called, or dropped, while it is held.
 
 use std::fmt;
 use std::ops::Range;
@@ -136,10 +137,15 @@ impl Attached {
 
     /// The names of those bound that are still open, for a Busy answer.
     pub(crate) fn open_names(&self) -> Vec<String> {
-        let bindings = self.bindings.lock("name those bound to a region");
-        let is_open = |it: &&Binding| it.object.upgrade().is_some_and(|it| it.is_open());
-        let open = bindings.all.iter().filter(is_open);
-        open.map(|it| it.name.clone()).collect()
+        // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
+        // that lock while it holds its own.
+        let bound: Vec<_> = {
+            let bindings = self.bindings.lock("name those bound to a region");
+            let held = |it: &Binding| Some((it.object.upgrade()?, it.name.clone()));
+            bindings.all.iter().filter_map(held).collect()
+        };
+        let open = bound.iter().filter(|(object, _)| object.is_open());
+        open.map(|(_, name)| name.clone()).collect()
     }
 
     /// Whether any counter was bound.

@@ -51,7 +51,7 @@ impl RegionMemory {
                     range::populate(part, self.is_written()).map(|_| ())
                 })
                 .map_err(|error| Error::from_io(&error, "looking at the pages of a region"))?,
-            Err(why) => return Err(Denied::Closed(why).error("its pages were looked at")),
+            Err(_) => return Err(Error::new(ErrorKind::BadState, "the region is closed")),
         }
         self.change_backed(|backed| backed.insert(from..from + len));
         Ok(())

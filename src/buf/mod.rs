@@ -36,6 +36,7 @@ mod piece;
 mod pin;
 mod range;
 mod region;
+mod regions;
 mod shared;
 mod span;
 mod stage;

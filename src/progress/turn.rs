@@ -82,7 +82,7 @@ impl Host<Report> for View<'_> {
     }
 
     fn demands_tags(&self) -> bool {
-        self.regions.lock("demand tags").demands_tags()
+        self.port.engine.demands_tags
     }
 }
 

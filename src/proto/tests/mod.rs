@@ -1,5 +1,6 @@
 //! The machine against itself: two of them, and a link in the test's hands.
 
+mod commit;
 mod ends;
 mod extension;
 mod hostile;
