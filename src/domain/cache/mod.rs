@@ -18,7 +18,7 @@ pub use register::{CacheRegister, CacheRegistration};
 
 /// Registrations that are kept when nobody uses them any more, and found again by their addresses:
 /// it "avoids the overhead of registering and unregistering a data buffer with each transfer"
-/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`] in a program
+/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`](crate::MrMode::LOCAL) in a program
 /// whose buffers come and go.
 ///
 /// It is explicit, and memory is given to it that its owners share ([`SharedMemory`]), so that a
