@@ -15,13 +15,11 @@ use crate::sync::WakeList;
 use super::Domain;
 use super::handle::Made;
 use super::request::Request;
+use super::workers::Workers;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted, and before
 /// others get their turn.
 pub(super) const FAULT_PIECE: usize = 16 << 20;
-/// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
-/// small machine busy without taking the blocking threads from everybody else.
-pub(super) const JOBS_AT_ONCE: usize = 2;
 
 pub(super) type Outcome<R> = Result<R, (Error, Vec<Held>)>;
 
@@ -140,34 +138,30 @@ pub(super) fn start_job<R: Made>(
         Ok(memory) => memory,
         Err(refused) => return job.finish(Err(refused)),
     };
-    let runtime = domain.inner.runtime.clone();
-    let permits = Arc::clone(&domain.inner.jobs);
-    let mut left = Some(Work {
+    let workers = domain.inner.workers.clone();
+    let work = Work {
         end: FinishGuard(Some(job)),
         memory,
         ready: 0,
         domain,
         request,
-    });
-    runtime.spawn(async move {
-        while let Some(work) = left.take() {
-            // Few at a time. A piece each in the order of asking: a short registration does not
-            // wait for the end of a long one.
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-                return;
-            };
-            let piece = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                work.step()
-            });
-            // The result comes through the job; a runtime that shuts down drops the work instead,
-            // and with it the guard.
-            left = piece.await.ok().flatten();
+    };
+    do_in_pieces(workers, work);
+}
+
+/// A piece each in the order of asking: a short registration does not wait for the end of a long
+/// one.
+fn do_in_pieces<R: Made>(workers: Workers, work: Work<R>) {
+    workers.clone().run(move || {
+        // The result comes through the job; workers that go away drop the work instead, and with
+        // it the guard.
+        if let Some(rest) = work.step() {
+            do_in_pieces(workers, rest);
         }
     });
 }
 
-/// Tells the job of its end even if the runtime drops the work before it is done.
+/// Tells the job of its end even if the work is dropped before it is done.
 struct FinishGuard<R: Made>(Option<Arc<Job<R>>>);
 
 impl<R: Made> FinishGuard<R> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::job::FAULT_PIECE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MemoryRegion;
+use crate::progress::{Engine, beside};
 use crate::sync::Drained;
 
 impl MemoryRegion {
@@ -58,9 +59,12 @@ impl MemoryRegion {
         while at < part.end {
             let (memory, from) = (self.memory().clone(), at);
             let step = FAULT_PIECE.min(part.end - at);
-            let look = move || memory.find_pages(from, step);
-            let looked = tokio::task::spawn_blocking(look).await;
-            looked.map_err(|_| crate::progress::Engine::gone_error())??;
+            let (tell, told) = tokio::sync::oneshot::channel();
+            beside(move || {
+                // Nobody listens when the refresh was given up.
+                let _ = tell.send(memory.find_pages(from, step));
+            });
+            told.await.map_err(|_| Engine::gone_error())??;
             at += step;
         }
         Ok(())

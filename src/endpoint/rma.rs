@@ -1,5 +1,7 @@
 //! Remote memory access (`fi_rma(3)`): write and read the peer's regions.
 
+use std::time::Duration;
+
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::error::{OperationKind, Result};
 use crate::mr::Access;
@@ -32,6 +34,7 @@ impl Endpoint {
             ack: false,
             commit: false,
             more: false,
+            timeout: None,
         }
     }
 
@@ -45,6 +48,7 @@ impl Endpoint {
             endpoint: self.clone(),
             buffers,
             remote: remote.into(),
+            timeout: None,
         }
     }
 
@@ -98,6 +102,7 @@ pub struct Write<B: IoBufs> {
     ack: bool,
     commit: bool,
     more: bool,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufs> Write<B> {
@@ -143,6 +148,10 @@ impl<B: IoBufs> Draft<B> for Write<B> {
         self.more
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn into_parts(self) -> (Endpoint, B, Shape) {
         let Write {
             endpoint,
@@ -171,6 +180,7 @@ pub struct Read<B: IoBufsMut> {
     endpoint: Endpoint,
     buffers: B,
     remote: RemoteRegions,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufsMut> Draft<B> for Read<B> {
@@ -182,11 +192,16 @@ impl<B: IoBufsMut> Draft<B> for Read<B> {
         &self.endpoint
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn into_parts(self) -> (Endpoint, B, Shape) {
         let Read {
             endpoint,
             buffers,
             remote,
+            ..
         } = self;
         (endpoint, buffers, Shape::Read { remote })
     }

@@ -24,8 +24,8 @@ pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use hints::Hints;
 pub use kinds::{
-    AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Persistence, Progress, Protocol,
-    ResourceManagement, Threading, TrafficClass,
+    AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress,
+    Protocol, ResourceManagement, Threading, TrafficClass,
 };
 pub(crate) use resolve::{MR_CNT, resolve};
 

@@ -57,7 +57,7 @@ impl Port {
             });
             state.committing = Some(Arc::clone(&commit));
             let mut guard = EndGuard(Some((commit, memory)));
-            tokio::task::spawn_blocking(move || {
+            beside(move || {
                 if let Some((commit, memory)) = guard.0.take() {
                     let result = memory.flush();
                     commit.end(memory, result);
@@ -65,5 +65,15 @@ impl Port {
             });
         }
         any
+    }
+}
+
+/// Does work that blocks, on a thread where that harms nobody: one of the runtime's, or, outside of
+/// a runtime, one of its own. Work that cannot be begun is dropped.
+pub(crate) fn beside(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        // Without a thread to be had, whoever waits finds out by the drop.
+        Err(_) => drop(std::thread::Builder::new().spawn(work)),
     }
 }

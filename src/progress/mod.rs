@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod commit;
+mod deadlines;
 mod driver;
 mod engine;
 mod establish;
@@ -31,8 +32,12 @@ mod report;
 mod tests;
 mod turn;
 
+pub(crate) use commit::beside;
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
+pub(crate) use posting::Manner;
 pub(crate) use report::{OpCell, Report};
+
+pub(crate) use crate::proto::SendOrder;

@@ -43,5 +43,9 @@ pub(crate) enum Event<T> {
     },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
-    Closed { error: Error, connected: bool },
+    /// `lost` if neither this side closed it nor both agreed.
+    Closed {
+        connected: bool,
+        lost: Option<Error>,
+    },
 }

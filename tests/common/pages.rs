@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio_fabric::AddressRange;
 
@@ -23,29 +24,27 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// So many zeroed pages, none of them present yet.
     pub fn new(count: usize) -> Pages {
-        let len = count * PAGE;
-        let (read_write, private) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-        );
-        // SAFETY: a new mapping, wherever the system finds room.
-        let start = unsafe { libc::mmap(ptr::null_mut(), len, read_write, private, -1, 0) };
-        assert_ne!(start, libc::MAP_FAILED);
-        Pages {
-            start: start.cast(),
-            len,
-        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Pages::map(count, flags, -1)
     }
 
     /// The first pages of a file, shared with it.
     pub fn of_file(file: &std::fs::File, count: usize) -> Pages {
+        Pages::map(count, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Maps where nobody else does: the system gives addresses from the top down, and what a test
+    /// unmaps here must not become part of somebody's memory while a region still means it.
+    fn map(count: usize, flags: i32, fd: i32) -> Pages {
+        static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let len = count * PAGE;
+        let start = NEXT.fetch_add(len + 16 * PAGE, Ordering::Relaxed);
+        let start = ptr::with_exposed_provenance_mut::<c_void>(start);
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
-        let fd = file.as_raw_fd();
-        // SAFETY: a new mapping, wherever the system finds room.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, read_write, libc::MAP_SHARED, fd, 0) };
-        assert_ne!(start, libc::MAP_FAILED);
+        let flags = flags | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: a new mapping, which replaces none.
+        let mapped = unsafe { libc::mmap(start, len, read_write, flags, fd, 0) };
+        assert_eq!(mapped, start, "{}", std::io::Error::last_os_error());
         Pages {
             start: start.cast(),
             len,

@@ -80,9 +80,11 @@ impl Op {
 /// The user data of cancellations, whose own completions tell nothing: the target's own does. No
 /// key has it, since a slab never has an entry of the highest index.
 pub(super) const CANCELLATION: u64 = u64::MAX;
+/// The user data of the bell of a ring's thread; no key's either, for the same reason.
+pub(super) const BELL: u64 = u64::MAX - (1 << 32);
 
-pub(super) fn cancel_entry(target: Key) -> Entry {
-    opcode::AsyncCancel::new(target.to_bits())
+pub(super) fn cancel_entry(target: u64) -> Entry {
+    opcode::AsyncCancel::new(target)
         .build()
         .user_data(CANCELLATION)
 }
