@@ -62,8 +62,11 @@ pub const STAGE_SIZE: usize = 64 << 10;
 /// A payload that lacks at least this many bytes is received straight into its destination;
 /// less is cheaper copied from the staging buffer, since one call then brings the next frames too.
 pub const DIRECT_RECEIVE_MIN: usize = 16 << 10;
-/// Largest piece of one direct receive or send, so that one connection cannot hold a turn for long.
+/// Largest piece of one direct receive, so that one connection cannot hold a turn for long.
 pub const DIRECT_PIECE_MAX: usize = 1 << 20;
+/// Largest piece of one send, for the same reason: such a payload together with its header and the
+/// frames gathered before it, which would else leave its last bytes to a call of their own.
+pub const SEND_PIECE_MAX: usize = DIRECT_PIECE_MAX + GATHER_BYTES_MAX;
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
 const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);

@@ -14,7 +14,8 @@
 //!   frame is not touched here: who submitted the batch moves it, by the count of
 //!   [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
-//!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
+//!   [`SEND_PIECE_MAX`](crate::limits::SEND_PIECE_MAX) bytes out, or
+//!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) in.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
 //!   timer runs.
 //!
@@ -315,7 +316,7 @@ pub(crate) struct IoSizes {
 impl Default for IoSizes {
     fn default() -> Self {
         IoSizes {
-            send: crate::limits::DIRECT_PIECE_MAX,
+            send: crate::limits::SEND_PIECE_MAX,
             receive: crate::limits::DIRECT_PIECE_MAX,
         }
     }

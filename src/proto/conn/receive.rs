@@ -234,6 +234,10 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
                 return self.handle_answer(Ok(()));
             }
+            FrameHeader::Acks { count } => {
+                self.rx = Rx::header();
+                return self.handle_acks(count);
+            }
             FrameHeader::Refused { reason } => {
                 self.rx = Rx::header();
                 return self.handle_answer(Err(reason));
@@ -420,7 +424,7 @@ impl<T> Connection<T> {
         }
         if landing.ack {
             // The payload is in memory, also when it waits for its receive or was cut.
-            self.tx.push_control(FrameHeader::Ack, Payload::empty());
+            self.tx.push_ack(self.has_refusals());
         }
         match landing.target {
             Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),

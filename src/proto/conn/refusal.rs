@@ -81,6 +81,19 @@ impl<T> Connection<T> {
         Ok(())
     }
 
+    /// The peer acknowledges so many of the oldest frames that await an answer.
+    pub(super) fn handle_acks(&mut self, count: u64) -> Result<(), Error> {
+        if count == 0 || count > self.acks.len() as u64 {
+            return Err(violation(
+                "acknowledgements of none or of more than await one",
+            ));
+        }
+        for _ in 0..count {
+            self.handle_answer(Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Ends an operation that has its answer and its memory back.
     pub(super) fn end_answered(
         &mut self,

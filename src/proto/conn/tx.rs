@@ -150,6 +150,17 @@ impl Tx {
         });
     }
 
+    /// Acknowledges one more frame of the peer's. `together`: the peer knows acks of several
+    /// frames, so that those of a turn go out as one.
+    pub(super) fn push_ack(&mut self, together: bool) {
+        let last = self.control.back_mut().filter(|_| together);
+        match last.map(|queued| &mut queued.header) {
+            Some(FrameHeader::Acks { count }) => *count += 1,
+            Some(header @ FrameHeader::Ack) => *header = FrameHeader::Acks { count: 2 },
+            _ => self.push_control(FrameHeader::Ack, Payload::empty()),
+        }
+    }
+
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
         let lane = match header {
             FrameHeader::Message { .. } => &mut self.messages,

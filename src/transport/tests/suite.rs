@@ -1,7 +1,7 @@
 //! What every backend must do.
 
 use super::*;
-use crate::limits::DIRECT_PIECE_MAX;
+use crate::limits::{DIRECT_PIECE_MAX, SEND_PIECE_MAX};
 
 /// Runs each of these tests on every backend.
 macro_rules! on_every_backend {
@@ -102,7 +102,7 @@ async fn transfer(
             let (back, result) = from.sent().await;
             batch = back;
             let count = result.expect("sent");
-            assert!((1..=DIRECT_PIECE_MAX).contains(&count));
+            assert!((1..=SEND_PIECE_MAX).contains(&count));
             batch.advance(count, |frame| assert_eq!(frame.token(), 7));
         }
         assert!(batch.frames.is_empty(), "what is sent has left the batch");
