@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{on, on_every_backend};
 use futures::future::join_all;
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures::{StreamExt, stream::FuturesUnordered};
 use peers::peer_with;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
@@ -74,9 +74,7 @@ fn read_only_memory_is_registered_asynchronously_too() {
         };
         let progress = RegistrationProgress::new();
         let register = peer.domain.register_read_only(bytes.clone()).context(5u64);
-        let mut registration = register.progress(&progress).into_future();
-        assert!((&mut registration).now_or_never().is_none(), "it has work");
-        let region = registration.await.unwrap();
+        let region = register.progress(&progress).await.unwrap();
         assert_eq!(progress.bytes_ready(), 100_000);
         assert_eq!(
             (&region[..], region.access()),
