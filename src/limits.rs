@@ -27,6 +27,10 @@ pub const RECEIVE_SIZE_MAX: usize = 65_536;
 pub const CQ_SIZE_DEFAULT: usize = 1024;
 /// Events a queue holds.
 pub const EQ_SIZE_DEFAULT: usize = 256;
+/// Registrations that a cache keeps track of (`FI_MR_CACHE_MAX_COUNT`); libfabric's default too.
+pub const CACHE_COUNT_DEFAULT: usize = 1024;
+/// Buffers that a cache merges into one region; each costs every transfer of the region a little.
+pub const CACHE_PIECES_MAX: usize = 64;
 /// Bytes of early messages an endpoint keeps before it stops reading from its peer.
 pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
 /// Bookkeeping counted per early message beside its payload, so that empty ones are bounded too.

@@ -8,8 +8,7 @@ use super::copy;
 use super::denied::Denied;
 use super::intervals::Intervals;
 use super::range;
-use super::region::RegionMemory;
-use super::span::Span;
+use super::region::{RegionMemory, Segment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::DIRECT_PIECE_MAX;
 use crate::sync::{GateClosed, Role};
@@ -34,7 +33,7 @@ impl RegionMemory {
             .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
         self.try_each(from, len, |segment, at, len| {
             // SAFETY: the entry is held to the end of this function.
-            unsafe { self.fault_in_part(segment.span(), at, len) }
+            unsafe { self.fault_in_part(segment, at, len) }
         })
         .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
     }
@@ -94,8 +93,9 @@ impl RegionMemory {
     }
 
     /// # Safety
-    /// An entry of this region's gate is held during the call; `span` is one of its segments.
-    unsafe fn fault_in_part(&self, span: Span, at: usize, len: usize) -> io::Result<()> {
+    /// An entry of this region's gate is held during the call; `segment` is one of its segments.
+    unsafe fn fault_in_part(&self, segment: &Segment, at: usize, len: usize) -> io::Result<()> {
+        let span = segment.span();
         if let Some(()) = range::populate(span.part(at, len), self.is_written())? {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl RegionMemory {
                 range::read(span.part(offset, 1), &mut [0])?;
             } else {
                 // SAFETY: the caller's promise.
-                unsafe { self.touch(span, offset) };
+                unsafe { self.touch(segment, offset) };
             }
         }
         Ok(())
@@ -137,14 +137,16 @@ impl RegionMemory {
     ///
     /// # Safety
     /// As for `fault_in_part`.
-    unsafe fn touch(&self, span: Span, offset: usize) {
+    unsafe fn touch(&self, segment: &Segment, offset: usize) {
         if self.is_writable() {
+            let (cells, at) = segment.cells(offset);
             // SAFETY: as in `read_inside`: an entry is held (memory-model rules 2, 4).
-            unsafe { copy::touch_shared(span, offset) }
+            unsafe { copy::touch_shared(cells, at) }
         } else {
             // SAFETY: read-only memory is allocated while `self` lives; volatile, so that the read
             // happens although nobody wants its result (memory-model rule 3).
-            let _ = unsafe { ptr::read_volatile(span.part(offset, 1).as_ptr().cast_const()) };
+            let _ =
+                unsafe { ptr::read_volatile(segment.span().part(offset, 1).as_ptr().cast_const()) };
         }
     }
 }

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::buffer::Buffer;
 use super::held::Held;
+use super::mapped::MappedBuffer;
 use super::payload::Payload;
 use super::piece::Memory;
 use super::range::AddressRange;
@@ -44,6 +45,7 @@ convert_held! {
     Arc<[u8]>, into_counted;
     Bytes, into_bytes;
     BytesMut, into_bytes_mut;
+    MappedBuffer, into_mapped;
     &'static [u8], into_static;
     &'static str, into_static_text;
 }
@@ -51,10 +53,12 @@ convert_held! {
 impl IoBufMut for Vec<u8> {}
 impl IoBufMut for Box<[u8]> {}
 impl IoBufMut for BytesMut {}
+impl IoBufMut for MappedBuffer {}
 
 impl RegionBuf for Vec<u8> {}
 impl RegionBuf for Box<[u8]> {}
 impl RegionBuf for BytesMut {}
+impl RegionBuf for MappedBuffer {}
 
 impl ReadOnlyBuf for Bytes {}
 impl ReadOnlyBuf for Arc<[u8]> {}

@@ -4,8 +4,8 @@
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
 //! before the address is given to anyone, and put together again from exactly those, once. What
-//! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
-//! is.
+//! owns through raw pointers by itself (`Bytes`, `BytesMut`, `MappedBuffer`) makes no such claim
+//! and is kept as it is.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
@@ -18,12 +18,14 @@
 use std::fmt;
 use std::io;
 use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
 use super::copy;
+use super::mapped::MappedBuffer;
 use super::range::{self, AddressRange};
 use super::span::Span;
 
@@ -39,6 +41,9 @@ enum Owner {
     Counted,
     Bytes(Bytes),
     BytesMut(BytesMut),
+    Mapped(MappedBuffer),
+    /// Part of a buffer that others own too.
+    Window(Arc<Held>),
     Static,
     StaticText,
     /// Nobody here: a range of addresses, never touched but by the kernel.
@@ -57,15 +62,79 @@ pub struct Held {
 impl Held {
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
     pub(crate) fn is_writable(&self) -> bool {
-        matches!(
-            self.owner,
-            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_) | Owner::Range
-        )
+        match &self.owner {
+            Owner::Vec { .. }
+            | Owner::Boxed
+            | Owner::BytesMut(_)
+            | Owner::Mapped(_)
+            | Owner::Range => true,
+            Owner::Window(whole) => whole.is_writable(),
+            _ => false,
+        }
+    }
+
+    /// Part of a buffer with many owners, and one more of them. Only for the memory of a region
+    /// that gives nothing back: whoever has a window shares its bytes with others.
+    pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
+        Held {
+            span: whole.span.part(offset, len),
+            owner: Owner::Window(Arc::clone(whole)),
+        }
+    }
+
+    /// The window and the buffer it is part of.
+    pub(crate) fn as_window(&self) -> Option<&Arc<Held>> {
+        match &self.owner {
+            Owner::Window(whole) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// A window of the same buffer at these addresses of it; `None` if this is none.
+    pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<Held> {
+        let whole = self.as_window()?;
+        let all = whole.span.addresses();
+        let start = addresses.start.max(all.start);
+        let end = addresses.end.min(all.end).max(start);
+        Some(Held::window(whole, start - all.start, end - start))
+    }
+
+    /// True if it has a byte of this range.
+    pub(crate) fn overlaps(&self, addresses: &Range<usize>) -> bool {
+        let own = self.span.addresses();
+        own.start < addresses.end && addresses.start < own.end
+    }
+
+    /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it
+    /// is the whole buffer's, so that all windows and the buffer itself agree.
+    pub(super) fn whole(&self) -> Span {
+        match &self.owner {
+            Owner::Window(whole) => whole.span,
+            _ => self.span,
+        }
+    }
+
+    /// True if the bytes are of a kind with many owners, and this is the last.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        match &self.owner {
+            Owner::Bytes(bytes) => bytes.is_unique(),
+            Owner::Counted => {
+                // SAFETY: the pointer of the `Arc` whose count this `Held` owns; it is not dropped.
+                let counted = unsafe { Arc::from_raw(self.raw_slice().cast_const()) };
+                Arc::strong_count(&ManuallyDrop::new(counted)) == 1
+            }
+            Owner::Window(whole) => whole.is_ours_alone(),
+            _ => false,
+        }
     }
 
     /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
     pub(crate) fn is_range(&self) -> bool {
-        matches!(self.owner, Owner::Range)
+        match &self.owner {
+            Owner::Range => true,
+            Owner::Window(whole) => whole.is_range(),
+            _ => false,
+        }
     }
 
     /// True if it is a range of addresses behind which files are mapped, shared with them.
@@ -148,6 +217,7 @@ impl Held {
             Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
             Owner::Static => Owner::Static,
             Owner::StaticText => Owner::StaticText,
+            Owner::Window(whole) => Owner::Window(Arc::clone(whole)),
             Owner::Counted => {
                 let parts = self.raw_slice();
                 // SAFETY: these are the parts of the `Arc` that `self` owns and keeps alive during
@@ -227,6 +297,13 @@ impl Held {
         }
     }
 
+    pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
+        match self.dissolve() {
+            (_, Owner::Mapped(buffer)) => Ok(buffer),
+            (span, owner) => Err(Held { span, owner }),
+        }
+    }
+
     pub(super) fn into_range(self) -> Result<AddressRange, Held> {
         match self.owner {
             Owner::Range => Ok(AddressRange::of_span(self.span)),
@@ -275,6 +352,8 @@ impl Drop for Held {
             }
             Owner::Bytes(bytes) => drop(bytes),
             Owner::BytesMut(bytes) => drop(bytes),
+            Owner::Mapped(buffer) => drop(buffer),
+            Owner::Window(whole) => drop(whole),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
     }
@@ -338,6 +417,15 @@ impl From<BytesMut> for Held {
         Held {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::BytesMut(buffer),
+        }
+    }
+}
+
+impl From<MappedBuffer> for Held {
+    fn from(buffer: MappedBuffer) -> Self {
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::Mapped(buffer),
         }
     }
 }

@@ -29,19 +29,26 @@ mod exclusive;
 mod frame;
 mod held;
 mod intervals;
+mod mapped;
+mod pages;
 mod payload;
 mod piece;
+mod pin;
 mod range;
 mod region;
 mod regions;
+mod shared;
 mod span;
 mod stage;
 #[cfg(test)]
 mod tests;
 mod traits;
+mod watch;
 
 pub use buffer::Buffer;
+pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
+pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
 pub(crate) use attached::RegionTraits;
@@ -53,6 +60,8 @@ pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;
+pub(crate) use shared::{Released, join_windows};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
 pub(crate) use traits::{Convert, ConvertMany, LocalUse, Refused};
+pub(crate) use watch::{Notices, Watched, can_watch};

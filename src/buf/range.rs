@@ -31,6 +31,7 @@ use super::span::Span;
 /// assert_eq!(error.kind(), ErrorKind::BadAddress);
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct AddressRange {
     span: Span,
 }
@@ -40,9 +41,9 @@ impl AddressRange {
     /// refused when it is registered.
     ///
     /// # Safety
-    /// While a region made of this range exists (until `deregister` has given the range back, or
-    /// the last handle and the last operation are gone), the kernel reads the bytes, and writes
-    /// them if the region's rights allow that, whenever a peer or an operation asks. So whatever is
+    /// While a region made of this range or of a clone exists (until `deregister` has given the
+    /// range back, or the last handle and the last operation are gone), the kernel reads the
+    /// bytes, and writes them if the region's rights allow that, whenever a peer or an operation asks. So whatever is
     /// mapped there meanwhile must be memory for which this is all right:
     /// - no Rust reference to the bytes lives while they may be written, and no `&mut` while they
     ///   may be read;

@@ -16,8 +16,10 @@ use super::attached::{Attached, RegionTraits};
 use super::copy;
 use super::denied::Denied;
 use super::held::Held;
+use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
+use crate::error::Result;
 use crate::sync::{Drained, Gate, GateClosed, Lock, LockKind, Role};
 
 /// One buffer's place in the region.
@@ -25,12 +27,30 @@ pub(super) struct Segment {
     /// Offset of its first byte within the region.
     start: usize,
     span: Span,
+    /// What accesses are cut into cells by, and where in it the span begins.
+    whole: Span,
+    skip: usize,
 }
 
 impl Segment {
+    fn of(held: &Held, start: usize) -> Segment {
+        let (span, whole) = (held.span(), held.whole());
+        Segment {
+            start,
+            span,
+            whole,
+            skip: span.address().abs_diff(whole.address()) as usize,
+        }
+    }
+
     /// Using it takes an entry of the gate, or the exclusion.
     pub(super) fn span(&self) -> Span {
         self.span
+    }
+
+    /// A byte of it, within the span that its accesses are cut into cells by.
+    pub(super) fn cells(&self, at: usize) -> (Span, usize) {
+        (self.whole, self.skip + at)
     }
 }
 
@@ -44,6 +64,9 @@ pub(crate) struct RegionMemory {
     kernel_only: bool,
     attached: Attached,
     gate: Arc<Gate>,
+    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
+    /// them.
+    pins: Lock<Option<Pins>>,
     /// The buffers themselves; `None` once they are taken.
     owners: Lock<Option<Vec<Held>>>,
 }
@@ -61,10 +84,7 @@ impl RegionMemory {
         let mut len = 0usize;
         let mut segments = Vec::with_capacity(buffers.len());
         for held in &buffers {
-            segments.push(Segment {
-                start: len,
-                span: held.span(),
-            });
+            segments.push(Segment::of(held, len));
             let alike = held.is_writable() == writable && held.is_range() == kernel_only;
             match len.checked_add(held.len()) {
                 Some(sum) if alike && !held.wraps_around() => len = sum,
@@ -82,6 +102,7 @@ impl RegionMemory {
                 Gate::new()
             }),
             attached: Attached::new(traits),
+            pins: Lock::new(LockKind::Mutex, None),
             owners: Lock::new(LockKind::Mutex, Some(buffers)),
         }))
     }
@@ -178,7 +199,7 @@ impl RegionMemory {
                 // the gate is held by the caller's promise (memory-model rule 4 and this module's
                 // page); touched through the shared functions only, as the exclusion cannot coexist
                 // with an entry (rules 2, 3).
-                unsafe { copy::read_shared(segment.span, at, part) }
+                unsafe { copy::read_shared(segment.whole, segment.skip + at, part) }
             } else {
                 // SAFETY: read-only memory is allocated while `self` lives and written by nobody
                 // (memory-model rule 3).
@@ -203,7 +224,7 @@ impl RegionMemory {
                 return range::write(into, part).map_err(|error| Denied::fault(&error));
             }
             // SAFETY: as in `read_inside`; the region is writable, as just checked.
-            unsafe { copy::write_shared(segment.span, at, part) }
+            unsafe { copy::write_shared(segment.whole, segment.skip + at, part) }
             Ok(())
         })
     }
@@ -219,11 +240,15 @@ impl RegionMemory {
     ) -> Result<Option<[u8; 8]>, GateClosed> {
         let _entry = self.gate.enter(Role::Local)?;
         let may_have_atomics = self.writable && !self.kernel_only;
-        let Some((span, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
+        let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);
         };
+        if segment.span.len() - at < size {
+            return Ok(None);
+        }
+        let (cells, at) = segment.cells(at);
         // SAFETY: as in `write_inside`, for this one access (memory-model rules 2, 4, 6).
-        Ok(unsafe { copy::update_shared(span, at, size, change) })
+        Ok(unsafe { copy::update_shared(cells, at, size, change) })
     }
 
     /// All bytes, when the region is read-only and of one segment: nobody can change them.
@@ -256,6 +281,7 @@ impl RegionMemory {
         }
         // From here on no entry exists and none can be made, so nobody touches a span of this
         // memory any more, whatever else still holds the `Arc`.
+        drop(self.pins.lock("unpin a region").take());
         let mut owners = self.owners.lock("take a region's buffers");
         if self.writable {
             owners.take()
@@ -264,14 +290,45 @@ impl RegionMemory {
         }
     }
 
+    /// Brings the pages of a range into memory and keeps them there until the buffers are given
+    /// back or freed. Blocks; call it off the runtime's workers, part by part. `LimitReached` where
+    /// `RLIMIT_MEMLOCK` does not allow it.
+    pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
+        let segments = self.segments.iter();
+        let ranges = segments.map(|segment| segment.span.addresses());
+        let mut pins = self.pins.lock("pin a region");
+        let pins = pins.get_or_insert_with(|| Pins::new(ranges));
+        self.try_each(from, len, |segment, at, len| {
+            pins.pin(&segment.span.part(at, len).addresses())
+        })
+    }
+
+    /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
+    pub(crate) fn windows(&self) -> Option<Vec<Held>> {
+        let owners = self.owners.lock("share a region's windows");
+        let windows = owners.as_ref()?.iter();
+        windows
+            .map(|held| held.as_window().map(|_| held.share())?)
+            .collect()
+    }
+
+    /// True if all its bytes are of a kind with many owners, and none of those is left but this
+    /// region, or other regions of the same cache.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        let owners = self.owners.lock("look for a region's owners");
+        owners
+            .as_ref()
+            .is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
+    }
+
     /// The segment of a byte, and its offset there.
-    fn locate(&self, offset: usize) -> Option<(Span, usize)> {
+    fn locate(&self, offset: usize) -> Option<(&Segment, usize)> {
         if offset >= self.len {
             return None;
         }
         let after = self.segments.partition_point(|it| it.start <= offset);
         let segment = &self.segments[after - 1];
-        Some((segment.span, offset - segment.start))
+        Some((segment, offset - segment.start))
     }
 
     /// Visits the non-empty parts of a range in order: segment, offset there, length.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::{
-    Held, LocalUse, Memory, Payload, RegionBufs, RegionMemory, RegionTraits, check_kernel_copies,
+    ConvertMany, Held, LocalUse, Memory, Payload, RegionMemory, RegionTraits, check_kernel_copies,
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
@@ -15,6 +15,12 @@ use crate::sync::Keep;
 
 use super::{Domain, RegistrationProgress};
 
+/// Buffers that a region can be made of: [`RegionBufs`](crate::RegionBufs), or a
+/// [`ReadOnlyBuf`](crate::ReadOnlyBuf). Sealed.
+pub trait Buffers: ConvertMany + Send + Sized + 'static {}
+
+impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
+
 /// What a region is to be.
 pub(super) struct Request {
     pub(super) access: Access,
@@ -22,6 +28,8 @@ pub(super) struct Request {
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
+    /// Its pages stay in memory.
+    pub(super) pinned: bool,
     /// Who watches.
     pub(super) progress: Option<RegistrationProgress>,
 }
@@ -34,6 +42,7 @@ impl Request {
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
+            pinned: false,
             progress: None,
         }
     }
@@ -123,18 +132,23 @@ impl Domain {
             context: request.context,
             table: Arc::clone(&self.inner.regions),
             nudge: self.inner.engine.region_nudge(),
-            keep: Arc::new(keep),
+            keep,
         }
+    }
+
+    /// How many regions the application said it will have, for tables made ahead.
+    pub(super) fn expected_regions(&self) -> usize {
+        super::expected_regions(&self.inner.info)
     }
 
     pub(super) fn faults_in(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }
 
-    /// Whether registration takes longer the larger the memory is.
-    pub(super) fn looks_at_pages(&self) -> bool {
+    /// Whether a registration takes longer the larger the memory is.
+    pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
         let looks = MrMode::ALLOCATED | MrMode::MMU_NOTIFY;
-        self.inner.mr_mode.intersects(looks)
+        self.inner.mr_mode.intersects(looks) || request.pinned
     }
 
     /// What a region asked for so is, by the domain's modes.
@@ -154,7 +168,7 @@ impl Domain {
     }
 }
 
-pub(super) fn take_buffers<B: RegionBufs>(
+pub(super) fn take_buffers<B: Buffers>(
     domain: &Domain,
     buffers: B,
     request: &Request,
@@ -190,18 +204,22 @@ pub(super) fn take_buffers<B: RegionBufs>(
         return Err(give_buffers((error, held)));
     }
     if held.iter().any(Held::is_range)
-        && let Err(error) = check_kernel_copies()
+        && let Err(error) = check_address_ranges()
     {
-        let message = format!("address ranges take process_vm_readv, which is refused: {error}");
-        return Err(give_buffers((
-            Error::new(ErrorKind::Unsupported, message),
-            held,
-        )));
+        return Err(give_buffers((error, held)));
     }
     Ok(held)
 }
 
-pub(super) fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
+/// Whether address ranges can be registered here.
+pub(super) fn check_address_ranges() -> Result<()> {
+    check_kernel_copies().map_err(|error| {
+        let message = format!("address ranges take process_vm_readv, which is refused: {error}");
+        Error::new(ErrorKind::Unsupported, message)
+    })
+}
+
+pub(super) fn give_buffers<B: Buffers>((error, held): (Error, Vec<Held>)) -> Failed<B> {
     let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_payload(payload))

@@ -97,7 +97,7 @@ const MR_IOV_LIMIT: usize = 16;
 const CQ_CNT: usize = 256;
 const EP_CNT: usize = 8192;
 const CNTR_CNT: usize = 8192;
-const MR_CNT: usize = 65_536;
+pub(crate) const MR_CNT: usize = 65_536;
 
 /// Every way to meet the hints on these interfaces, best first: those on the destination's subnet
 /// before others, the loopback interface after others, faster before slower, and otherwise in the

@@ -1,6 +1,5 @@
 //! What all handles of one registered region share, and the calls both kinds of region have.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::table::SharedTable;
 use crate::buf::{Denied, Held, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, GateClosed};
+use crate::sync::{Drained, GateClosed, Keep};
 
 /// All that makes a region of prepared memory.
 pub(crate) struct NewRegion {
@@ -27,7 +26,7 @@ pub(crate) struct NewRegion {
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     pub(crate) nudge: Waker,
     /// The domain's handle: a region holds its parent.
-    pub(crate) keep: Arc<dyn Any + Send + Sync>,
+    pub(crate) keep: Keep,
 }
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
@@ -81,7 +80,7 @@ pub(super) struct RegionCore {
     context: Option<Context>,
     table: SharedTable,
     nudge: Waker,
-    _keep: Arc<dyn Any + Send + Sync>,
+    _keep: Keep,
 }
 
 impl RegionCore {
@@ -157,6 +156,15 @@ impl RegionCore {
         read_at(&self.memory, offset, into)
     }
 
+    /// Shuts the gate while nobody has a handle, or opens it again. What is inside goes on, but for
+    /// the kernel's work on behalf of peers.
+    pub(super) fn park(&self, parked: bool) {
+        self.memory.gate().park(parked);
+        if parked && self.access.intersects(Access::REMOTE) {
+            self.nudge();
+        }
+    }
+
     /// Wakes the driver after the gate began to refuse.
     pub(super) fn nudge(&self) {
         self.nudge.wake_by_ref();
@@ -221,6 +229,10 @@ pub(crate) fn closed(why: GateClosed) -> Error {
         GateClosed::Quiesced => Error::new(
             ErrorKind::Busy,
             "the region is quiesced: a guard has its bytes for itself",
+        ),
+        GateClosed::Parked => Error::new(
+            ErrorKind::BadState,
+            "nobody has the cached registration any more",
         ),
         GateClosed::Refreshing => Error::new(ErrorKind::Busy, "the region is being refreshed"),
         GateClosed::Disabled => Error::new(ErrorKind::BadState, "the region is not enabled yet"),

@@ -14,6 +14,7 @@
 
 mod access;
 mod atomic;
+mod cache;
 mod core;
 mod flags;
 mod key;
@@ -31,6 +32,7 @@ mod typed;
 
 pub use access::Access;
 pub use atomic::AtomicInteger;
+pub use cache::{CacheStats, CacheWatch, CachedRegion};
 pub use flags::{MrBind, MrFlags};
 pub use key::KEY_NOT_AVAILABLE;
 pub use mapped::MappedKey;
@@ -42,6 +44,9 @@ pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
 pub(crate) use self::core::{NewRegion, closed, prepare, unprepare};
+pub(crate) use cache::{
+    FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
+};
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};
 pub(crate) use raw::{RawKeys, Tag};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::flags::MrFlags;
-use super::key::KeyPolicy;
+use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
@@ -43,7 +43,10 @@ impl From<GateClosed> for Refusal {
             // A region that is being closed was one a moment ago: whoever reaches for it now has
             // not guessed.
             GateClosed::Revoked | GateClosed::Closed => Refusal::Revoked,
-            GateClosed::Quiesced | GateClosed::Refreshing | GateClosed::Disabled => Refusal::Held,
+            GateClosed::Quiesced
+            | GateClosed::Refreshing
+            | GateClosed::Disabled
+            | GateClosed::Parked => Refusal::Held,
         }
     }
 }
@@ -77,6 +80,7 @@ pub(crate) struct MrTable {
     keys: KeyPolicy,
     raw: RawKeys,
     regions: HashMap<u64, Registered>,
+    random: RandomBits,
 }
 
 impl MrTable {
@@ -86,7 +90,14 @@ impl MrTable {
             keys,
             raw,
             regions: HashMap::new(),
+            random: RandomBits::default(),
         }
+    }
+
+    /// Takes so many regions without growing.
+    pub(crate) fn expecting(mut self, regions: usize) -> Self {
+        self.regions.reserve(regions);
+        self
     }
 
     /// Enters a region under the requested key, or under one of our choice.
@@ -104,7 +115,10 @@ impl MrTable {
                 self.keys.check(key)?;
                 key
             }
-            None => self.keys.choose(|key| self.regions.contains_key(&key))?,
+            None => {
+                let is_taken = |key| self.regions.contains_key(&key);
+                self.keys.choose_from(&mut self.random, is_taken)?
+            }
         };
         match self.regions.entry(key) {
             Slot::Occupied(_) => Err(Error::new(
@@ -183,6 +197,12 @@ impl MrTable {
     /// How many regions are registered.
     pub(crate) fn len(&self) -> usize {
         self.regions.len()
+    }
+
+    /// How many regions it takes without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.regions.capacity()
     }
 
     #[cfg(test)]

@@ -53,7 +53,7 @@ impl Home {
             context: Some(Context(5)),
             table: Arc::clone(&self.table),
             nudge: Waker::from(Arc::clone(&self.nudges)),
-            keep: Arc::clone(&self.parent) as Arc<_>,
+            keep: Box::new(Arc::clone(&self.parent)),
         }
     }
 

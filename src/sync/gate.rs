@@ -1,16 +1,16 @@
 //! The gate of a memory region: who may touch its bytes, and when (`fi_mr(3)`: an access while the
 //! region is disabled or refreshed fails; it never waits).
 //!
-//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Five marks shut
+//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Six marks shut
 //! the gate: *disabled* refuses peers and operations until the region is enabled, *revoked* refuses
-//! peers for ever, *quiesced* and *refreshing* refuse everyone until they are lifted, *closed*
-//! refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
+//! peers for ever, *quiesced*, *refreshing* and *parked* refuse everyone until they are lifted,
+//! *closed* refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
 //! until those inside have left ([`Gate::poll_drained`]).
 //!
 //! ```text
-//!   role     open   disabled   revoked   quiesced, refreshing   closed
-//!   Local    yes    copies     yes       no                     no
-//!   Remote   yes    no         no        no                     no
+//!   role     open   disabled   revoked   quiesced, refreshing, parked   closed
+//!   Local    yes    copies     yes       no                             no
+//!   Remote   yes    no         no        no                             no
 //! ```
 //!
 //! A refresh waits for peers only: a posted receive may stay inside for ever.
@@ -48,6 +48,8 @@ pub(crate) enum GateClosed {
     Refreshing,
     /// Someone has the bytes for themselves at the moment.
     Quiesced,
+    /// Nobody has a handle of the region; a cache keeps it for the next who asks.
+    Parked,
     /// The region is being taken apart.
     Closed,
 }
@@ -70,6 +72,7 @@ struct State {
     revoked: bool,
     refreshing: bool,
     quiesced: bool,
+    parked: bool,
     closed: bool,
     waiters: Waiters,
 }
@@ -82,6 +85,8 @@ impl State {
             Err(GateClosed::Revoked)
         } else if self.quiesced {
             Err(GateClosed::Quiesced)
+        } else if self.parked {
+            Err(GateClosed::Parked)
         } else if self.refreshing {
             Err(GateClosed::Refreshing)
         } else if self.disabled && role == Role::Remote {
@@ -205,6 +210,11 @@ impl Gate {
         state.quiesced = false;
     }
 
+    /// Refuses everyone while it is parked. Those inside stay until they leave.
+    pub(crate) fn park(&self, parked: bool) {
+        self.state.lock("park").parked = parked;
+    }
+
     /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
     /// and then nothing has changed. Closing what is closed is no error.
     pub(crate) fn close(&self) -> Result<(), GateClosed> {
@@ -282,6 +292,7 @@ impl fmt::Debug for Gate {
             .field("revoked", &state.revoked)
             .field("refreshing", &state.refreshing)
             .field("quiesced", &state.quiesced)
+            .field("parked", &state.parked)
             .field("closed", &state.closed)
             .finish()
     }
@@ -373,6 +384,23 @@ mod tests {
         gate.end_quiesce();
         assert!(gate.enter(Role::Local).is_ok());
         assert!(gate.enter(Role::Remote).is_ok());
+    }
+
+    /// What a cache keeps and nobody has is closed to all, until somebody has it again.
+    #[test]
+    fn parked_refuses_everyone_until_it_is_lifted() {
+        let gate = gate();
+        let inside = gate.enter(Role::Local).unwrap();
+        gate.park(true);
+        for role in [Role::Local, Role::Remote] {
+            assert_eq!(gate.enter(role).unwrap_err(), GateClosed::Parked);
+        }
+        drop(inside);
+        gate.park(false);
+        assert!(gate.enter(Role::Remote).is_ok());
+        gate.park(true);
+        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.is_open(Role::Local), Err(GateClosed::Closed));
     }
 
     /// Rule 3: "a leaked guard leaves the region excluded, and `deregister` then answers Busy".
