@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
 /// What a child prints before its news, so that the harness's own lines are told apart.
 const PREFIX: &str = "peer says: ";
 
@@ -11,14 +13,15 @@ const PREFIX: &str = "peer says: ";
 #[derive(Debug)]
 pub struct PeerProcess {
     child: Child,
+    said: UnboundedReceiver<String>,
     /// The child ends when this does.
     _lifeline: ChildStdin,
 }
 
+#[allow(dead_code, reason = "not every test file needs every helper")]
 impl PeerProcess {
-    /// Runs the ignored test `test` of this binary, with these variables set, until it has said
-    /// its first line. Gives the process and the line.
-    pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
+    /// Runs the ignored test `test` of this binary, with these variables set.
+    pub fn spawn(test: &str, variables: &[(&str, String)]) -> PeerProcess {
         let mut child = Command::new(std::env::current_exe().expect("the test's own path"))
             .args([
                 "--exact",
@@ -33,29 +36,47 @@ impl PeerProcess {
             .spawn()
             .expect("the test binary runs again");
         let lifeline = child.stdin.take().expect("piped");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let said = lines
-            .find_map(|line| {
-                let line = line.expect("the child's output");
-                line.find(PREFIX)
-                    .map(|at| line[at + PREFIX.len()..].to_owned())
-            })
-            .expect("the child says where it listens before it ends");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let (saying, said) = unbounded_channel();
         // Whatever else it prints must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        (
-            PeerProcess {
-                child,
-                _lifeline: lifeline,
-            },
+        std::thread::spawn(move || {
+            for line in lines {
+                let line = line.expect("the child's output");
+                if let Some(at) = line.find(PREFIX) {
+                    let _ = saying.send(line[at + PREFIX.len()..].to_owned());
+                }
+            }
+        });
+        PeerProcess {
+            child,
             said,
-        )
+            _lifeline: lifeline,
+        }
+    }
+
+    /// The same, until it has said its first line. Gives the process and the line.
+    pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
+        let mut process = PeerProcess::spawn(test, variables);
+        let said = process.said.blocking_recv();
+        let said = said.expect("the child says where it listens before it ends");
+        (process, said)
+    }
+
+    /// What it says next.
+    pub async fn line(&mut self) -> String {
+        let said = self.said.recv().await;
+        said.expect("the child says what it has come to before it ends")
     }
 
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().expect("the child is killed");
         self.child.wait().expect("the child is reaped");
+    }
+
+    /// Its process number, for signals.
+    pub fn id(&self) -> i32 {
+        self.child.id().try_into().expect("a process number")
     }
 }
 
