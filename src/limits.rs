@@ -12,6 +12,8 @@ pub const INJECT_SIZE_MAX: usize = 128;
 pub const CM_DATA_SIZE_MAX: usize = 256;
 /// Largest data header on the wire, in bytes: base, CQ data, four RMA segments.
 pub const HEADER_SIZE_MAX: usize = 120;
+/// Largest HELLO frame of the extension, in bytes: far more than its values need.
+pub const HELLO_SIZE_MAX: usize = 4096;
 /// Operations a transmit or receive context accepts before it is full.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
 /// Largest transmit context. A peer of this library never has more reads and acknowledgements

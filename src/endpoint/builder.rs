@@ -9,7 +9,7 @@ use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
-use crate::progress::{Bindings, CounterSet, Port, PortSizes};
+use crate::progress::{Bindings, CounterSet, Extending, Port, PortSizes};
 
 use super::{Endpoint, Inner};
 
@@ -25,6 +25,7 @@ pub struct EndpointBuilder {
     counters: CounterSet,
     context: Option<Context>,
     sizes: PortSizes,
+    extending: Extending,
 }
 
 impl Domain {
@@ -51,6 +52,7 @@ impl Domain {
                 },
                 unexpected_bytes: info.rx.total_buffered_recv,
             },
+            extending: Extending::default(),
         }
     }
 }
@@ -150,6 +152,14 @@ impl EndpointBuilder {
         self
     }
 
+    /// Whether this library's extension of the protocol is offered to the peer. Default: yes. A
+    /// peer that does not know it is not disturbed, and the connection is then a plain one: without
+    /// typed refusals, signs of life, message credit and an agreed end.
+    pub fn extension(mut self, offered: bool) -> Self {
+        self.extending.offered = offered;
+        self
+    }
+
     /// Opens the endpoint.
     ///
     /// # Errors
@@ -177,7 +187,7 @@ impl EndpointBuilder {
         };
         let events = self.events.or_else(|| domain.event_queue());
         let mut dependences = Vec::new();
-        let port = Port::open(domain.engine(), self.sizes, |id| {
+        let port = Port::open(domain.engine(), self.sizes, self.extending, |id| {
             let name = format!("{id:?}");
             dependences.push(receive_queue.depend(name.clone())?);
             if let Some(queue) = &self.transmit_queue {

@@ -85,6 +85,13 @@ impl Endpoint {
         self.inner.port.local_addr()
     }
 
+    /// Which life of the peer's domain this connection is with: a random number that its domain
+    /// drew when it was opened, so that a restarted peer at the same address shows. `None` before
+    /// the connection is up, and with a peer that speaks libfabric's protocol only.
+    pub fn peer_incarnation(&self) -> Option<u64> {
+        self.inner.port.peer_hello().map(|hello| hello.incarnation)
+    }
+
     /// True while both sides may send.
     pub fn is_connected(&self) -> bool {
         self.inner.port.lifecycle() == crate::proto::Lifecycle::Connected

@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) regions: Arc<Lock<MrTable>>,
     pub(super) lock_kind: LockKind,
+    /// Tells this life of the domain from others, to its peers; not 0.
+    incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<Port>>>,
     ready: Mutex<Ready>,
     stopping: AtomicBool,
@@ -51,6 +53,7 @@ impl Engine {
             transport: config.transport,
             regions: config.regions,
             lock_kind: config.lock_kind,
+            incarnation: new_incarnation()?,
             ports: Mutex::new(Slab::new()),
             ready: Mutex::new(Ready::default()),
             stopping: AtomicBool::new(false),
@@ -103,6 +106,11 @@ impl Engine {
         } else {
             Ok(())
         }
+    }
+
+    /// Tells this life of the domain from others, to its peers; not 0.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
@@ -179,4 +187,14 @@ impl fmt::Debug for Engine {
             .field("gone", &self.is_gone())
             .finish()
     }
+}
+
+fn new_incarnation() -> Result<u64> {
+    let random = getrandom::u64().map_err(|error| {
+        Error::new(
+            ErrorKind::System,
+            format!("the system gave no random number: {error}"),
+        )
+    })?;
+    Ok(random.max(1))
 }

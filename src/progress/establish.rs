@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::proto::Lifecycle;
 
-use super::listen::Handover;
+use super::listen::{Asked, Handover};
 use super::port::{Closing, Port, PortState};
 
 impl Port {
@@ -60,7 +60,8 @@ impl Port {
         state.link = Some(link);
         state.connect_context = context;
         state.timeout = Some(timeout);
-        state.machine.begin_accept(data, handover.order);
+        let Asked { order, offer } = handover.asked;
+        state.machine.begin_accept(data, order, offer);
         drop(state);
         self.waker.wake_by_ref();
         Ok(())

@@ -26,7 +26,7 @@ use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
 };
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind};
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
 
 /// Connections accepted in one poll, so that a storm does not starve the requests already here.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -50,7 +50,14 @@ pub(crate) struct ListenConfig {
 /// An accepted connection on its way from the listener to a domain.
 pub(crate) struct Handover {
     pub(crate) raw: RawLink,
+    pub(crate) asked: Asked,
+}
+
+/// What a connection request says to whoever accepts it, beside the application's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
     pub(crate) order: ByteOrder,
+    pub(crate) offer: Option<Offer>,
 }
 
 /// Takes a request's ticket to `accept` and returns where the connection will arrive. `None`: the
@@ -168,11 +175,11 @@ enum PeerStage {
     /// Its request is being read.
     HalfOpen(Box<CmDecoder>),
     /// Its request waits for a slot in the event queue.
-    Whole { data: Bytes, order: ByteOrder },
+    Whole { data: Bytes, asked: Asked },
     /// The application has been told and decides.
     Told {
         holder: TicketHolder<Verdict>,
-        order: ByteOrder,
+        asked: Asked,
     },
     /// Its rejection is on its way.
     Rejected,
@@ -300,9 +307,10 @@ impl ListenTask {
                                 return false;
                             }
                             peer.deadline = None;
+                            let offer = frame.offer();
                             peer.stage = PeerStage::Whole {
                                 data: frame.into_data(),
-                                order,
+                                asked: Asked { order, offer },
                             };
                             peer.link.watch();
                             self.whole.push_back(id);
@@ -335,10 +343,10 @@ impl ListenTask {
 
     /// Carries out the application's verdict once there is one.
     fn judge(&mut self, peer: &mut Peer) -> bool {
-        let PeerStage::Told { holder, order } = &mut peer.stage else {
+        let PeerStage::Told { holder, asked } = &mut peer.stage else {
             return true;
         };
-        let order = *order;
+        let asked = *asked;
         let verdict = match holder.poll_verdict(&mut Context::from_waker(&peer.waker)) {
             Poll::Pending => return true,
             Poll::Ready(verdict) => verdict,
@@ -349,7 +357,7 @@ impl ListenTask {
                     peer.link.cancel_receive();
                     if let Some(raw) = peer.link.take_raw() {
                         // An acceptor that has gone away meanwhile drops it, which closes it.
-                        let _ = sender.send(Handover { raw, order });
+                        let _ = sender.send(Handover { raw, asked });
                     }
                 }
                 return false;
@@ -410,7 +418,7 @@ impl ListenTask {
             let Some(peer) = self.peers.get_mut(&id) else {
                 continue;
             };
-            let PeerStage::Whole { data, order } = &peer.stage else {
+            let PeerStage::Whole { data, asked } = &peer.stage else {
                 continue;
             };
             let (request, holder) = ConnRequest::new(
@@ -421,7 +429,7 @@ impl ListenTask {
             );
             peer.stage = PeerStage::Told {
                 holder,
-                order: *order,
+                asked: *asked,
             };
             // Registers for the verdict.
             peer.waker.wake_by_ref();

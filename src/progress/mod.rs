@@ -31,5 +31,5 @@ mod turn;
 
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
-pub(crate) use port::{Bindings, CounterSet, Port, PortSizes, Posted};
+pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use report::{OpCell, Report};

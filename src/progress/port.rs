@@ -16,16 +16,49 @@ use crate::cq::{CompletionQueue, CqSlot};
 use crate::eq::EventSlot;
 use crate::error::{OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
-use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
+use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
+use crate::wire::{Capabilities, Hello};
 
 use super::engine::Engine;
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
 pub(crate) type PortSizes = Sizes;
+
+/// What an endpoint offers its peer beyond the plain protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extending {
+    /// False: nothing.
+    pub(crate) offered: bool,
+    /// Refused operations the connection lives through; 0: the first one ends it.
+    pub(crate) refusals_max: u32,
+}
+
+impl Default for Extending {
+    fn default() -> Self {
+        Extending {
+            offered: true,
+            refusals_max: 0,
+        }
+    }
+}
+
+impl Extending {
+    fn terms(self, engine: &Engine) -> Terms {
+        Terms {
+            capabilities: if self.offered {
+                OFFERED
+            } else {
+                Capabilities::empty()
+            },
+            incarnation: engine.incarnation(),
+            refusals_max: self.refusals_max,
+        }
+    }
+}
 
 /// The counters an endpoint is bound to, by what they count (`fi_ep_bind(3)`).
 #[derive(Clone, Debug, Default)]
@@ -181,6 +214,7 @@ impl Port {
     pub(crate) fn open(
         engine: &Arc<Engine>,
         sizes: PortSizes,
+        extending: Extending,
         bindings: impl FnOnce(EndpointId) -> Result<Bindings>,
     ) -> Result<Arc<Port>> {
         engine.check_alive()?;
@@ -191,7 +225,7 @@ impl Port {
             queued: AtomicBool::new(false),
         });
         let state = PortState {
-            machine: Connection::new(sizes),
+            machine: Connection::new(sizes, extending.terms(engine)),
             link: None,
             receive_armed: false,
             watching: false,
@@ -267,6 +301,11 @@ impl Port {
 
     pub(crate) fn lifecycle(&self) -> Lifecycle {
         self.lock("lifecycle").machine.lifecycle()
+    }
+
+    /// What the peer said of itself; `None` before it is connected, and of a plain peer.
+    pub(crate) fn peer_hello(&self) -> Option<Hello> {
+        self.lock("peer").machine.peer_hello().copied()
     }
 
     pub(crate) fn unexpected_bytes(&self) -> usize {

@@ -21,7 +21,9 @@ mod op;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use conn::{Connection, Lifecycle, Outgoing, ReceivePlan, Sizes, Withdrawn};
+pub(crate) use conn::{
+    Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, Sizes, Terms, Withdrawn,
+};
 pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};
 

@@ -6,6 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::WireError;
+use super::extension::{OFFER_AT, OFFER_SIZE, Offer};
 use super::header::ByteOrder;
 use crate::limits::CM_DATA_SIZE_MAX;
 
@@ -15,8 +16,8 @@ const CONTROL_SIZE: usize = 32;
 const CONTROL_SIZE_MAX: usize = CONTROL_SIZE + CM_DATA_SIZE_MAX;
 /// The one version there is.
 const CONTROL_VERSION: u8 = 3;
-/// The byte-order probe's place. The twenty bytes before it (seg_no, conn_id, msg_id) are sent as
-/// zero and never read; C peers do the same, so capabilities of our own may be told there one day.
+/// The byte-order probe's place. C peers send the twenty bytes before it (seg_no, conn_id, msg_id)
+/// as zero and never read them; an [`Offer`] of the extension stands in conn_id.
 const PROBE_AT: usize = 24;
 
 const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field");
@@ -56,6 +57,7 @@ impl ControlKind {
 pub(crate) struct ControlFrame {
     kind: ControlKind,
     data: Bytes,
+    offer: Option<Offer>,
 }
 
 impl ControlFrame {
@@ -65,7 +67,22 @@ impl ControlFrame {
         if data.len() > CM_DATA_SIZE_MAX {
             return Err(WireError::ControlDataSize(data.len()));
         }
-        Ok(ControlFrame { kind, data })
+        Ok(ControlFrame {
+            kind,
+            data,
+            offer: None,
+        })
+    }
+
+    /// The same with an offer of the extension, or an answer to one.
+    pub(crate) fn with_offer(mut self, offer: Option<Offer>) -> Self {
+        self.offer = offer;
+        self
+    }
+
+    /// What the sender offers beyond the protocol; `None` from C peers.
+    pub(crate) fn offer(&self) -> Option<Offer> {
+        self.offer
     }
 
     /// What it says.
@@ -95,6 +112,9 @@ impl ControlFrame {
             length_low,
         ]);
         bytes.resize(PROBE_AT, 0);
+        if let Some(offer) = self.offer {
+            bytes[OFFER_AT..OFFER_AT + OFFER_SIZE].copy_from_slice(&offer.to_bytes());
+        }
         bytes.extend(match self.kind {
             ControlKind::Request | ControlKind::Response => ByteOrder::probe(),
             // No data frame follows a reject, and C peers send none in it.
@@ -112,6 +132,7 @@ impl fmt::Debug for ControlFrame {
         f.debug_struct("ControlFrame")
             .field("kind", &self.kind)
             .field("data_len", &self.data.len())
+            .field("offer", &self.offer)
             .finish()
     }
 }
@@ -228,7 +249,10 @@ impl CmDecoder {
         let [_, kind, ..] = self.bytes;
         let kind = ControlKind::from_byte(kind).ok_or(WireError::ControlType(kind))?;
         let data = Bytes::copy_from_slice(&self.bytes[CONTROL_SIZE..self.filled]);
-        ControlFrame::new(kind, data)
+        let offer = self.bytes[OFFER_AT..]
+            .first_chunk()
+            .and_then(|bytes| Offer::from_bytes(*bytes));
+        Ok(ControlFrame::new(kind, data)?.with_offer(offer))
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::WireError;
+use super::extension::{Capabilities, Reason};
 use super::header::{
-    BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes, Op,
-    SEGMENT_SIZE, WORD_SIZE,
+    BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes,
+    OP_DATA_ACK, Op, SEGMENT_SIZE, WORD_SIZE,
 };
 use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 
@@ -137,6 +138,53 @@ pub(crate) enum FrameHeader {
         /// Where to write.
         segments: Segments,
     },
+    /// The first frame of each side of an extended connection; its payload is `len` bytes of what
+    /// [`Hello`](super::Hello) says. All variants below are frames of the extension.
+    Hello {
+        /// Bytes of payload.
+        len: u64,
+    },
+    /// Asks for a [`FrameHeader::Pong`] with the same token.
+    Ping {
+        /// The sender's own.
+        token: u64,
+    },
+    /// Answers a [`FrameHeader::Ping`].
+    Pong {
+        /// The ping's token.
+        token: u64,
+    },
+    /// So many receives have been posted since the beginning, withdrawn ones not counted.
+    Credit {
+        /// How many.
+        posted: u64,
+    },
+    /// The sender holds a message back for want of credit.
+    Stalled {
+        /// Messages it has sent before.
+        sent: u64,
+    },
+    /// In the place of an ack: the oldest operation that awaits one was refused.
+    Refused {
+        /// Why.
+        reason: Reason,
+    },
+    /// The next bytes of the answer to the oldest open read request.
+    ReadData {
+        /// Bytes of payload; below 2^64 - 16.
+        len: u64,
+    },
+    /// The answer to the oldest open read request is over: all of its bytes have come, or, with a
+    /// reason, what came is void.
+    ReadEnd {
+        /// Why it was refused or broken off.
+        refused: Option<Reason>,
+    },
+    /// The sender's last frame.
+    Close {
+        /// Messages of the receiver's that the sender's receives have taken.
+        taken: u64,
+    },
 }
 
 impl FrameHeader {
@@ -150,12 +198,13 @@ impl FrameHeader {
         let base = BaseHeader {
             op: self.op(),
             flags: self.flags(),
+            op_data: self.op_data(),
             segment_count: segments.len() as u8, // at most RMA_IOV_LIMIT, by Segments' invariant
             header_len: 0,                       // this and the next: set with the extension
             frame_len: 0,
             id,
         };
-        let words = self.data().into_iter().chain(
+        let words = self.word().into_iter().chain(
             segments
                 .iter()
                 .flat_map(|segment| [segment.addr, segment.len, segment.key]),
@@ -176,9 +225,12 @@ impl FrameHeader {
     /// Bytes of payload behind the header.
     pub(crate) fn payload_len(&self) -> u64 {
         match self {
-            FrameHeader::Message { len, .. } | FrameHeader::ReadResponse { len } => *len,
-            FrameHeader::Ack | FrameHeader::ReadRequest { .. } => 0,
+            FrameHeader::Message { len, .. }
+            | FrameHeader::ReadResponse { len }
+            | FrameHeader::Hello { len }
+            | FrameHeader::ReadData { len } => *len,
             FrameHeader::Write { segments, .. } => segments.total(),
+            _ => 0,
         }
     }
 
@@ -188,9 +240,7 @@ impl FrameHeader {
         match self {
             FrameHeader::Message { ack, .. } => *ack,
             FrameHeader::Write { ack, commit, .. } => *ack || *commit,
-            FrameHeader::Ack
-            | FrameHeader::ReadRequest { .. }
-            | FrameHeader::ReadResponse { .. } => false,
+            _ => false,
         }
     }
 
@@ -202,6 +252,48 @@ impl FrameHeader {
             FrameHeader::ReadRequest { .. } => Op::ReadRequest,
             FrameHeader::ReadResponse { .. } => Op::ReadResponse,
             FrameHeader::Write { .. } => Op::Write,
+            FrameHeader::Hello { .. } => Op::Hello,
+            FrameHeader::Ping { .. } => Op::Ping,
+            FrameHeader::Pong { .. } => Op::Pong,
+            FrameHeader::Credit { .. } => Op::Credit,
+            FrameHeader::Stalled { .. } => Op::Stalled,
+            FrameHeader::Refused { .. } => Op::Refused,
+            FrameHeader::ReadData { .. } => Op::ReadData,
+            FrameHeader::ReadEnd { .. } => Op::ReadEnd,
+            FrameHeader::Close { .. } => Op::Close,
+        }
+    }
+
+    /// What must have been agreed on for this frame to be sent; nothing for the protocol's own.
+    pub(crate) fn needs(&self) -> Capabilities {
+        match self {
+            FrameHeader::Ping { .. } | FrameHeader::Pong { .. } => Capabilities::LIVENESS,
+            FrameHeader::Credit { .. } | FrameHeader::Stalled { .. } => Capabilities::CREDIT,
+            FrameHeader::Refused { .. }
+            | FrameHeader::ReadData { .. }
+            | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
+            FrameHeader::Close { .. } => Capabilities::CLOSE,
+            _ => Capabilities::empty(),
+        }
+    }
+
+    /// The one word that a frame of the extension or with completion data starts its extension by.
+    fn word(&self) -> Option<u64> {
+        match *self {
+            FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),
+            FrameHeader::Credit { posted } => Some(posted),
+            FrameHeader::Stalled { sent } => Some(sent),
+            FrameHeader::Close { taken } => Some(taken),
+            _ => self.data(),
+        }
+    }
+
+    fn op_data(&self) -> u8 {
+        match self {
+            FrameHeader::Ack => OP_DATA_ACK,
+            FrameHeader::Refused { reason } => reason.to_byte(),
+            FrameHeader::ReadEnd { refused } => refused.map_or(0, Reason::to_byte),
+            _ => 0,
         }
     }
 
@@ -209,9 +301,7 @@ impl FrameHeader {
     pub(crate) fn data(&self) -> Option<u64> {
         match self {
             FrameHeader::Message { data, .. } | FrameHeader::Write { data, .. } => *data,
-            FrameHeader::Ack
-            | FrameHeader::ReadRequest { .. }
-            | FrameHeader::ReadResponse { .. } => None,
+            _ => None,
         }
     }
 
@@ -221,9 +311,7 @@ impl FrameHeader {
             FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
                 segments.as_slice()
             }
-            FrameHeader::Message { .. } | FrameHeader::Ack | FrameHeader::ReadResponse { .. } => {
-                &[]
-            }
+            _ => &[],
         }
     }
 
@@ -231,9 +319,7 @@ impl FrameHeader {
         let (ack, commit) = match *self {
             FrameHeader::Message { ack, .. } => (ack, false),
             FrameHeader::Write { ack, commit, .. } => (ack, commit),
-            FrameHeader::Ack
-            | FrameHeader::ReadRequest { .. }
-            | FrameHeader::ReadResponse { .. } => (false, false),
+            _ => (false, false),
         };
         let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
         pick(self.data().is_some(), FLAG_CQ_DATA)
@@ -293,19 +379,21 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
     let count = usize::from(base.segment_count);
     // Which flags and counts mean anything depends on the operation: C peers leave old values in.
-    let (has_data, has_segments, has_payload, may_be_longer) = match op {
+    let (has_word, has_segments, has_payload, may_be_longer) = match op {
         Op::Msg => (base.has(FLAG_CQ_DATA), false, true, true),
-        Op::Ack => (false, false, false, false),
+        Op::Ack | Op::Refused | Op::ReadEnd => (false, false, false, false),
         Op::ReadRequest => (false, true, false, false),
         Op::ReadResponse => (false, false, true, true),
         Op::Write => (base.has(FLAG_CQ_DATA), true, true, false),
+        Op::Hello | Op::ReadData => (false, false, true, false),
+        Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Close => (true, false, false, false),
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
     };
     if has_segments && !(1..=RMA_IOV_LIMIT).contains(&count) {
         return Err(WireError::SegmentCount(count));
     }
-    let data_len = if has_data { WORD_SIZE } else { 0 };
+    let data_len = if has_word { WORD_SIZE } else { 0 };
     let segments_len = if has_segments {
         count * SEGMENT_SIZE
     } else {
@@ -370,6 +458,29 @@ fn read_frame(
                 segments,
             }
         }
+        Op::Hello => FrameHeader::Hello { len: payload_len },
+        Op::Ping => FrameHeader::Ping {
+            token: words.next().unwrap_or(0),
+        },
+        Op::Pong => FrameHeader::Pong {
+            token: words.next().unwrap_or(0),
+        },
+        Op::Credit => FrameHeader::Credit {
+            posted: words.next().unwrap_or(0),
+        },
+        Op::Stalled => FrameHeader::Stalled {
+            sent: words.next().unwrap_or(0),
+        },
+        Op::Refused => FrameHeader::Refused {
+            reason: Reason::from_byte(base.op_data).ok_or(WireError::NoReason)?,
+        },
+        Op::ReadData => FrameHeader::ReadData { len: payload_len },
+        Op::ReadEnd => FrameHeader::ReadEnd {
+            refused: Reason::from_byte(base.op_data),
+        },
+        Op::Close => FrameHeader::Close {
+            taken: words.next().unwrap_or(0),
+        },
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
     })

@@ -16,7 +16,7 @@ pub(super) const SEGMENT_SIZE: usize = 3 * WORD_SIZE;
 /// The version that everybody sends and nobody checks; only the control frame's counts.
 const DATA_VERSION: u8 = 3;
 /// `op_data` that turns a message into an acknowledgement.
-const OP_DATA_ACK: u8 = 2;
+pub(super) const OP_DATA_ACK: u8 = 2;
 
 /// The extension starts with completion data for the receiver (`FI_REMOTE_CQ_DATA`).
 pub(super) const FLAG_CQ_DATA: u16 = 0x0001;
@@ -105,6 +105,25 @@ pub(crate) enum Op {
     Cts,
     /// The payload of an announced message.
     Data,
+    /// The first frame of each side of an extended connection, and all that follow in this list:
+    /// frames of the extension (`docs/extension.md`).
+    Hello,
+    /// Asks for a sign of life.
+    Ping,
+    /// The sign of life asked for.
+    Pong,
+    /// Tells how many receives have been posted.
+    Credit,
+    /// Tells that a message waits for credit.
+    Stalled,
+    /// Takes the place of an ack: the operation was refused.
+    Refused,
+    /// Some bytes of the oldest read request.
+    ReadData,
+    /// The end of the answer to the oldest read request.
+    ReadEnd,
+    /// The last frame of its direction.
+    Close,
 }
 
 impl Op {
@@ -120,22 +139,45 @@ impl Op {
             5 => Op::TaggedRts,
             6 => Op::Cts,
             7 => Op::Data,
+            0x80 => Op::Hello,
+            0x82 => Op::Ping,
+            0x83 => Op::Pong,
+            0x84 => Op::Credit,
+            0x85 => Op::Stalled,
+            0x86 => Op::Refused,
+            0x87 => Op::ReadData,
+            0x88 => Op::ReadEnd,
+            0x89 => Op::Close,
             _ => return None,
         })
     }
 
-    /// The frame's bytes 1 and 4.
-    fn to_bytes(self) -> (u8, u8) {
+    /// True for the frames that only extended connections have.
+    pub(crate) fn is_extension(self) -> bool {
+        self.to_byte() >= 0x80
+    }
+
+    /// The frame's byte 1.
+    pub(crate) fn to_byte(self) -> u8 {
         match self {
-            Op::Msg => (0, 0),
-            Op::Ack => (0, OP_DATA_ACK),
-            Op::Tagged => (1, 0),
-            Op::ReadRequest => (2, 0),
-            Op::ReadResponse => (3, 0),
-            Op::Write => (4, 0),
-            Op::TaggedRts => (5, 0),
-            Op::Cts => (6, 0),
-            Op::Data => (7, 0),
+            Op::Msg | Op::Ack => 0,
+            Op::Tagged => 1,
+            Op::ReadRequest => 2,
+            Op::ReadResponse => 3,
+            Op::Write => 4,
+            Op::TaggedRts => 5,
+            Op::Cts => 6,
+            Op::Data => 7,
+            // 0x81 is kept for the proof that follows a HELLO with authentication.
+            Op::Hello => 0x80,
+            Op::Ping => 0x82,
+            Op::Pong => 0x83,
+            Op::Credit => 0x84,
+            Op::Stalled => 0x85,
+            Op::Refused => 0x86,
+            Op::ReadData => 0x87,
+            Op::ReadEnd => 0x88,
+            Op::Close => 0x89,
         }
     }
 }
@@ -145,6 +187,8 @@ impl Op {
 pub(super) struct BaseHeader {
     pub(super) op: Op,
     pub(super) flags: u16,
+    /// 2 in an ack; in [`Op::Refused`] and [`Op::ReadEnd`] the reason.
+    pub(super) op_data: u8,
     /// Remote segments in the extension. C peers leave this unset in other frames than reads and
     /// writes, so it must not be looked at there.
     pub(super) segment_count: u8,
@@ -173,6 +217,7 @@ impl BaseHeader {
         Ok(BaseHeader {
             op: Op::from_bytes(op, op_data).ok_or(WireError::UnknownOp(op))?,
             flags: order.read_u16([f0, f1]),
+            op_data,
             segment_count,
             header_len,
             id,
@@ -185,15 +230,14 @@ impl BaseHeader {
     }
 
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
-        let (op, op_data) = self.op.to_bytes();
         let [f0, f1] = order.write_u16(self.flags);
         let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
         [
             DATA_VERSION,
-            op,
+            self.op.to_byte(),
             f0,
             f1,
-            op_data,
+            self.op_data,
             self.segment_count,
             self.header_len,
             self.id,

@@ -10,8 +10,8 @@
 //!
 //!   0       1      2         4                                24        32         32 + n
 //!   +-------+------+---------+--------------------------------+---------+------------+
-//!   | ver 3 | type | n       | unused: sent 0, never read     | probe   | n <= 256   |
-//!   |       |      | (big)   | (seg_no 4, conn_id 8, msg_id 8)| 1 native| bytes      |
+//!   | ver 3 | type | n       | unused by C peers: seg_no 4,   | probe   | n <= 256   |
+//!   |       |      | (big)   | conn_id 8 (our offer), msg_id 8| 1 native| bytes      |
 //!   +-------+------+---------+--------------------------------+---------+------------+
 //!
 //! data frame
@@ -32,6 +32,7 @@
 //!   4 write          -        all three        cq data if flagged,    what the segments shall
 //!                                              1..=4 segments         hold
 //!   1 tagged, 5 its announcement, 6 clear-to-send, 7 its data: not on such an endpoint
+//!   0x80 and up: frames of the extension, after both sides agreed on it (docs/extension.md)
 //! ```
 //!
 //! The probe settles the byte order of `flags`, `size` and every extension word ([`ByteOrder`]).
@@ -49,15 +50,19 @@
 #![forbid(unsafe_code)]
 
 mod cm;
+mod extension;
 mod frame;
 mod header;
+mod hello;
 mod pretty;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
+pub(crate) use extension::{Capabilities, Offer};
 pub(crate) use frame::{Decoded, FrameHeader, RemoteSegment, Segments, decode};
 pub(crate) use header::{ByteOrder, Op};
+pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
 
 use crate::error::{Error, ErrorKind};
 
@@ -113,6 +118,24 @@ pub(crate) enum WireError {
         /// Sum of the segments' lengths.
         segments_len: u64,
     },
+    /// A refusal without its reason.
+    #[error("a refusal without a reason")]
+    NoReason,
+    /// The extension was agreed on, and the first frame is not its HELLO.
+    #[error("{0} frame where a hello was due")]
+    HelloMissing(Op),
+    /// A value of a HELLO is longer than the frame.
+    #[error("a hello that ends within a value")]
+    HelloCut,
+    /// A value of a HELLO is missing, there twice, or not of its type's length.
+    #[error("a hello whose value {0:#06x} is missing or wrong")]
+    HelloValue(u16),
+    /// A value of a HELLO that is not to be ignored, and is unknown here.
+    #[error("a hello with the unknown value {0:#06x}, which may not be ignored")]
+    HelloCritical(u16),
+    /// The peer agreed to more of the extension than it was offered.
+    #[error("the peer agreed to an extension that it was not offered")]
+    OfferNotAsked,
     /// Another version of the control frame, or no control frame at all.
     #[error("control frame of version {0}, not 3")]
     ControlVersion(u8),
@@ -140,8 +163,14 @@ impl WireError {
             | WireError::UnexpectedPayload { .. }
             | WireError::SegmentCount(_)
             | WireError::SegmentsOverflow
-            | WireError::SegmentsMismatch { .. } => ErrorKind::ProtocolViolation,
-            WireError::ControlVersion(_)
+            | WireError::SegmentsMismatch { .. }
+            | WireError::NoReason
+            | WireError::HelloMissing(_)
+            | WireError::HelloCut
+            | WireError::HelloValue(_) => ErrorKind::ProtocolViolation,
+            WireError::HelloCritical(_)
+            | WireError::OfferNotAsked
+            | WireError::ControlVersion(_)
             | WireError::ControlDataSize(_)
             | WireError::ControlProbe => ErrorKind::Incompatible,
             WireError::ControlType(_) => ErrorKind::ConnectionRefused,

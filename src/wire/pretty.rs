@@ -18,6 +18,15 @@ impl fmt::Display for Op {
             Op::TaggedRts => "tagged-announcement",
             Op::Cts => "clear-to-send",
             Op::Data => "rendezvous-data",
+            Op::Hello => "hello",
+            Op::Ping => "ping",
+            Op::Pong => "pong",
+            Op::Credit => "credit",
+            Op::Stalled => "stalled",
+            Op::Refused => "refused",
+            Op::ReadData => "read-data",
+            Op::ReadEnd => "read-end",
+            Op::Close => "close",
         })
     }
 }
@@ -32,10 +41,21 @@ impl fmt::Display for FrameHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.op())?;
         match self {
-            FrameHeader::Ack => {}
-            FrameHeader::Message { len, .. } | FrameHeader::ReadResponse { len } => {
-                write!(f, " {len} B")?;
-            }
+            FrameHeader::Message { len, .. }
+            | FrameHeader::ReadResponse { len }
+            | FrameHeader::Hello { len }
+            | FrameHeader::ReadData { len } => write!(f, " {len} B")?,
+            FrameHeader::Credit { posted } => write!(f, " for {posted} receives")?,
+            FrameHeader::Stalled { sent } => write!(f, " after {sent} messages")?,
+            FrameHeader::Close { taken } => write!(f, " after {taken} messages taken")?,
+            FrameHeader::Refused { reason }
+            | FrameHeader::ReadEnd {
+                refused: Some(reason),
+            } => write!(f, ", {reason}")?,
+            FrameHeader::Ack
+            | FrameHeader::Ping { .. }
+            | FrameHeader::Pong { .. }
+            | FrameHeader::ReadEnd { refused: None } => {}
             FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
                 write!(f, " {} B at", segments.total())?;
                 for segment in segments.as_slice() {

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use crate::buf::{Frame, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::proto::event::Event;
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind};
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
 
+use super::tx::RAW;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -14,17 +15,29 @@ impl<T> Connection<T> {
     pub(crate) fn begin_connect(&mut self, data: &[u8]) {
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(CmDecoder::new());
-        self.tx.push_raw(control_frame(ControlKind::Request, data));
+        let offer = self.extension.offer();
+        self.tx
+            .push_raw(control_frame(ControlKind::Request, data, offer));
     }
 
-    /// The application accepts a peer whose request said `order`.
-    pub(crate) fn begin_accept(&mut self, data: &[u8], order: ByteOrder) {
+    /// The application accepts a peer whose request said `order` and offered `asked`.
+    pub(crate) fn begin_accept(&mut self, data: &[u8], order: ByteOrder, asked: Option<Offer>) {
         self.lifecycle.go(Lifecycle::Accepting);
         self.order = order;
-        self.tx.push_raw(control_frame(ControlKind::Response, data));
+        let answer = self.extension.answer(asked);
+        self.tx
+            .push_raw(control_frame(ControlKind::Response, data, answer));
+        if answer.is_some() {
+            self.begin_extension(Bytes::new());
+        }
     }
 
-    pub(super) fn response_sent(&mut self) {
+    /// The acceptor is connected once its response is out, and the peer's HELLO, if any, is in.
+    pub(super) fn response_sent_if_all(&mut self) {
+        let is_all = self.tx.is_idle() && !self.extension.is_hello_awaited();
+        if self.lifecycle != Lifecycle::Accepting || !is_all {
+            return;
+        }
         self.lifecycle.go(Lifecycle::Connected);
         self.events
             .push_back(Event::Connected { data: Bytes::new() });
@@ -46,6 +59,10 @@ impl<T> Connection<T> {
             ControlKind::Response => {
                 self.handshake = None;
                 self.order = order;
+                if self.extension.take_answer(frame.offer())? {
+                    self.begin_extension(frame.into_data());
+                    return Ok(taken);
+                }
                 self.lifecycle.go(Lifecycle::Connected);
                 self.events.push_back(Event::Connected {
                     data: frame.into_data(),
@@ -65,9 +82,10 @@ impl<T> Connection<T> {
     }
 }
 
-fn control_frame(kind: ControlKind, data: &[u8]) -> Frame {
+fn control_frame(kind: ControlKind, data: &[u8], offer: Option<Offer>) -> Frame {
     let data = Bytes::copy_from_slice(data);
     let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
+    let bytes = frame.with_offer(offer).encode();
     // A frame of its own: all of it is one send, as peers expect.
-    Frame::new(&[], Payload::from_vec(frame.encode()), u64::MAX)
+    Frame::new(&[], Payload::from_vec(bytes), RAW)
 }

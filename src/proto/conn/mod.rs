@@ -1,14 +1,15 @@
 //! One connection: the operations posted to it and the frames on it.
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
-//! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` begins a
-//! connection and `end.rs` ends it.
+//! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
+//! `extension.rs` begin a connection and `end.rs` ends it.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
 mod end;
+mod extension;
 mod handshake;
 mod post;
 mod receive;
@@ -27,6 +28,8 @@ use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
+use extension::Extension;
+pub(crate) use extension::{OFFERED, Terms};
 pub(crate) use receive::ReceivePlan;
 use rx::Rx;
 pub(crate) use state::Lifecycle;
@@ -94,6 +97,7 @@ pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
     order: ByteOrder,
     handshake: Option<CmDecoder>,
+    extension: Extension,
     tx: Tx,
     rx: Rx,
     ops: Slab<Op<T>>,
@@ -112,11 +116,12 @@ pub(crate) struct Connection<T> {
 }
 
 impl<T> Connection<T> {
-    pub(crate) fn new(sizes: Sizes) -> Self {
+    pub(crate) fn new(sizes: Sizes, terms: Terms) -> Self {
         Connection {
             lifecycle: Lifecycle::Idle,
             order: ByteOrder::Native,
             handshake: None,
+            extension: Extension::new(terms),
             tx: Tx::new(),
             rx: Rx::header(),
             ops: Slab::new(),

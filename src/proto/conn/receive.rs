@@ -33,8 +33,7 @@ impl<T> Connection<T> {
     /// Where the next bytes shall land. Called only when nothing is armed and no staged bytes are
     /// left.
     pub(crate) fn poll_receive(&mut self) -> ReceivePlan {
-        let reading = matches!(self.lifecycle, Lifecycle::Connecting | Lifecycle::Connected);
-        if !reading || self.fault.is_some() || self.rx.is_paused() {
+        if !self.is_reading() || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
         }
         let Rx::Payload(landing) = &mut self.rx else {
@@ -68,6 +67,16 @@ impl<T> Connection<T> {
         }
     }
 
+    /// True while bytes of the peer are looked at. An acceptor waits for its HELLO, and looks at
+    /// nothing behind it until it is connected (ruling 9).
+    fn is_reading(&self) -> bool {
+        match self.lifecycle {
+            Lifecycle::Connecting | Lifecycle::Connected => true,
+            Lifecycle::Accepting => self.extension.is_hello_awaited(),
+            Lifecycle::Idle | Lifecycle::Closed => false,
+        }
+    }
+
     /// The transport gives a direct receive back after `len` more bytes landed (0: cancelled).
     pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize) {
         if let Rx::Payload(landing) = &mut self.rx {
@@ -84,7 +93,8 @@ impl<T> Connection<T> {
     /// connection pauses (or is faulty) and wants the rest later.
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
-        while at < input.len() && self.fault.is_none() && !self.rx.is_paused() {
+        while at < input.len() && self.is_reading() && self.fault.is_none() && !self.rx.is_paused()
+        {
             let step = self.consume(&input[at..], host);
             match step {
                 Ok(n) => at += n,
@@ -106,11 +116,15 @@ impl<T> Connection<T> {
         if self.handshake.is_some() {
             return self.consume_handshake(input);
         }
+        if self.extension.is_hello_awaited() {
+            return self.consume_hello(input);
+        }
         match &mut self.rx {
             Rx::Header { bytes, have } => {
                 let (taken, header) = collect_header(bytes, have, input, self.order)?;
                 if let Some(header) = header {
                     tracing::trace!(%header, "received");
+                    self.check_agreed(&header)?;
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)
@@ -178,7 +192,7 @@ impl<T> Connection<T> {
 
     /// The stream ended (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
-        let what = if self.handshake.is_some() {
+        let what = if self.handshake.is_some() || self.extension.is_hello_awaited() {
             "during the handshake"
         } else if self.rx.is_at_boundary() {
             ""
@@ -204,6 +218,19 @@ impl<T> Connection<T> {
             }
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
+            FrameHeader::Ping { token } => {
+                self.tx
+                    .push_control(FrameHeader::Pong { token }, Payload::empty());
+                self.rx = Rx::header();
+            }
+            FrameHeader::Pong { .. } => self.rx = Rx::header(),
+            FrameHeader::Hello { .. }
+            | FrameHeader::Credit { .. }
+            | FrameHeader::Stalled { .. }
+            | FrameHeader::Refused { .. }
+            | FrameHeader::ReadData { .. }
+            | FrameHeader::ReadEnd { .. }
+            | FrameHeader::Close { .. } => return Err(violation("a frame not agreed on")),
             FrameHeader::Write {
                 data,
                 ack,

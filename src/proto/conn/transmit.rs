@@ -51,7 +51,7 @@ impl<T> Connection<T> {
         for (key, payload) in finished {
             match key {
                 Some(key) => self.frame_sent(key, payload),
-                // An ack holds no memory, and a control frame is sent before the connection is up.
+                // Of all frames without an operation only read responses hold memory.
                 None if self.lifecycle == Lifecycle::Connected && payload.piece_count() > 0 => {
                     let operation = OperationKind::RemoteRead;
                     self.events.push_back(Event::RemoteAccess { operation });
@@ -59,9 +59,7 @@ impl<T> Connection<T> {
                 None => {}
             }
         }
-        if self.lifecycle == Lifecycle::Accepting && self.tx.is_drained() {
-            self.response_sent();
-        }
+        self.response_sent_if_all();
         self.invariants();
     }
 

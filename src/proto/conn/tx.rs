@@ -31,8 +31,11 @@ pub(crate) struct Outgoing {
     pub(crate) leases: Vec<Leases>,
 }
 
-/// Who is told of a frame's fate: the operation's key, or nobody.
+/// Who is told of a frame's fate: the operation's key, or nobody in particular.
 const NO_OP: u64 = u64::MAX;
+/// The same of frames of the handshake, of whose fate nobody is told. No key has these values,
+/// since a slab never has an entry of the highest index.
+pub(super) const RAW: u64 = u64::MAX - 1;
 
 #[derive(Debug)]
 pub(super) struct Tx {
@@ -78,6 +81,13 @@ impl Tx {
     /// A control frame of the handshake: goes out as it is, before everything else.
     pub(super) fn push_raw(&mut self, frame: Frame) {
         self.carry.push_back(frame);
+    }
+
+    /// The first data frame, already encoded as such.
+    pub(super) fn push_hello(&mut self, frame: Frame) {
+        debug_assert_eq!(self.next_id, 0, "a hello is the first data frame");
+        self.next_id = 1;
+        self.push_raw(frame);
     }
 
     /// Takes a frame back that was never handed out.
@@ -184,9 +194,11 @@ impl Tx {
             }
             if let Some(frame) = frames.pop_front() {
                 let token = frame.token();
+                if token == RAW {
+                    continue;
+                }
                 let payload = frame.into_payload();
-                let op = (token != NO_OP).then(|| OpKey::from_bits(token));
-                finished(op, payload);
+                finished(op_of(token), payload);
             }
         }
         debug_assert_eq!(sent, 0, "the transport moved more than it had");
@@ -203,8 +215,7 @@ impl Tx {
         let mut all = Vec::new();
         for frame in self.carry.drain(..) {
             let token = frame.token();
-            let payload = frame.into_payload();
-            all.push(((token != NO_OP).then(|| OpKey::from_bits(token)), payload));
+            all.push((op_of(token), frame.into_payload()));
         }
         self.user_bytes = 0;
         for queued in self.control.drain(..).chain(self.user.drain(..)) {
@@ -212,4 +223,9 @@ impl Tx {
         }
         all
     }
+}
+
+/// The operation that a frame belongs to.
+fn op_of(token: u64) -> Option<OpKey> {
+    (token != NO_OP && token != RAW).then(|| OpKey::from_bits(token))
 }

@@ -8,9 +8,12 @@ use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
 };
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlKind, RemoteSegment, Segments};
+use crate::wire::{
+    ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
+    Segments,
+};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
 pub(super) const QUEUED: u64 = 1 << 63;
@@ -140,9 +143,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(sizes: Sizes) -> Self {
+    pub(super) fn new(sizes: Sizes, terms: Terms) -> Self {
         Side {
-            machine: Connection::new(sizes),
+            machine: Connection::new(sizes, terms),
             world: World::new(),
             wire: VecDeque::new(),
             finished: false,
@@ -437,6 +440,13 @@ pub(super) const TINY: Sizes = Sizes {
     unexpected_bytes: 0,
 };
 
+/// The protocol without the extension.
+pub(super) const PLAIN: Terms = Terms {
+    capabilities: Capabilities::empty(),
+    incarnation: 1,
+    refusals_max: 0,
+};
+
 pub(super) fn sizes() -> Sizes {
     Sizes {
         tx_size: 64,
@@ -446,11 +456,15 @@ pub(super) fn sizes() -> Sizes {
 }
 
 impl Pair {
-    /// Neither side has begun.
+    /// Neither side has begun, and neither has the extension.
     pub(super) fn idle(sizes: Sizes) -> Pair {
+        Pair::idle_with(sizes, PLAIN, PLAIN)
+    }
+
+    pub(super) fn idle_with(sizes: Sizes, a: Terms, b: Terms) -> Pair {
         Pair {
-            a: Side::new(sizes),
-            b: Side::new(sizes),
+            a: Side::new(sizes, a),
+            b: Side::new(sizes, b),
         }
     }
 
@@ -470,8 +484,11 @@ impl Pair {
         self.a.machine.begin_connect(asked);
         self.a.hand_out();
         self.a.move_out(usize::MAX, &mut self.b.wire);
-        assert_eq!(self.request_data(), asked);
-        self.b.machine.begin_accept(answered, order);
+        let request = self.request();
+        assert_eq!(request.data(), asked);
+        self.b
+            .machine
+            .begin_accept(answered, order, request.offer());
         self.b.hand_out();
         self.b.move_out(usize::MAX, &mut self.a.wire);
         if order == ByteOrder::Big {
@@ -481,7 +498,7 @@ impl Pair {
     }
 
     /// The listener's part, which is not the machine's: reads the request.
-    pub(super) fn request_data(&mut self) -> Vec<u8> {
+    pub(super) fn request(&mut self) -> ControlFrame {
         let bytes: Vec<u8> = self.b.wire.drain(..).collect();
         match CmDecoder::new().feed(&bytes) {
             Ok(CmDecoded::Frame {
@@ -491,7 +508,7 @@ impl Pair {
                     (frame.kind(), consumed),
                     (ControlKind::Request, bytes.len())
                 );
-                frame.data().to_vec()
+                frame
             }
             other => panic!("{other:?} instead of a request"),
         }

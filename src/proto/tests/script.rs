@@ -38,8 +38,8 @@ fn data_behind_the_response_is_data() {
         pair.a.machine.begin_connect(b"");
         pair.a.hand_out();
         pair.a.move_out(usize::MAX, &mut pair.b.wire);
-        pair.request_data();
-        pair.b.machine.begin_accept(b"xyz", ByteOrder::Native);
+        pair.request();
+        pair.b.machine.begin_accept(b"xyz", ByteOrder::Native, None);
         pair.b.hand_out();
         pair.b.move_out(usize::MAX, &mut pair.a.wire);
         pair.b.send(1, b"abc");
@@ -110,8 +110,8 @@ fn only_receives_may_be_posted_before_the_connection_is_up() {
     look(&mut pair, 20);
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
-    pair.request_data();
-    pair.b.machine.begin_accept(b"", ByteOrder::Native);
+    pair.request();
+    pair.b.machine.begin_accept(b"", ByteOrder::Native, None);
     pair.run();
     look(&mut pair, 30);
     pair.a.close();

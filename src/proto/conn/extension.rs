@@ -1,0 +1,153 @@
+//! The extension of a connection: offered with the control frames, opened by a HELLO from each
+//! side, and only then is the connection up. `docs/extension.md` is the specification.
+
+use bytes::Bytes;
+
+use crate::buf::{Frame, Payload};
+use crate::error::Error;
+use crate::proto::event::Event;
+use crate::wire::{
+    Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, MessageCredit, Offer, WireError,
+};
+
+use super::tx::RAW;
+use super::{Connection, Lifecycle, violation};
+
+/// All that is offered by who does not decline the extension.
+pub(crate) const OFFERED: Capabilities = Capabilities::LIVENESS;
+
+/// What this side offers its peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What it can do; empty: it speaks the plain protocol only.
+    pub(crate) capabilities: Capabilities,
+    /// Names the domain's life; not 0.
+    pub(crate) incarnation: u64,
+    /// Refused operations this side lives with.
+    pub(crate) refusals_max: u32,
+}
+
+impl Terms {
+    fn offer(&self) -> Option<Offer> {
+        (!self.capabilities.is_empty()).then(|| Offer::new(self.capabilities))
+    }
+}
+
+/// How far the extension of one connection has come.
+#[derive(Debug)]
+pub(super) struct Extension {
+    pub(super) terms: Terms,
+    /// What both sides can do; nothing with a plain peer.
+    pub(super) agreed: Capabilities,
+    /// The peer's HELLO is awaited.
+    awaited: Option<HelloDecoder>,
+    /// What the peer said of itself.
+    pub(super) peer: Option<Hello>,
+    /// The acceptor's private data, until the connection is up.
+    data: Bytes,
+}
+
+impl Extension {
+    pub(super) fn new(terms: Terms) -> Self {
+        Extension {
+            terms,
+            agreed: Capabilities::empty(),
+            awaited: None,
+            peer: None,
+            data: Bytes::new(),
+        }
+    }
+
+    /// What goes into a connect request.
+    pub(super) fn offer(&self) -> Option<Offer> {
+        self.terms.offer()
+    }
+
+    /// What goes into the response to a request with `asked`; agrees on it.
+    pub(super) fn answer(&mut self, asked: Option<Offer>) -> Option<Offer> {
+        let ours = self.terms.offer()?;
+        let answer = asked?.answer(ours.capabilities());
+        self.agreed = answer.capabilities();
+        Some(answer)
+    }
+
+    /// Takes the response's answer; `false`: the peer is a plain one.
+    pub(super) fn take_answer(&mut self, answer: Option<Offer>) -> Result<bool, WireError> {
+        let Some(answer) = answer else {
+            return Ok(false);
+        };
+        match self.terms.offer() {
+            Some(asked) if answer.answers(asked) => {
+                self.agreed = answer.capabilities();
+                Ok(true)
+            }
+            _ => Err(WireError::OfferNotAsked),
+        }
+    }
+
+    pub(super) fn is_hello_awaited(&self) -> bool {
+        self.awaited.is_some()
+    }
+}
+
+impl<T> Connection<T> {
+    /// What the peer said of itself; `None` of a plain peer.
+    pub(crate) fn peer_hello(&self) -> Option<&Hello> {
+        self.extension.peer.as_ref()
+    }
+
+    /// What both sides can do beyond the plain protocol.
+    pub(crate) fn agreed(&self) -> Capabilities {
+        self.extension.agreed
+    }
+
+    /// Sends our HELLO and awaits the peer's.
+    pub(super) fn begin_extension(&mut self, data: Bytes) {
+        let hello = Hello {
+            incarnation: self.extension.terms.incarnation,
+            messages: MessageCredit::default(),
+            refusals_max: self.extension.terms.refusals_max,
+        };
+        let frame = hello.encode(self.order);
+        self.tx
+            .push_hello(Frame::new(&[], Payload::from_vec(frame), RAW));
+        self.extension.awaited = Some(HelloDecoder::new(self.order));
+        self.extension.data = data;
+    }
+
+    pub(super) fn consume_hello(&mut self, input: &[u8]) -> Result<usize, Error> {
+        let Some(decoder) = &mut self.extension.awaited else {
+            return Ok(0);
+        };
+        let HelloDecoded::Hello { hello, consumed } = decoder.feed(input)? else {
+            return Ok(input.len());
+        };
+        tracing::trace!(?hello, "received");
+        self.extension.awaited = None;
+        self.extension.peer = Some(hello);
+        if self.lifecycle == Lifecycle::Connecting {
+            self.lifecycle.go(Lifecycle::Connected);
+            let data = std::mem::take(&mut self.extension.data);
+            self.events.push_back(Event::Connected { data });
+        } else {
+            self.response_sent_if_all();
+        }
+        Ok(consumed)
+    }
+
+    /// Refuses frames that were not agreed on.
+    pub(super) fn check_agreed(&self, header: &FrameHeader) -> Result<(), Error> {
+        if !header.op().is_extension() {
+            return Ok(());
+        }
+        match header {
+            FrameHeader::Hello { .. } if self.extension.peer.is_some() => {
+                Err(violation("a second hello"))
+            }
+            _ if header.needs().is_empty() || !self.agreed().contains(header.needs()) => {
+                Err(WireError::UnknownOp(header.op().to_byte()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The HELLO frame: the first data frame of each side of an extended connection, with what both
+//! have to know of each other before anything else, as a list of typed values.
+
+use std::fmt;
+
+use super::WireError;
+use super::frame::FrameHeader;
+use super::header::{BASE_SIZE, BaseHeader, ByteOrder, Op};
+use crate::limits::HELLO_SIZE_MAX;
+
+/// Bytes of a value's type and length.
+const HEAD_SIZE: usize = 4;
+/// A value of such a type is not to be ignored by who does not know it.
+const CRITICAL: u16 = 0x8000;
+
+const INCARNATION: u16 = 1;
+const MESSAGES: u16 = 2;
+const REFUSALS: u16 = 3;
+
+/// What one side says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Tells one life of a domain from the next; random, not 0.
+    pub(crate) incarnation: u64,
+    /// With [`CREDIT`](super::Capabilities::CREDIT): what its sender takes in unasked.
+    pub(crate) messages: MessageCredit,
+    /// With [`REFUSAL`](super::Capabilities::REFUSAL): so many refused operations its sender
+    /// lives with; 0: the first one ends the connection.
+    pub(crate) refusals_max: u32,
+}
+
+/// What a side takes in that no receive awaits, and how many receives it has posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MessageCredit {
+    /// Bytes, each message counted with its overhead.
+    pub(crate) budget_bytes: u64,
+    /// Bytes added to each message's length.
+    pub(crate) overhead_bytes: u32,
+    /// Receives posted so far.
+    pub(crate) posted: u64,
+}
+
+impl Hello {
+    /// The whole frame, the first of its direction.
+    pub(crate) fn encode(&self, order: ByteOrder) -> Vec<u8> {
+        let mut values = Vec::new();
+        let mut put = |kind: u16, value: &[u8]| {
+            values.extend(kind.to_be_bytes());
+            values.extend((value.len() as u16).to_be_bytes()); // all values here are short
+            values.extend(value);
+        };
+        put(INCARNATION, &self.incarnation.to_be_bytes());
+        let mut messages = [0; 20];
+        messages[..8].copy_from_slice(&self.messages.budget_bytes.to_be_bytes());
+        messages[8..12].copy_from_slice(&self.messages.overhead_bytes.to_be_bytes());
+        messages[12..].copy_from_slice(&self.messages.posted.to_be_bytes());
+        put(MESSAGES, &messages);
+        put(REFUSALS, &self.refusals_max.to_be_bytes());
+        let header = FrameHeader::Hello {
+            len: values.len() as u64,
+        };
+        let mut frame = header.encode(order, 0).to_vec();
+        frame.extend(values);
+        frame
+    }
+
+    fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
+        let (mut incarnation, mut messages, mut refusals_max) = (None, None, None);
+        while !values.is_empty() {
+            let (head, rest) = values
+                .split_first_chunk::<HEAD_SIZE>()
+                .ok_or(WireError::HelloCut)?;
+            let [k0, k1, l0, l1] = *head;
+            let kind = u16::from_be_bytes([k0, k1]);
+            let (value, rest) = rest
+                .split_at_checked(usize::from(u16::from_be_bytes([l0, l1])))
+                .ok_or(WireError::HelloCut)?;
+            values = rest;
+            let is_new = match kind {
+                INCARNATION => incarnation.replace(word(value, kind)?).is_none(),
+                MESSAGES => messages.replace(credit(value)?).is_none(),
+                REFUSALS => refusals_max.replace(short(value, kind)?).is_none(),
+                unknown if unknown & CRITICAL != 0 => {
+                    return Err(WireError::HelloCritical(unknown));
+                }
+                _ => true,
+            };
+            if !is_new {
+                return Err(WireError::HelloValue(kind));
+            }
+        }
+        Ok(Hello {
+            incarnation: incarnation
+                .filter(|incarnation| *incarnation != 0)
+                .ok_or(WireError::HelloValue(INCARNATION))?,
+            messages: messages.unwrap_or_default(),
+            refusals_max: refusals_max.unwrap_or(0),
+        })
+    }
+}
+
+fn word(value: &[u8], kind: u16) -> Result<u64, WireError> {
+    let bytes = value.try_into().map_err(|_| WireError::HelloValue(kind))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn short(value: &[u8], kind: u16) -> Result<u32, WireError> {
+    let bytes = value.try_into().map_err(|_| WireError::HelloValue(kind))?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+fn credit(value: &[u8]) -> Result<MessageCredit, WireError> {
+    let wrong = WireError::HelloValue(MESSAGES);
+    let (budget, rest) = value.split_at_checked(8).ok_or(wrong)?;
+    let (overhead, posted) = rest.split_at_checked(4).ok_or(wrong)?;
+    Ok(MessageCredit {
+        budget_bytes: word(budget, MESSAGES)?,
+        overhead_bytes: short(overhead, MESSAGES)?,
+        posted: word(posted, MESSAGES)?,
+    })
+}
+
+/// What a [`HelloDecoder`] has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HelloDecoded {
+    /// All bytes given were taken; there are more to come.
+    Need,
+    /// The frame is complete; so many bytes of the last input were its.
+    Hello { hello: Hello, consumed: usize },
+}
+
+/// Puts a HELLO frame together from pieces of any size. It holds at most [`HELLO_SIZE_MAX`] bytes
+/// and refuses a frame of another kind or size with the header that shows it.
+pub(crate) struct HelloDecoder {
+    order: ByteOrder,
+    bytes: Vec<u8>,
+}
+
+impl HelloDecoder {
+    /// At the start of the data frames.
+    pub(crate) fn new(order: ByteOrder) -> Self {
+        HelloDecoder {
+            order,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Takes what belongs to the frame from the start of `bytes`.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<HelloDecoded, WireError> {
+        let mut rest = bytes;
+        loop {
+            let wanted = self.frame_len()? - self.bytes.len();
+            if wanted == 0 {
+                return Ok(HelloDecoded::Hello {
+                    hello: Hello::decode(&self.bytes[BASE_SIZE..])?,
+                    consumed: bytes.len() - rest.len(),
+                });
+            }
+            if rest.is_empty() {
+                return Ok(HelloDecoded::Need);
+            }
+            let (taken, left) = rest.split_at(wanted.min(rest.len()));
+            self.bytes.extend_from_slice(taken);
+            rest = left;
+        }
+    }
+
+    /// The frame's length as far as it is known.
+    fn frame_len(&self) -> Result<usize, WireError> {
+        let Some(base) = self.bytes.first_chunk::<BASE_SIZE>() else {
+            return Ok(BASE_SIZE);
+        };
+        let base = BaseHeader::parse(base, self.order)?;
+        if base.op != Op::Hello {
+            return Err(WireError::HelloMissing(base.op));
+        }
+        usize::try_from(base.frame_len)
+            .ok()
+            .filter(|len| (BASE_SIZE..=HELLO_SIZE_MAX).contains(len))
+            .filter(|_| usize::from(base.header_len) == BASE_SIZE)
+            .ok_or(WireError::FrameSize {
+                frame_len: base.frame_len,
+                header_len: base.header_len,
+            })
+    }
+}
+
+impl fmt::Debug for HelloDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HelloDecoder")
+            .field("filled", &self.bytes.len())
+            .finish()
+    }
+}

@@ -1,0 +1,201 @@
+//! The extension's frames: golden bytes, offers of every kind, and HELLOs that are none.
+
+use super::*;
+use crate::wire::extension::Reason;
+
+/// The page that specifies the extension; its golden bytes are checked here.
+const PAGE: &str = include_str!("../../../docs/extension.md");
+
+/// The golden bytes of this name.
+fn golden(name: &str) -> Vec<u8> {
+    let (_, block) = PAGE.split_once("```golden\n").expect("the golden block");
+    let (block, _) = block.split_once("```").expect("its end");
+    let mut bytes = String::new();
+    let mut is_wanted = false;
+    for line in block.lines() {
+        let rest = match line.split_once(':') {
+            Some((found, rest)) => {
+                is_wanted = found == name;
+                rest
+            }
+            None => line,
+        };
+        if is_wanted {
+            bytes.push_str(rest);
+        }
+    }
+    assert!(!bytes.is_empty(), "no golden bytes are called {name:?}");
+    bytes_of(&bytes)
+}
+
+pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
+    let reason = (1..=255_u8).prop_map(|byte| Reason::from_byte(byte).unwrap());
+    prop_oneof![
+        any::<u64>().prop_map(|token| FrameHeader::Ping { token }),
+        any::<u64>().prop_map(|token| FrameHeader::Pong { token }),
+        any::<u64>().prop_map(|posted| FrameHeader::Credit { posted }),
+        any::<u64>().prop_map(|sent| FrameHeader::Stalled { sent }),
+        any::<u64>().prop_map(|taken| FrameHeader::Close { taken }),
+        reason
+            .clone()
+            .prop_map(|reason| FrameHeader::Refused { reason }),
+        option::of(reason).prop_map(|refused| FrameHeader::ReadEnd { refused }),
+        (0..u64::MAX - 120).prop_map(|len| FrameHeader::ReadData { len }),
+    ]
+}
+
+/// docs/extension.md, section 8: what is sent is what the page shows.
+#[cfg(target_endian = "little")]
+#[test]
+fn the_golden_bytes_of_the_page_are_what_we_send() {
+    let token = 0x1122_3344_5566_7788;
+    for (name, header) in [
+        ("ping", FrameHeader::Ping { token }),
+        ("pong", FrameHeader::Pong { token }),
+        ("credit", FrameHeader::Credit { posted: 10 }),
+        ("stalled", FrameHeader::Stalled { sent: 10 }),
+        (
+            "refused",
+            FrameHeader::Refused {
+                reason: Reason::UnknownKey,
+            },
+        ),
+        ("read data", FrameHeader::ReadData { len: 4096 }),
+        ("read end", FrameHeader::ReadEnd { refused: None }),
+        (
+            "read refused",
+            FrameHeader::ReadEnd {
+                refused: Some(Reason::Revoked),
+            },
+        ),
+        ("close", FrameHeader::Close { taken: 10 }),
+    ] {
+        let bytes = golden(name);
+        assert_eq!(&*header.encode(ByteOrder::Native, 5), bytes, "{name}");
+        assert_eq!(header_of(decode(&bytes, ByteOrder::Native)), header);
+    }
+}
+
+/// docs/extension.md, sections 1 and 2, as section 8 shows them.
+#[cfg(target_endian = "little")]
+#[test]
+fn the_golden_handshake_of_the_page_is_what_we_send() {
+    let both = Capabilities::REFUSAL | Capabilities::LIVENESS;
+    let offer = Offer::new(both);
+    let frame = ControlFrame::new(ControlKind::Request, Bytes::new()).unwrap();
+    assert_eq!(frame.with_offer(Some(offer)).encode(), golden("request"));
+    let answer = offer.answer(Capabilities::REFUSAL | Capabilities::CLOSE);
+    let frame = ControlFrame::new(ControlKind::Response, Bytes::new()).unwrap();
+    assert_eq!(frame.with_offer(Some(answer)).encode(), golden("response"));
+    assert!(answer.answers(offer) && !offer.answers(answer));
+    let hello = some_hello();
+    assert_eq!(hello.encode(ByteOrder::Native), golden("hello"));
+}
+
+fn some_hello() -> Hello {
+    Hello {
+        incarnation: 0x0102_0304_0506_0708,
+        messages: MessageCredit {
+            budget_bytes: 1 << 20,
+            overhead_bytes: 128,
+            posted: 2,
+        },
+        refusals_max: 7,
+    }
+}
+
+/// Feeds a HELLO in pieces of `step` bytes.
+fn read_hello(bytes: &[u8], order: ByteOrder, step: usize) -> Result<HelloDecoded, WireError> {
+    let mut decoder = HelloDecoder::new(order);
+    let mut read = Ok(HelloDecoded::Need);
+    for piece in bytes.chunks(step) {
+        read = decoder.feed(piece);
+        if read != Ok(HelloDecoded::Need) {
+            break;
+        }
+    }
+    read
+}
+
+/// A frame with these values.
+fn hello_of(values: &[u8]) -> Vec<u8> {
+    let header = FrameHeader::Hello {
+        len: values.len() as u64,
+    };
+    let mut frame = header.encode(ByteOrder::Native, 0).to_vec();
+    frame.extend(values);
+    frame
+}
+
+#[test]
+fn a_hello_is_read_in_pieces_of_any_size() {
+    for order in ORDERS {
+        let hello = some_hello();
+        let mut bytes = hello.encode(order);
+        let len = bytes.len();
+        bytes.extend([9; 5]);
+        for step in 1..=bytes.len() {
+            let Ok(HelloDecoded::Hello { hello: read, .. }) = read_hello(&bytes, order, step)
+            else {
+                panic!("not read in pieces of {step}");
+            };
+            assert_eq!(read, hello);
+        }
+        let whole = HelloDecoded::Hello {
+            hello,
+            consumed: len,
+        };
+        assert_eq!(HelloDecoder::new(order).feed(&bytes), Ok(whole));
+    }
+}
+
+/// docs/extension.md: "A type that is not known is skipped, unless its highest bit is set".
+#[test]
+fn what_an_unknown_value_means() {
+    let incarnation = [0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1];
+    let read = |values: &[&[u8]]| read_hello(&hello_of(&values.concat()), ByteOrder::Native, 7);
+    assert!(matches!(
+        read(&[&[0x12, 0x34, 0, 2, 7, 7], &incarnation]),
+        Ok(HelloDecoded::Hello { .. })
+    ));
+    let critical = read(&[&incarnation, &[0x92, 0x34, 0, 0]]);
+    assert_eq!(critical, Err(WireError::HelloCritical(0x9234)));
+    assert_eq!(read(&[]), Err(WireError::HelloValue(1)));
+    assert_eq!(
+        read(&[&incarnation, &incarnation]),
+        Err(WireError::HelloValue(1))
+    );
+    assert_eq!(read(&[&incarnation, &[0, 9]]), Err(WireError::HelloCut));
+    assert_eq!(
+        read(&[&incarnation, &[0, 9, 0, 1]]),
+        Err(WireError::HelloCut)
+    );
+    let zero = [0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(read(&[&zero]), Err(WireError::HelloValue(1)));
+}
+
+/// A length is checked before anything is kept for it.
+#[test]
+fn a_hello_has_a_bound() {
+    for len in [4081, 1 << 40, u64::MAX - 120] {
+        let header = FrameHeader::Hello { len }.encode(ByteOrder::Native, 0);
+        let read = HelloDecoder::new(ByteOrder::Native).feed(&header);
+        assert!(matches!(read, Err(WireError::FrameSize { .. })), "{len}");
+    }
+    let missing = HelloDecoder::new(ByteOrder::Native).feed(&frame(MESSAGE, ByteOrder::Native));
+    assert_eq!(missing, Err(WireError::HelloMissing(Op::Msg)));
+}
+
+proptest! {
+    #[test]
+    fn offers_survive_the_wire_and_other_bytes_are_none(bytes: [u8; 8], bits: u16) {
+        let offer = Offer::new(Capabilities::from_bits_truncate(bits));
+        prop_assert_eq!(Offer::from_bytes(offer.to_bytes()), Some(offer));
+        prop_assert_eq!(Offer::from_bytes(bytes).is_some(), &bytes[..4] == b"tofa" && bytes[4] > 0);
+    }
+
+    #[test]
+    fn random_values_are_survived(values in vec(any::<u8>(), 0..200), step in 1..50_usize) {
+        let _ = read_hello(&hello_of(&values), ByteOrder::Native, step);
+    }
+}
