@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use cell::{Cell, Death, Outcome, play};
-use step::{Step, Victim};
+use step::{Protocol, Step, Victim};
 use tokio_fabric::Backend;
 
 /// After `kill -9` everything has ended by then, however busy the machine is.
@@ -52,17 +52,19 @@ fn cells(times: usize) -> Vec<Cell> {
             if only.is_some_and(|only| only != step) {
                 continue;
             }
-            for victim in Victim::ALL {
-                for backend in backends() {
-                    cells.push(Cell {
+            for protocol in Protocol::ALL {
+                for victim in Victim::ALL {
+                    cells.extend(backends().into_iter().map(|backend| Cell {
                         step,
                         victim,
+                        protocol,
                         backend,
-                    });
+                    }));
                 }
             }
         }
     }
+    cells.retain(|cell| cell.step.is_of(cell.protocol));
     cells
 }
 

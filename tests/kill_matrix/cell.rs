@@ -12,7 +12,7 @@ use tokio_fabric::{
 use crate::child::PeerProcess;
 use crate::ledger::Ledger;
 use crate::sockets::{Socket, comes};
-use crate::step::{Stage, Step, Victim};
+use crate::step::{Protocol, Stage, Step, Victim};
 use crate::victim::{ORDER, REGION_LEN};
 
 /// Whatever a machine under load needs for what does not depend on the victim.
@@ -34,6 +34,7 @@ pub enum Death {
 pub struct Cell {
     pub step: Step,
     pub victim: Victim,
+    pub protocol: Protocol,
     pub backend: Backend,
 }
 
@@ -67,7 +68,7 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
         Victim::Dials => us.listener.local_addr().to_string(),
         Victim::Listens => "nobody".to_owned(),
     };
-    let order = (ORDER, format!("{} {dial}", cell.step));
+    let order = (ORDER, format!("{} {} {dial}", cell.step, cell.protocol));
     let mut victim = PeerProcess::spawn("the_victim", &[order]);
     let request = match cell.victim {
         Victim::Dials => us.meet_a_dialer(cell.step).await,
@@ -84,8 +85,9 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
     us.await_step(cell, theirs).await;
     if cell.step == Step::OurClose {
         let endpoint = us.endpoint.clone();
-        let closing = async move { endpoint.shutdown().await };
-        us.ledger.add("our close", closing);
+        us.ledger
+            .spawn("our close", async move { endpoint.shutdown().await });
+        tokio::task::yield_now().await; // It has begun.
     }
     let died = Instant::now();
     let signal = match death {
@@ -148,7 +150,13 @@ impl Survivor {
         }
         let accepting = self.endpoint.accept(request);
         let region = self.region.remote().to_bytes();
-        accepting.data(region).await.expect("it is there");
+        let accepting = accepting.data(region).into_future();
+        if step.stage() == Stage::Connected {
+            accepting.await.expect("it is there");
+        } else {
+            self.ledger.spawn("accept", accepting);
+            self.post_receives();
+        }
         None
     }
 

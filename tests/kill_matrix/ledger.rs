@@ -49,6 +49,16 @@ impl Ledger {
         }));
     }
 
+    /// The same, of what has to be polled to go on.
+    pub fn spawn<T: Send + 'static>(
+        &mut self,
+        what: &'static str,
+        future: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) {
+        let running = tokio::spawn(future);
+        self.add(what, async { running.await.expect("it does not panic") });
+    }
+
     /// A name for something that ends by the queue; [`Ledger::queue`] follows.
     pub fn next(&self) -> u64 {
         self.posted as u64

@@ -13,8 +13,14 @@ pub enum Step {
     HalfData,
     /// The whole request; the verdict is not given.
     BeforeVerdict,
+    /// The control frames are exchanged; its HELLO has not come.
+    BeforeHello,
+    /// Half of its HELLO.
+    HalfHello,
     /// Its part of the handshake is done; it has read nothing of ours.
     AnswerUnread,
+    /// Its HELLO has come; it has not read ours.
+    AfterHello,
     /// Connected, idle; only receives are posted.
     Idle,
     /// Half of the base header of a message.
@@ -62,6 +68,15 @@ pub enum Victim {
     Listens,
 }
 
+/// What the victim speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// libfabric's, and no more.
+    Plain,
+    /// With the extension, and signs of life in it.
+    Extended,
+}
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
@@ -72,12 +87,15 @@ pub enum Stage {
 }
 
 impl Step {
-    pub const ALL: [Step; 24] = [
+    pub const ALL: [Step; 27] = [
         Step::Silent,
         Step::HalfControl,
         Step::HalfData,
         Step::BeforeVerdict,
+        Step::BeforeHello,
+        Step::HalfHello,
         Step::AnswerUnread,
+        Step::AfterHello,
         Step::Idle,
         Step::HalfHeader,
         Step::HalfSegment,
@@ -106,6 +124,9 @@ impl Step {
             Step::HalfControl => "half a control header",
             Step::HalfData => "half of the private data",
             Step::BeforeVerdict => "whole request, before the verdict",
+            Step::BeforeHello => "before its HELLO",
+            Step::HalfHello => "half of its HELLO",
+            Step::AfterHello => "its HELLO sent, ours unread",
             Step::AnswerUnread => "handshake done on its side, ours unread",
             Step::Idle => "connected, idle, receives posted",
             Step::HalfHeader => "half a data header",
@@ -165,7 +186,18 @@ impl Step {
     /// Whether the victim reads our frames before it goes on: those of the standard set.
     pub fn reads_ours(self) -> bool {
         let unread = self.fills_the_socket() && self != Step::ReadUnread;
-        self > Step::AnswerUnread && self.has_transmits() && !unread
+        self > Step::AfterHello && self.has_transmits() && !unread
+    }
+
+    /// Whether a victim that speaks this comes to it.
+    pub fn is_of(self, protocol: Protocol) -> bool {
+        match self {
+            Step::BeforeHello | Step::HalfHello | Step::AfterHello => {
+                protocol == Protocol::Extended
+            }
+            Step::AnswerUnread => protocol == Protocol::Plain,
+            _ => true,
+        }
     }
 
     pub fn named(name: &str) -> Step {
@@ -189,6 +221,27 @@ impl fmt::Display for Victim {
         f.write_str(match self {
             Victim::Dials => "dials",
             Victim::Listens => "listens",
+        })
+    }
+}
+
+impl Protocol {
+    pub const ALL: [Protocol; 2] = [Protocol::Plain, Protocol::Extended];
+
+    pub fn named(name: &str) -> Protocol {
+        let same = |protocol: &Protocol| protocol.to_string() == name;
+        Protocol::ALL
+            .into_iter()
+            .find(same)
+            .expect("the name of a protocol")
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Plain => "plain",
+            Protocol::Extended => "extended",
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_fabric::Backend;
 
 use crate::cell::Outcome;
-use crate::step::{Step, Victim};
+use crate::step::{Protocol, Step, Victim};
 
 /// The value that `share` of a thousand are not above.
 pub fn quantile(times: &mut [Duration], share: usize) -> Duration {
@@ -19,7 +19,7 @@ fn millis(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1000.0)
 }
 
-/// As Markdown: a row for each step and role.
+/// As Markdown: a row for each step and role, times in milliseconds as median / maximum.
 pub fn markdown(outcomes: &[Outcome], backends: &[Backend]) -> String {
     let mut rows: BTreeMap<(Step, Victim), Vec<&Outcome>> = BTreeMap::new();
     for outcome in outcomes {
@@ -29,11 +29,15 @@ pub fn markdown(outcomes: &[Outcome], backends: &[Backend]) -> String {
             .push(outcome);
     }
     let mut table = "| step | the victim | to end |".to_owned();
-    for backend in backends {
-        let _ = write!(table, " {backend}, ms: p50 / max |");
+    let columns: Vec<(Backend, Protocol)> = backends
+        .iter()
+        .flat_map(|backend| Protocol::ALL.map(|protocol| (*backend, protocol)))
+        .collect();
+    for (backend, protocol) in &columns {
+        let _ = write!(table, " {backend}, {protocol} |");
     }
     table += " unaccounted |\n|---|---|---|";
-    table += &"---|".repeat(backends.len() + 1);
+    table += &"---|".repeat(columns.len() + 1);
     table.push('\n');
     for ((step, victim), outcomes) in rows {
         let posted = outcomes
@@ -42,10 +46,10 @@ pub fn markdown(outcomes: &[Outcome], backends: &[Backend]) -> String {
             .max()
             .unwrap_or(0);
         let _ = write!(table, "| {} | {victim} | {posted} |", step.about());
-        for backend in backends {
+        for column in &columns {
             let mut times: Vec<Duration> = outcomes
                 .iter()
-                .filter(|outcome| outcome.cell.backend == *backend)
+                .filter(|outcome| (outcome.cell.backend, outcome.cell.protocol) == *column)
                 .filter_map(|outcome| outcome.time)
                 .collect();
             let shown = match times.is_empty() {

@@ -9,9 +9,9 @@ use tokio_fabric::RemoteRegion;
 
 use crate::child;
 use crate::raw::{Raw, control, request};
-use crate::step::Step;
+use crate::step::{Protocol, Step};
 
-/// Tells the process its step, and whom to dial if anybody.
+/// Tells the process its step, its protocol, and whom to dial if anybody.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
 
 /// The frames of the survivor's standard set: two sends, two reads, two writes.
@@ -26,6 +26,8 @@ const READ: u8 = 2;
 const ANSWER: u8 = 3;
 const WRITE: u8 = 4;
 const ACK: u8 = 2;
+/// The first frame of the extension; its others have higher numbers.
+const HELLO: u8 = 0x80;
 const LARGE: usize = 1 << 20;
 
 /// A frame of the survivor's, its payload skipped.
@@ -49,11 +51,13 @@ impl Frame {
 pub fn run() {
     child::end_with_the_parent();
     let order = std::env::var(ORDER).expect("an order");
-    let (step, dial) = order.split_once(' ').expect("a step and an address");
-    let step = Step::named(step);
+    let [step, protocol, dial] = *order.split(' ').collect::<Vec<_>>() else {
+        panic!("{order:?} is no order");
+    };
+    let (step, protocol) = (Step::named(step), Protocol::named(protocol));
     let mut victim = match dial.parse::<SocketAddr>() {
-        Ok(address) => Victim::dialing(step, address),
-        Err(_) => Victim::listening(step),
+        Ok(address) => Victim::dialing(step, protocol, address),
+        Err(_) => Victim::listening(step, protocol),
     };
     victim.come_to(step);
     child::say(victim.stream.local_addr().expect("a connection"));
@@ -68,23 +72,24 @@ struct Victim {
 }
 
 impl Victim {
-    fn dialing(step: Step, address: SocketAddr) -> Victim {
+    fn dialing(step: Step, protocol: Protocol, address: SocketAddr) -> Victim {
         let mut stream = TcpStream::connect(address).expect("the survivor listens");
-        let whole = request(b"");
+        let asking = |data: &[u8]| offering(protocol, request(data));
         match step {
             Step::Silent => {}
-            Step::HalfControl => put(&mut stream, &whole[..16]),
-            Step::HalfData => put(&mut stream, &request(&[7; 64])[..64]),
-            _ => put(&mut stream, &whole),
+            Step::HalfControl => put(&mut stream, &asking(b"")[..16]),
+            Step::HalfData => put(&mut stream, &asking(&[7; 64])[..64]),
+            _ => put(&mut stream, &asking(b"")),
         }
-        let data = match step > Step::AnswerUnread {
-            true => take_control(&mut stream, 1),
-            false => Vec::new(),
+        let data = match step {
+            Step::AnswerUnread => Vec::new(),
+            _ if step > Step::BeforeVerdict => take_control(&mut stream, 1),
+            _ => Vec::new(),
         };
-        Victim::new(stream, data)
+        Victim::new(stream, data).greeting(step, protocol)
     }
 
-    fn listening(step: Step) -> Victim {
+    fn listening(step: Step, protocol: Protocol) -> Victim {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         child::say(listener.local_addr().expect("a bound address"));
         let (mut stream, _) = listener.accept().expect("the survivor dials");
@@ -92,14 +97,40 @@ impl Victim {
             Step::Silent | Step::AnswerUnread => Vec::new(),
             _ => take_control(&mut stream, 0),
         };
-        let answer = |data: &[u8]| control(3, 1, data.len() as u16, 1_u64.to_ne_bytes(), data);
+        let answer = |data: &[u8]| {
+            let frame = control(3, 1, data.len() as u16, 1_u64.to_ne_bytes(), data);
+            offering(protocol, frame)
+        };
         match step {
             Step::Silent | Step::BeforeVerdict => {}
             Step::HalfControl => put(&mut stream, &answer(b"")[..16]),
             Step::HalfData => put(&mut stream, &answer(&[7; 64])[..64]),
             _ => put(&mut stream, &answer(b"")),
         }
-        Victim::new(stream, data)
+        Victim::new(stream, data).greeting(step, protocol)
+    }
+
+    /// Sends as much of HELLO as the step allows, and takes the survivor's.
+    fn greeting(mut self, step: Step, protocol: Protocol) -> Victim {
+        if protocol == Protocol::Plain || step < Step::HalfHello {
+            return self;
+        }
+        let mut hello = Raw::new(HELLO);
+        // An incarnation: a type, a length, and a number that is not 0.
+        hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
+        let hello = hello.bytes();
+        match step {
+            Step::HalfHello => put(&mut self.stream, &hello[..20]),
+            _ => put(&mut self.stream, &hello),
+        }
+        if step > Step::AfterHello {
+            assert_eq!(
+                self.take_any_frame().op,
+                HELLO,
+                "the survivor's first frame"
+            );
+        }
+        self
     }
 
     fn new(stream: TcpStream, data: Vec<u8>) -> Victim {
@@ -173,7 +204,17 @@ impl Victim {
         {}
     }
 
+    /// The next frame of libfabric's protocol.
     fn take_frame(&mut self) -> Frame {
+        loop {
+            let frame = self.take_any_frame();
+            if frame.op < HELLO {
+                return frame;
+            }
+        }
+    }
+
+    fn take_any_frame(&mut self) -> Frame {
         let mut base = [0; 16];
         self.stream
             .read_exact(&mut base)
@@ -195,6 +236,14 @@ impl Victim {
 fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
     frame.payload = vec![5; payload_len];
     frame.bytes()
+}
+
+/// The control frame, with an offer of the extension: its version 1, and signs of life.
+fn offering(protocol: Protocol, mut frame: Vec<u8>) -> Vec<u8> {
+    if protocol == Protocol::Extended {
+        frame[8..16].copy_from_slice(b"tofa\x01\0\0\x02");
+    }
+    frame
 }
 
 fn put(stream: &mut TcpStream, bytes: &[u8]) {
