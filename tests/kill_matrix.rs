@@ -7,8 +7,12 @@ mod cell;
 #[path = "common/child.rs"]
 mod child;
 mod common;
+#[path = "interop/harness.rs"]
+mod harness;
 #[path = "kill_matrix/ledger.rs"]
 mod ledger;
+#[path = "kill_matrix/libfabric.rs"]
+mod libfabric;
 #[allow(dead_code, reason = "the victim uses the bytes, not the connections")]
 #[path = "hostile/raw.rs"]
 mod raw;
@@ -21,6 +25,7 @@ mod table;
 #[path = "kill_matrix/victim.rs"]
 mod victim;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -68,30 +73,42 @@ fn cells(times: usize) -> Vec<Cell> {
     cells
 }
 
-/// Plays the cells, each on a thread and runtime of its own, `at_once` at a time.
-fn play_all(cells: Vec<Cell>, death: Death, at_once: usize) -> Vec<Outcome> {
-    let (cells, outcomes) = (Mutex::new(cells.into_iter()), Mutex::new(Vec::new()));
+/// Does the same with all, `at_once` at a time, and keeps their order.
+fn each<T: Send, R: Send>(all: Vec<T>, at_once: usize, act: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let count = all.len();
+    let (all, done) = (
+        Mutex::new(all.into_iter().enumerate()),
+        Mutex::new(BTreeMap::new()),
+    );
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
                 loop {
-                    let Some(cell) = cells.lock().unwrap().next() else {
-                        return;
-                    };
-                    let runtime = tokio::runtime::Builder::new_current_thread()
-                        .enable_all()
-                        .build()
-                        .unwrap();
-                    let played = runtime.block_on(async {
-                        let limited = tokio::time::timeout(cell::PATIENCE * 3, play(cell, death));
-                        limited.await.unwrap_or_else(|_| panic!("{cell:?} hangs"))
-                    });
-                    outcomes.lock().unwrap().push(played);
+                    let next = all.lock().unwrap().next();
+                    let Some((number, one)) = next else { return };
+                    let result = act(one);
+                    done.lock().unwrap().insert(number, result);
                 }
             });
         }
     });
-    outcomes.into_inner().unwrap()
+    let done = done.into_inner().unwrap();
+    assert_eq!(done.len(), count);
+    done.into_values().collect()
+}
+
+/// Plays the cells, each on a runtime of its own.
+fn play_all(cells: Vec<Cell>, death: Death, at_once: usize) -> Vec<Outcome> {
+    each(cells, at_once, |cell| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let limited = tokio::time::timeout(cell::PATIENCE * 3, play(cell, death));
+            limited.await.unwrap_or_else(|_| panic!("{cell:?} hangs"))
+        })
+    })
 }
 
 /// "At each protocol step x both roles x both socket backends": `kill -9` of the peer
@@ -112,6 +129,22 @@ fn a_killed_peer_ends_everything_at_every_step() {
         let in_time = outcome.time.is_some_and(|time| time < KILLED_LIMIT);
         assert!(in_time, "{outcome:?}");
     }
+}
+
+/// The same deaths with libfabric's C as the survivor, for comparison; half a minute is "never".
+#[test]
+#[ignore = "takes minutes, and says nothing of this library"]
+fn libfabric_as_the_survivor() {
+    let options = ["-Wno-unused-function"];
+    let program = harness::compile("tests/kill_matrix/survivor.c", "survivor", &options);
+    let program = program.expect("libfabric is installed");
+    let all = libfabric::steps().flat_map(|step| Victim::ALL.map(|victim| (step, victim)));
+    let rows = each(all.collect(), 6, |(step, victim)| {
+        let [killed, stopped] = [Death::Killed, Death::Stopped]
+            .map(|death| libfabric::play(&program, step, victim, death));
+        (step, victim, killed, stopped)
+    });
+    println!("{}", libfabric::markdown(&rows));
 }
 
 /// The other process.

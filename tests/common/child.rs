@@ -57,9 +57,14 @@ impl PeerProcess {
     /// The same, until it has said its first line. Gives the process and the line.
     pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
         let mut process = PeerProcess::spawn(test, variables);
-        let said = process.said.blocking_recv();
-        let said = said.expect("the child says where it listens before it ends");
+        let said = process.line_now();
         (process, said)
+    }
+
+    /// What it says next; blocks until then.
+    pub fn line_now(&mut self) -> String {
+        let said = self.said.blocking_recv();
+        said.expect("the child says what it has come to before it ends")
     }
 
     /// What it says next.

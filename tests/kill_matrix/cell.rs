@@ -90,12 +90,10 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
         tokio::task::yield_now().await; // It has begun.
     }
     let died = Instant::now();
-    let signal = match death {
-        Death::Killed => libc::SIGKILL,
-        Death::Stopped => libc::SIGSTOP,
-    };
-    // SAFETY: a plain system call on a process that has not been waited for.
-    assert_eq!(unsafe { libc::kill(victim.id(), signal) }, 0);
+    match death {
+        Death::Killed => signal(victim.id(), libc::SIGKILL),
+        Death::Stopped => signal(victim.id(), libc::SIGSTOP),
+    }
     if cell.step == Step::PausedFull {
         // Its end stands in line behind what we do not read; only what we send finds it gone.
         us.ledger
@@ -112,6 +110,13 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
         missing: us.ledger.missing(),
         time: last.map(|last| last.saturating_duration_since(died)),
     }
+}
+
+/// Signals a process of ours that has not been waited for.
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: a plain system call, which touches no memory of this process.
+    let answer = unsafe { libc::kill(process, signal) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
 impl Survivor {
