@@ -22,7 +22,7 @@ impl Socket {
     pub fn find(local: SocketAddr, peer: SocketAddr) -> Option<Socket> {
         let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
         table.lines().skip(1).find_map(|line| {
-            // Number, local address:port, remote address:port, state, tx_queue:rx_queue, all in hex.
+            // Number, local address:port, remote address:port, state, tx_queue:rx_queue; in hex.
             let columns: Vec<&str> = line.split_whitespace().take(5).collect();
             let [_, here, there, state, queues] = columns[..] else {
                 return None;
