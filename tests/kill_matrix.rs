@@ -30,11 +30,17 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use cell::{Cell, Death, Outcome, play};
-use step::{Protocol, Step, Victim};
+use step::{Protocol, Stage, Step, Victim};
 use tokio_fabric::Backend;
 
 /// After `kill -9` everything has ended by then, however busy the machine is.
 const KILLED_LIMIT: Duration = Duration::from_secs(5);
+
+/// After `SIGSTOP` everything has ended by then, if our side is to find it: no deadline is longer.
+const STOPPED_LIMIT: Duration = Duration::from_secs(15);
+
+/// The tests here measure times, and so do not run at the same time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn is_deep() -> bool {
     std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
@@ -48,7 +54,7 @@ fn backends() -> Vec<Backend> {
 }
 
 /// Each step, role and backend, `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
-fn cells(times: usize) -> Vec<Cell> {
+fn cells(death: Death, times: usize) -> Vec<Cell> {
     let only = std::env::var("TOKIO_FABRIC_STEP");
     let only = only.ok().map(|name| Step::named(&name));
     let mut cells = Vec::new();
@@ -64,6 +70,7 @@ fn cells(times: usize) -> Vec<Cell> {
                         victim,
                         protocol,
                         backend,
+                        death,
                     }));
                 }
             }
@@ -98,14 +105,14 @@ fn each<T: Send, R: Send>(all: Vec<T>, at_once: usize, act: impl Fn(T) -> R + Sy
 }
 
 /// Plays the cells, each on a runtime of its own.
-fn play_all(cells: Vec<Cell>, death: Death, at_once: usize) -> Vec<Outcome> {
+fn play_all(cells: Vec<Cell>, at_once: usize) -> Vec<Outcome> {
     each(cells, at_once, |cell| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         runtime.block_on(async {
-            let limited = tokio::time::timeout(cell::PATIENCE * 3, play(cell, death));
+            let limited = tokio::time::timeout(cell::PATIENCE * 3, play(cell));
             limited.await.unwrap_or_else(|_| panic!("{cell:?} hangs"))
         })
     })
@@ -115,8 +122,9 @@ fn play_all(cells: Vec<Cell>, death: Death, at_once: usize) -> Vec<Outcome> {
 /// ends every operation once, with a typed error, then the connection, with one event.
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
+    let _alone = ALONE.lock();
     let (times, at_once) = if is_deep() { (50, 1) } else { (1, 6) };
-    let outcomes = play_all(cells(times), Death::Killed, at_once);
+    let outcomes = play_all(cells(Death::Killed, times), at_once);
     println!("{}", table::markdown(&outcomes, &backends()));
     let mut times: Vec<Duration> = outcomes.iter().filter_map(|outcome| outcome.time).collect();
     let (p99, max) = (
@@ -127,6 +135,25 @@ fn a_killed_peer_ends_everything_at_every_step() {
     for outcome in &outcomes {
         assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
         let in_time = outcome.time.is_some_and(|time| time < KILLED_LIMIT);
+        assert!(in_time, "{outcome:?}");
+    }
+}
+
+/// docs/reliability.md: a peer that is stopped in a handshake is found by the handshake's deadline;
+/// later, one without the extension cannot be told from a slow one, and nothing happens to it.
+#[test]
+fn a_stopped_peer_is_found_by_a_deadline_or_left_alone() {
+    let _alone = ALONE.lock();
+    let (times, at_once) = if is_deep() { (5, 12) } else { (1, 20) };
+    let mut cells = cells(Death::Stopped, times);
+    // Most of it is waiting: those that wait longest go first.
+    cells.sort_by_key(|cell| !cell.is_found());
+    cells.retain(|cell| cell.protocol == Protocol::Plain || cell.step.stage() == Stage::Handshake);
+    let outcomes = play_all(cells, at_once);
+    println!("{}", table::markdown(&outcomes, &backends()));
+    for outcome in &outcomes {
+        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
+        let in_time = outcome.time.is_none_or(|time| time < STOPPED_LIMIT);
         assert!(in_time, "{outcome:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, MemoryRegion,
-    PassiveEndpoint, RemoteRegion,
+    Access, Backend, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
+    MemoryRegion, PassiveEndpoint, RemoteRegion,
 };
 
 use crate::child::PeerProcess;
@@ -19,6 +19,11 @@ use crate::victim::{ORDER, REGION_LEN};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// More than the sockets of a connection hold.
 const LARGE: usize = 32 << 20;
+
+/// What a victim that is stopped in it leaves of a handshake.
+const HANDSHAKE: Duration = Duration::from_millis(1500);
+/// So long nothing may happen to a peer that might be slow.
+const QUIET: Duration = Duration::from_millis(600);
 
 /// How the victim dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,25 @@ pub struct Cell {
     pub victim: Victim,
     pub protocol: Protocol,
     pub backend: Backend,
+    pub death: Death,
+}
+
+impl Cell {
+    /// Whether our side is to find out by itself, and when, as far as it depends on a deadline.
+    pub fn is_found(self) -> bool {
+        if self.death == Death::Killed {
+            return true;
+        }
+        match self.step {
+            // The time for what is left to be sent, and an end that has come already.
+            Step::OurClose | Step::ItsClose => true,
+            // What we have accepted is a connection like any other.
+            Step::BeforeVerdict if self.victim == Victim::Dials => {
+                self.protocol == Protocol::Extended
+            }
+            step => step.stage() == Stage::Handshake,
+        }
+    }
 }
 
 /// What came of it.
@@ -52,6 +76,7 @@ pub struct Outcome {
 
 /// Our side, before it has a connection.
 struct Survivor {
+    cell: Cell,
     peer: Peer,
     queue: CompletionQueue,
     endpoint: Endpoint,
@@ -62,7 +87,7 @@ struct Survivor {
 }
 
 /// Plays the cell. Panics where a rule is broken, save that what does not end is counted.
-pub async fn play(cell: Cell, death: Death) -> Outcome {
+pub async fn play(cell: Cell) -> Outcome {
     let mut us = Survivor::open(cell).await;
     let dial = match cell.victim {
         Victim::Dials => us.listener.local_addr().to_string(),
@@ -71,10 +96,10 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
     let order = (ORDER, format!("{} {} {dial}", cell.step, cell.protocol));
     let mut victim = PeerProcess::spawn("the_victim", &[order]);
     let request = match cell.victim {
-        Victim::Dials => us.meet_a_dialer(cell.step).await,
+        Victim::Dials => us.meet_a_dialer().await,
         Victim::Listens => {
             let address = victim.line().await.parse().expect("its address");
-            us.dial(cell.step, address).await;
+            us.dial(address).await;
             None
         }
     };
@@ -82,33 +107,43 @@ pub async fn play(cell: Cell, death: Death) -> Outcome {
         us.post_everything(cell.step);
     }
     let theirs: SocketAddr = victim.line().await.parse().expect("its address");
-    us.await_step(cell, theirs).await;
+    us.await_step(theirs).await;
     if cell.step == Step::OurClose {
         let endpoint = us.endpoint.clone();
-        us.ledger
-            .spawn("our close", async move { endpoint.shutdown().await });
+        let closing = async move { endpoint.shutdown().await };
+        us.ledger.spawn("our close", closing);
         tokio::task::yield_now().await; // It has begun.
     }
     let died = Instant::now();
-    match death {
+    match cell.death {
         Death::Killed => signal(victim.id(), libc::SIGKILL),
         Death::Stopped => signal(victim.id(), libc::SIGSTOP),
     }
+    let accepted = request.is_some();
+    if let Some(request) = request {
+        let accepting = us.endpoint.accept(request).into_future();
+        us.ledger.spawn("accept", accepting);
+    }
+    if !cell.is_found() {
+        us.nothing_happens().await;
+        signal(victim.id(), libc::SIGKILL);
+    }
     if cell.step == Step::PausedFull {
         // Its end stands in line behind what we do not read; only what we send finds it gone.
-        us.ledger
-            .add("nudge", us.endpoint.send("anybody there?").post().unwrap());
+        let nudge = us.endpoint.send("anybody there?").post().unwrap();
+        us.ledger.add("nudge", nudge);
     }
-    let last = match request {
-        Some(request) => us.accept_the_dead(request).await,
-        None if us.ledger.posted() > 0 => us.settle().await,
-        None => us.let_go(theirs).await,
+    let last = match us.ledger.posted() {
+        0 => us.let_go(theirs).await,
+        _ if accepted => us.accept_the_dead().await,
+        _ => us.settle().await,
     };
+    let time = last.map(|last| last.saturating_duration_since(died));
     Outcome {
         cell,
         posted: us.ledger.posted(),
         missing: us.ledger.missing(),
-        time: last.map(|last| last.saturating_duration_since(died)),
+        time: time.filter(|_| cell.is_found()),
     }
 }
 
@@ -129,8 +164,12 @@ impl Survivor {
         }
         let region = peer.domain.register(vec![0; REGION_LEN as usize]);
         let requests = peer.fabric.event_queue().open().unwrap();
-        let listener = peer.fabric.passive_endpoint(&requests);
+        let mut listener = peer.fabric.passive_endpoint(&requests);
+        if cell.death == Death::Stopped && cell.step.stage() == Stage::Handshake {
+            listener = listener.handshake_timeout(HANDSHAKE);
+        }
         Survivor {
+            cell,
             endpoint: endpoint.open().unwrap(),
             region: region.access(Access::all()).await.unwrap(),
             listener: listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap(),
@@ -142,7 +181,8 @@ impl Survivor {
     }
 
     /// Accepts a victim that has come to be accepted. Gives the request of one that has not.
-    async fn meet_a_dialer(&mut self, step: Step) -> Option<ConnRequest> {
+    async fn meet_a_dialer(&mut self) -> Option<ConnRequest> {
+        let step = self.cell.step;
         if step < Step::BeforeVerdict {
             return None;
         }
@@ -166,8 +206,12 @@ impl Survivor {
     }
 
     /// Dials a victim; it may die before the connection is established.
-    async fn dial(&mut self, step: Step, address: SocketAddr) {
-        let connecting = self.endpoint.connect(address);
+    async fn dial(&mut self, address: SocketAddr) {
+        let step = self.cell.step;
+        let mut connecting = self.endpoint.connect(address);
+        if self.cell.death == Death::Stopped && step.stage() == Stage::Handshake {
+            connecting = connecting.timeout(HANDSHAKE);
+        }
         let region = self.region.remote().to_bytes();
         let connecting = connecting.data(region).into_future();
         if step.stage() == Stage::Connected {
@@ -235,9 +279,11 @@ impl Survivor {
 
     /// Until our side has come to the step, too: it has taken what the victim sent, or can send no
     /// more.
-    async fn await_step(&self, cell: Cell, theirs: SocketAddr) {
-        let Some(ours) = self.address(cell.victim, theirs) else {
-            return;
+    async fn await_step(&self, theirs: SocketAddr) {
+        let cell = self.cell;
+        let ours = match cell.victim {
+            Victim::Dials => self.listener.local_addr(),
+            Victim::Listens => self.endpoint.local_addr().expect("it has dialed"),
         };
         let there = || {
             Socket::find(ours, theirs).is_some_and(|socket| match cell.step {
@@ -249,12 +295,13 @@ impl Survivor {
         assert!(comes(PATIENCE, there).await, "{cell:?} is not reached");
     }
 
-    /// Our end's address of the connection, if there is one.
-    fn address(&self, victim: Victim, _theirs: SocketAddr) -> Option<SocketAddr> {
-        match victim {
-            Victim::Dials => Some(self.listener.local_addr()),
-            Victim::Listens => self.endpoint.local_addr(),
-        }
+    /// A peer that is stopped looks like one that is slow: nothing fails, nobody is told.
+    async fn nothing_happens(&mut self) {
+        let (queue, events) = (&self.queue, &self.peer.events);
+        self.ledger.settle(queue, events, QUIET).await;
+        let failed = self.ledger.ended.iter().find(|ended| ended.error.is_some());
+        assert!(failed.is_none(), "{:?}: {failed:?}", self.cell);
+        assert_eq!(self.ledger.over, None, "{:?}", self.cell);
     }
 
     /// The end of all that was posted, and of the connection.
@@ -264,8 +311,7 @@ impl Survivor {
             .await;
         for ended in &self.ledger.ended {
             if let Some(error) = &ended.error {
-                let typed = error.is_connection_lost() || error.is_canceled();
-                assert!(typed, "{}: {error}", ended.what);
+                assert!(self.is_typed(error), "{}: {error}", ended.what);
             }
         }
         let late = self
@@ -273,25 +319,34 @@ impl Survivor {
             .send("late")
             .await
             .expect_err("the connection is gone");
-        let typed = late.error().is_connection_lost() || late.error().is_canceled();
-        assert!(typed, "posting tells why, too: {late}");
+        let error = late.error();
+        // We have closed, whatever the peer did.
+        let closed = self.cell.step == Step::OurClose && error.kind() == ErrorKind::BadState;
+        assert!(
+            closed || self.is_typed(error),
+            "posting tells why, too: {late}"
+        );
         self.ledger.last()
     }
 
-    /// Accepts what has died meanwhile: that fails, or the connection ends at once.
-    async fn accept_the_dead(&mut self, request: ConnRequest) -> Option<Instant> {
-        let accepting = self.endpoint.accept(request).into_future();
-        self.ledger.add("accept", accepting);
+    /// Whether the error says that the peer is lost, or its time is up, or that we closed.
+    fn is_typed(&self, error: &Error) -> bool {
+        let late = self.cell.death == Death::Stopped && error.is_timed_out();
+        late || error.is_connection_lost() || error.is_canceled()
+    }
+
+    /// What was accepted has died meanwhile: the accept fails, or the connection ends at once.
+    async fn accept_the_dead(&mut self) -> Option<Instant> {
         while self.ledger.missing() > 0 {
             let limit = Duration::from_millis(50);
-            self.ledger
-                .settle(&self.queue, &self.peer.events, limit)
-                .await;
+            let (queue, events) = (&self.queue, &self.peer.events);
+            self.ledger.settle(queue, events, limit).await;
         }
-        if self.ledger.ended[0].error.is_none() || self.ledger.over.is_some() {
-            self.ledger
-                .settle(&self.queue, &self.peer.events, PATIENCE)
-                .await;
+        // No event, if the request was gone before it was accepted.
+        let failed = self.ledger.ended[0].error.is_some();
+        if !failed || self.ledger.over.is_some() {
+            let (queue, events) = (&self.queue, &self.peer.events);
+            self.ledger.settle(queue, events, PATIENCE).await;
             assert!(self.ledger.over.is_some(), "nobody tells of the end");
         }
         self.ledger.last()
