@@ -315,6 +315,7 @@ async fn raw_peer(us: &Peer, endpoint: &Endpoint) -> TcpStream {
         let mut request = [0; 32];
         stream.read_exact(&mut request).await.unwrap();
         request[1] = 1;
+        request[8..16].fill(0); // It knows nothing beyond the protocol.
         stream.write_all(&request).await.unwrap();
         stream
     };
