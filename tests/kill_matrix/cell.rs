@@ -281,12 +281,13 @@ impl Survivor {
     /// more.
     async fn await_step(&self, theirs: SocketAddr) {
         let cell = self.cell;
-        let ours = match cell.victim {
-            Victim::Dials => self.listener.local_addr(),
-            Victim::Listens => self.endpoint.local_addr().expect("it has dialed"),
-        };
         let there = || {
-            Socket::find(ours, theirs).is_some_and(|socket| match cell.step {
+            let ours = match cell.victim {
+                Victim::Dials => Some(self.listener.local_addr()),
+                Victim::Listens => self.endpoint.local_addr(),
+            };
+            let socket = ours.and_then(|ours| Socket::find(ours, theirs));
+            socket.is_some_and(|socket| match cell.step {
                 Step::Paused | Step::PausedFull => socket.unread > 0,
                 _ if cell.step.fills_the_socket() => socket.to_send > 0 || socket.state != 1,
                 _ => socket.unread == 0,
