@@ -124,6 +124,7 @@ pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
 pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
 pub use op_error::Failed;
+pub use progress::Liveness;
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

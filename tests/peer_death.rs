@@ -284,7 +284,12 @@ fn a_cut_connection_ends_everything_on_both_sides() {
                 soon("the end", endpoint.shutdown()).await.unwrap();
                 match peer.events.try_next() {
                     Some(Event::Connected { .. }) => one_shutdown(peer, endpoint).await,
-                    Some(Event::Error(failed)) => assert!(is_loss(failed.error.kind()), "{failed}"),
+                    // One side may still be about to learn of it when it is closed.
+                    Some(Event::Error(failed)) => assert!(
+                        is_loss(failed.error.kind())
+                            || connected.is_err() && failed.error.is_canceled(),
+                        "{failed}"
+                    ),
                     None => assert!(connected.is_err(), "cut after {cut} bytes"),
                     other => panic!("{other:?} after {cut} bytes"),
                 }

@@ -9,7 +9,7 @@ use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
-use crate::progress::{Bindings, CounterSet, Extending, Port, PortSizes};
+use crate::progress::{Bindings, CounterSet, Extending, Liveness, Port, PortSizes};
 
 use super::{Endpoint, Inner};
 
@@ -160,13 +160,30 @@ impl EndpointBuilder {
         self
     }
 
+    /// When a silent peer counts as dead. Default: within 4.5 s while an operation is outstanding,
+    /// a posted receive included; [`Liveness`] tells how. The connection then ends by
+    /// [`ErrorKind::TimedOut`], and everything bound to it with it.
+    ///
+    /// Any byte is a sign of life, so a slow peer is not a dead one, nor one that does not receive.
+    /// But one whose process is stopped is, and so is one whose runtime is blocked: a peer that
+    /// computes for seconds on a `current_thread` runtime must be given more rounds, or a runtime
+    /// for itself.
+    ///
+    /// A peer without this library's extension is asked by the system, and its system answers. It
+    /// is dead when its machine is, or cannot be reached; a stopped program on a living machine
+    /// cannot be told from a slow one.
+    pub fn liveness(mut self, liveness: Liveness) -> Self {
+        self.extending.liveness = liveness;
+        self
+    }
+
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the
-    /// domain, a queue or a counter is closed, [`ErrorKind::Again`] if the event queue has no two
-    /// slots free, which the endpoint reserves for its Connected and Shutdown,
-    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size or [`Liveness`] out of range,
+    /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
+    /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
+    /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
@@ -179,6 +196,7 @@ impl EndpointBuilder {
                 ));
             }
         }
+        self.extending.liveness.check()?;
         let domain = self.domain;
         let keep = domain.keep_open("endpoint")?;
         let receive_queue = match self.receive_queue {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::slab::Key;
 use crate::transport::Clock;
@@ -13,9 +13,13 @@ use crate::transport::Clock;
 use super::engine::Engine;
 use super::port::Port;
 
-/// Port turns of one poll of the driver before it lets other tasks of the runtime run. A turn is
-/// itself bounded; some dozens of them stay well below a millisecond.
+/// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
+/// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
 const TURNS_PER_POLL: usize = 64;
+
+/// Visits for signs of life share alarms this far apart, so that thousands of connections wake the
+/// driver some dozens of times a second.
+const VISIT_GRID: Duration = Duration::from_millis(16);
 
 pub(super) struct Driver {
     engine: Arc<Engine>,
@@ -23,6 +27,11 @@ pub(super) struct Driver {
     /// Ports that are due, in the order in which they became ready.
     ready: VecDeque<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
+    /// When to look which port's peer for signs of life.
+    visits: BTreeSet<(Instant, Key)>,
+    /// Ports to be put there.
+    enlisted: Vec<Key>,
+    epoch: Instant,
     /// All ports have been told that the engine stops.
     stopping: bool,
 }
@@ -31,9 +40,12 @@ impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
         Driver {
             engine,
+            epoch: clock.now(),
             clock,
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            visits: BTreeSet::new(),
+            enlisted: Vec::new(),
             stopping: false,
         }
     }
@@ -55,13 +67,46 @@ impl Driver {
         }
     }
 
-    fn fire_deadlines(&mut self, cx: &mut Context<'_>) {
-        while let Some(&(at, key)) = self.deadlines.first() {
+    /// Looks at a port for signs of life, and goes on to do so as long as it wants.
+    fn visit(&mut self, key: Key) {
+        let Some(port) = self.port(key) else { return };
+        if port.must_listen() {
+            self.turn(key);
+        }
+        if let Some(at) = port.visit(self.clock.now()) {
+            let at = self.on_grid(at);
+            self.visits.insert((at, key));
+        }
+    }
+
+    /// The time of the common alarm for visits that serves this one.
+    fn on_grid(&self, at: Instant) -> Instant {
+        let steps = at.saturating_duration_since(self.epoch).as_nanos() / VISIT_GRID.as_nanos();
+        let steps = u32::try_from(steps + 1).unwrap_or(u32::MAX);
+        self.epoch + VISIT_GRID.saturating_mul(steps)
+    }
+
+    /// Does what is due by now, as far as `left` allows.
+    fn fire_deadlines(&mut self, left: &mut usize, cx: &mut Context<'_>) {
+        loop {
+            let (deadline, visit) = (self.deadlines.first(), self.visits.first());
+            let Some(&(at, key)) = deadline.into_iter().chain(visit).min() else {
+                return;
+            };
             if self.clock.poll_deadline(at, cx).is_pending() {
                 return;
             }
-            self.deadlines.pop_first();
-            self.turn(key);
+            if *left == 0 {
+                cx.waker().wake_by_ref();
+                return;
+            }
+            *left -= 1;
+            if self.deadlines.remove(&(at, key)) {
+                self.turn(key);
+            } else {
+                self.visits.remove(&(at, key));
+                self.visit(key);
+            }
         }
     }
 
@@ -75,13 +120,17 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let mut left = TURNS_PER_POLL;
+        let (mut left, mut due_left) = (TURNS_PER_POLL, TURNS_PER_POLL);
         loop {
             this.engine.driver_is_awake();
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
             }
-            this.engine.take_ready(&mut this.ready, cx.waker());
+            this.engine
+                .take_ready(&mut this.ready, &mut this.enlisted, cx.waker());
+            while let Some(key) = this.enlisted.pop() {
+                this.visit(key);
+            }
             let found = !this.ready.is_empty();
             while left > 0 {
                 let Some(key) = this.ready.pop_front() else {
@@ -107,7 +156,7 @@ impl Future for Driver {
                     }
                 }
             }
-            this.fire_deadlines(cx);
+            this.fire_deadlines(&mut due_left, cx);
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }

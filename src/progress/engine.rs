@@ -42,6 +42,8 @@ pub(crate) struct Engine {
 #[derive(Default)]
 struct Ready {
     ports: Vec<Key>,
+    /// Ports that the driver is to visit from now on.
+    enlisted: Vec<Key>,
     driver: Option<Waker>,
 }
 
@@ -155,6 +157,18 @@ impl Engine {
         }
     }
 
+    /// Puts a port on the driver's list of visits and wakes the driver.
+    pub(super) fn enlist(&self, port: Key) {
+        let driver = {
+            let mut ready = self.lock_ready();
+            ready.enlisted.push(port);
+            ready.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
     fn wake_driver(&self) {
         let driver = self.lock_ready().driver.take();
         if let Some(driver) = driver {
@@ -167,11 +181,17 @@ impl Engine {
         self.lock_ready().driver = None;
     }
 
-    /// Moves the ports that are ready now to the end of `into`; the driver's waker is kept for the
-    /// next.
-    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, driver: &Waker) {
+    /// Moves the ports that are ready now to the end of `into`, those to be visited to the end of
+    /// `visits`; the driver's waker is kept for the next.
+    pub(super) fn take_ready(
+        &self,
+        into: &mut VecDeque<Key>,
+        visits: &mut Vec<Key>,
+        driver: &Waker,
+    ) {
         let mut ready = self.lock_ready();
         into.extend(ready.ports.drain(..));
+        visits.append(&mut ready.enlisted);
         match &mut ready.driver {
             Some(held) => held.clone_from(driver),
             none => *none = Some(driver.clone()),

@@ -21,6 +21,7 @@ mod driver;
 mod engine;
 mod establish;
 mod listen;
+mod liveness;
 mod port;
 mod posting;
 mod publish;
@@ -31,5 +32,6 @@ mod turn;
 
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
+pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use report::{OpCell, Report};

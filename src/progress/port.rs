@@ -23,6 +23,7 @@ use crate::transport::Link;
 use crate::wire::{Capabilities, Hello};
 
 use super::engine::Engine;
+use super::liveness::{Life, Liveness};
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
@@ -35,6 +36,8 @@ pub(crate) struct Extending {
     pub(crate) offered: bool,
     /// Refused operations the connection lives through; 0: the first one ends it.
     pub(crate) refusals_max: u32,
+    /// When a silent peer counts as dead.
+    pub(crate) liveness: Liveness,
 }
 
 impl Default for Extending {
@@ -42,6 +45,7 @@ impl Default for Extending {
         Extending {
             offered: true,
             refusals_max: 0,
+            liveness: Liveness::default(),
         }
     }
 }
@@ -56,6 +60,7 @@ impl Extending {
             },
             incarnation: engine.incarnation(),
             refusals_max: self.refusals_max,
+            asks_after_ms: self.liveness.asks_after_ms(),
         }
     }
 }
@@ -167,6 +172,7 @@ pub(super) struct PortState {
     pub(super) deadline: Option<Instant>,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
+    pub(super) life: Life,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
@@ -243,6 +249,7 @@ impl Port {
             timeout: None,
             deadline: None,
             inline_spent: false,
+            life: Life::new(extending.liveness),
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,
@@ -276,6 +283,13 @@ impl Port {
 
     pub(super) fn is_queued_no_more(&self) {
         self.wake_state.queued.store(false, Ordering::Release);
+    }
+
+    /// Asks the driver to visit this port from now on.
+    pub(super) fn enlist(&self) {
+        if let Some(&key) = self.wake_state.key.get() {
+            self.engine.enlist(key);
+        }
     }
 
     pub(super) fn lock(&self, purpose: &'static str) -> PortGuard<'_> {

@@ -33,6 +33,7 @@ impl Port {
                 return Err((error, payload));
             }
         };
+        self.watch_life(&mut state);
         if is_receive {
             if paused || state.stage.is_some() {
                 self.waker.wake_by_ref();
@@ -112,7 +113,7 @@ impl Port {
 
     /// Publishes what a call of the application's has ended, and leaves to the driver what follows
     /// from it: room for those who wait, the end of a connection that turned out to be broken.
-    fn settle(&self, state: &mut PortState) {
+    pub(super) fn settle(&self, state: &mut PortState) {
         self.publish(state);
         let broken = state.closing == Closing::No && state.machine.fault().is_some();
         if broken || state.machine.wants_admission() {

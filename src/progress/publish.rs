@@ -26,6 +26,7 @@ impl Port {
                         slot.fill(event, &mut state.wakes);
                     }
                     self.establish(state, Ok(data));
+                    self.begin_life(state);
                 }
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),

@@ -427,3 +427,23 @@ fn a_connection_is_accepted_in_another_runtime() {
         });
     }
 }
+
+/// Ruling 13, and "nearly nothing for idle connections": minutes pass over connections with and
+/// without outstanding operations, and over one that does not read.
+#[test]
+fn minutes_pass_over_living_connections() {
+    run(|net| async move {
+        let (_a, _b, near, far) = narrow(&net).await;
+        let (_c, _d, idle, _other) = narrow(&net).await;
+        let receive = near.recv(vec![0; 10]).post().unwrap();
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let unread = near.send("nobody receives it").post().unwrap();
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert!(near.is_connected() && idle.is_connected());
+        let (_, bytes) = far.recv(vec![0; 18]).await.unwrap();
+        assert_eq!(bytes, b"nobody receives it");
+        unread.await.unwrap();
+        far.send("back").await.unwrap();
+        receive.await.unwrap();
+    });
+}

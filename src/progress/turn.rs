@@ -192,7 +192,10 @@ impl Port {
                 drop(leases);
                 state.region_out = false;
                 match result {
-                    Ok(sent) => state.machine.handle_sent(frames, sent),
+                    Ok(sent) => {
+                        state.life.sent += sent as u64;
+                        state.machine.handle_sent(frames, sent);
+                    }
                     Err(error) => {
                         state.machine.handle_sent(frames, 0);
                         self.fail(state, error);
@@ -224,12 +227,16 @@ impl Port {
         match received {
             // What comes while the connection is being taken down is of no use any more.
             Received::Stage(_) if state.closing > Closing::Flushing => {}
-            Received::Stage(stage) => state.stage = Some(stage),
+            Received::Stage(stage) => {
+                state.life.heard = true;
+                state.stage = Some(stage);
+            }
             Received::Direct { direct, len } => {
                 let Direct {
                     payload, leases, ..
                 } = direct;
                 drop(leases);
+                state.life.heard = true;
                 state.machine.handle_direct(payload, len);
             }
             Received::End { returned } => {
@@ -254,7 +261,7 @@ impl Port {
         }
     }
 
-    fn fail(&self, state: &mut PortState, error: Error) {
+    pub(super) fn fail(&self, state: &mut PortState, error: Error) {
         let error = match state.peer {
             Some(peer) => error.with_peer(peer),
             None => error,
@@ -350,6 +357,9 @@ impl Port {
                     state.watching = true;
                     link.watch();
                 }
+                if state.machine.is_read_paused() {
+                    self.owe_signs(state);
+                }
                 return;
             }
         }
@@ -397,6 +407,9 @@ impl Port {
             self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
+            if let (true, Some(link)) = (state.life.dead, &mut state.link) {
+                link.reset();
+            }
             state.link = None;
             state.deadline = None;
         }

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::{
-    Backend, Clock, IoSizes, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch,
-    Transport,
+    Backend, Clock, IoSizes, KeepAlive, Link, Listener, Outcome, RawLink, Receive, Received,
+    SendBatch, Transport, Vitals,
 };
 use crate::error::Result;
 
@@ -309,6 +309,14 @@ impl Link for FaultLink {
 
     fn unread(&self) -> usize {
         self.inner.unread()
+    }
+
+    fn vitals(&self) -> Option<Vitals> {
+        self.inner.vitals()
+    }
+
+    fn keep_alive(&mut self, keep_alive: KeepAlive) {
+        self.inner.keep_alive(keep_alive);
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

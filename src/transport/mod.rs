@@ -59,7 +59,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::buf::{Frame, Leases, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
@@ -255,6 +255,15 @@ pub(crate) trait Link: Send {
     /// message once the peer has ended its stream.
     fn unread(&self) -> usize;
 
+    /// What the system knows of the peer's life. `None` where no system stands between: in the
+    /// process, what the peer has sent is there.
+    fn vitals(&self) -> Option<Vitals>;
+
+    /// Lets the system ask the peer's system for a sign of life when the connection has been
+    /// silent; without one the connection ends by [`ErrorKind::TimedOut`]. It does not ask while
+    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those.
+    fn keep_alive(&mut self, keep_alive: KeepAlive);
+
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use any more.
     fn take_raw(&mut self) -> Option<RawLink>;
@@ -262,6 +271,32 @@ pub(crate) trait Link: Send {
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.
     fn limit(&mut self, sizes: IoSizes);
+}
+
+/// What the system can tell of the peer and of the peer's system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Vitals {
+    /// How long ago the last byte came, whether or not it has been received by anyone here.
+    pub(crate) silent: Duration,
+    /// Bytes of ours that the peer's system has confirmed.
+    pub(crate) confirmed: u64,
+    /// Bytes of ours that it has not, those included that found no room there.
+    pub(crate) unconfirmed: u64,
+    /// For so long the peer's *system* has not reacted to what ours sent it more than once: bytes,
+    /// or probes for room. Zero while nothing is unanswered. A system whose program does not read
+    /// has no room, and says so each time it is asked: that is an answer.
+    pub(crate) unanswered: Duration,
+}
+
+/// When the system asks a silent peer's system for a sign of life. Whole seconds, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepAlive {
+    /// Silence before the first question.
+    pub(crate) idle: Duration,
+    /// From one question to the next.
+    pub(crate) interval: Duration,
+    /// Unanswered questions that end the connection.
+    pub(crate) count: u32,
 }
 
 /// The most bytes that one send and one receive may move.

@@ -16,6 +16,7 @@ const CRITICAL: u16 = 0x8000;
 const INCARNATION: u16 = 1;
 const MESSAGES: u16 = 2;
 const REFUSALS: u16 = 3;
+const ASKING: u16 = 4;
 
 /// What one side says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub(crate) struct Hello {
     /// With [`REFUSAL`](super::Capabilities::REFUSAL): so many refused operations its sender
     /// lives with; 0: the first one ends the connection.
     pub(crate) refusals_max: u32,
+    /// With [`LIVENESS`](super::Capabilities::LIVENESS): the milliseconds of silence after which
+    /// its sender asks for a sign of life; 0: never. `None`: it did not say.
+    pub(crate) asks_after_ms: Option<u32>,
 }
 
 /// What a side takes in that no receive awaits, and how many receives it has posted.
@@ -56,6 +60,9 @@ impl Hello {
         messages[12..].copy_from_slice(&self.messages.posted.to_be_bytes());
         put(MESSAGES, &messages);
         put(REFUSALS, &self.refusals_max.to_be_bytes());
+        if let Some(asks_after_ms) = self.asks_after_ms {
+            put(ASKING, &asks_after_ms.to_be_bytes());
+        }
         let header = FrameHeader::Hello {
             len: values.len() as u64,
         };
@@ -65,7 +72,8 @@ impl Hello {
     }
 
     fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
-        let (mut incarnation, mut messages, mut refusals_max) = (None, None, None);
+        let (mut incarnation, mut messages) = (None, None);
+        let (mut refusals_max, mut asks_after_ms) = (None, None);
         while !values.is_empty() {
             let (head, rest) = values
                 .split_first_chunk::<HEAD_SIZE>()
@@ -80,6 +88,7 @@ impl Hello {
                 INCARNATION => incarnation.replace(word(value, kind)?).is_none(),
                 MESSAGES => messages.replace(credit(value)?).is_none(),
                 REFUSALS => refusals_max.replace(short(value, kind)?).is_none(),
+                ASKING => asks_after_ms.replace(short(value, kind)?).is_none(),
                 unknown if unknown & CRITICAL != 0 => {
                     return Err(WireError::HelloCritical(unknown));
                 }
@@ -95,6 +104,7 @@ impl Hello {
                 .ok_or(WireError::HelloValue(INCARNATION))?,
             messages: messages.unwrap_or_default(),
             refusals_max: refusals_max.unwrap_or(0),
+            asks_after_ms,
         })
     }
 }

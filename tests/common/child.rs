@@ -22,7 +22,13 @@ pub struct PeerProcess {
 impl PeerProcess {
     /// Runs the ignored test `test` of this binary, with these variables set.
     pub fn spawn(test: &str, variables: &[(&str, String)]) -> PeerProcess {
-        let mut child = Command::new(std::env::current_exe().expect("the test's own path"))
+        let program = Command::new(std::env::current_exe().expect("the test's own path"));
+        PeerProcess::spawn_by(program, test, variables)
+    }
+
+    /// The same, where `command` runs what this binary is called by, and its arguments.
+    pub fn spawn_by(mut command: Command, test: &str, variables: &[(&str, String)]) -> PeerProcess {
+        let mut child = command
             .args([
                 "--exact",
                 test,
@@ -61,9 +67,20 @@ impl PeerProcess {
         (process, said)
     }
 
+    /// [`PeerProcess::spawn_by`], until it has said its first line.
+    pub fn start_by(
+        command: Command,
+        test: &str,
+        variables: &[(&str, String)],
+    ) -> (PeerProcess, String) {
+        let mut process = PeerProcess::spawn_by(command, test, variables);
+        let said = process.line_now();
+        (process, said)
+    }
+
     /// What it says next; blocks until then.
     pub fn line_now(&mut self) -> String {
-        let said = self.said.blocking_recv();
+        let said = futures::executor::block_on(self.said.recv());
         said.expect("the child says what it has come to before it ends")
     }
 
@@ -71,6 +88,16 @@ impl PeerProcess {
     pub async fn line(&mut self) -> String {
         let said = self.said.recv().await;
         said.expect("the child says what it has come to before it ends")
+    }
+
+    /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not.
+    pub fn stop(&self) {
+        signal(self.id(), libc::SIGSTOP);
+    }
+
+    /// Lets it go on (`SIGCONT`).
+    pub fn go_on(&self) {
+        signal(self.id(), libc::SIGCONT);
     }
 
     /// `kill -9`.
@@ -90,6 +117,13 @@ impl Drop for PeerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Signals a process of ours that has not been waited for.
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: a plain system call, which touches no memory of this process.
+    let answer = unsafe { libc::kill(process, signal) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// In the child: tells the parent.

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use tokio_fabric::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, Backend, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
     MemoryRegion, PassiveEndpoint, RemoteRegion,
 };
 
-use crate::child::PeerProcess;
+use crate::child::{PeerProcess, signal};
 use crate::ledger::Ledger;
 use crate::sockets::{Socket, comes};
 use crate::step::{Protocol, Stage, Step, Victim};
@@ -22,8 +23,11 @@ const LARGE: usize = 32 << 20;
 
 /// What a victim that is stopped in it leaves of a handshake.
 const HANDSHAKE: Duration = Duration::from_millis(1500);
+/// Quick enough for a test, slow enough for a busy machine: found dead within 1.2 s.
+const INTERVAL: Duration = Duration::from_millis(200);
+const ROUNDS: u32 = 4;
 /// So long nothing may happen to a peer that might be slow.
-const QUIET: Duration = Duration::from_millis(600);
+const QUIET: Duration = Duration::from_millis(1800);
 
 /// How the victim dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,20 +49,25 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Whether our side is to find out by itself, and when, as far as it depends on a deadline.
+    /// Whether our side is to find out by itself.
     pub fn is_found(self) -> bool {
-        if self.death == Death::Killed {
-            return true;
-        }
-        match self.step {
+        let extended = self.protocol == Protocol::Extended;
+        match (self.death, self.step) {
+            (Death::Killed, _) => true,
             // The time for what is left to be sent, and an end that has come already.
-            Step::OurClose | Step::ItsClose => true,
+            (_, Step::OurClose | Step::ItsClose) => true,
             // What we have accepted is a connection like any other.
-            Step::BeforeVerdict if self.victim == Victim::Dials => {
-                self.protocol == Protocol::Extended
-            }
-            step => step.stage() == Stage::Handshake,
+            (_, Step::BeforeVerdict) if self.victim == Victim::Dials => extended,
+            // What we do not read may hold its sign of life.
+            (_, Step::Paused | Step::PausedFull) => false,
+            (_, step) => extended || step.stage() == Stage::Handshake,
         }
+    }
+
+    /// Whether something of ours has to be sent before its end comes to us: it stands in line
+    /// behind what we do not read, and the extension's signs of life go out by themselves.
+    fn wants_a_nudge(self) -> bool {
+        self.step == Step::PausedFull && self.protocol == Protocol::Plain
     }
 }
 
@@ -117,7 +126,7 @@ pub async fn play(cell: Cell) -> Outcome {
     let died = Instant::now();
     match cell.death {
         Death::Killed => signal(victim.id(), libc::SIGKILL),
-        Death::Stopped => signal(victim.id(), libc::SIGSTOP),
+        Death::Stopped => victim.stop(),
     }
     let accepted = request.is_some();
     if let Some(request) = request {
@@ -128,8 +137,7 @@ pub async fn play(cell: Cell) -> Outcome {
         us.nothing_happens().await;
         signal(victim.id(), libc::SIGKILL);
     }
-    if cell.step == Step::PausedFull {
-        // Its end stands in line behind what we do not read; only what we send finds it gone.
+    if cell.wants_a_nudge() {
         let nudge = us.endpoint.send("anybody there?").post().unwrap();
         us.ledger.add("nudge", nudge);
     }
@@ -147,18 +155,13 @@ pub async fn play(cell: Cell) -> Outcome {
     }
 }
 
-/// Signals a process of ours that has not been waited for.
-pub fn signal(process: i32, signal: i32) {
-    // SAFETY: a plain system call, which touches no memory of this process.
-    let answer = unsafe { libc::kill(process, signal) };
-    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
-}
-
 impl Survivor {
     async fn open(cell: Cell) -> Survivor {
         let peer = Net::on(cell.backend).peer().unwrap();
         let queue = peer.domain.completion_queue().open().unwrap();
-        let mut endpoint = peer.domain.endpoint().completion_queue(&queue);
+        let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
+        let endpoint = peer.domain.endpoint().completion_queue(&queue);
+        let mut endpoint = endpoint.liveness(liveness);
         if matches!(cell.step, Step::Paused | Step::PausedFull) {
             endpoint = endpoint.unexpected_bytes(0);
         }

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::cell::{Death, signal};
-use crate::child::PeerProcess;
+use crate::cell::Death;
+use crate::child::{PeerProcess, signal};
 use crate::sockets::Socket;
 use crate::step::{Protocol, Stage, Step, Victim};
 use crate::victim::ORDER;
@@ -143,7 +143,7 @@ pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> Told {
     let died = Instant::now();
     match death {
         Death::Killed => signal(process.id(), libc::SIGKILL),
-        Death::Stopped => signal(process.id(), libc::SIGSTOP),
+        Death::Stopped => process.stop(),
     }
     if matches!(step, Step::BeforeVerdict | Step::PausedFull) {
         survivor.go_on();

@@ -25,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) incarnation: u64,
     /// Refused operations this side lives with.
     pub(crate) refusals_max: u32,
+    /// Milliseconds of silence after which this side asks for a sign of life; 0: never.
+    pub(crate) asks_after_ms: u32,
 }
 
 impl Terms {
@@ -107,6 +109,7 @@ impl<T> Connection<T> {
             incarnation: self.extension.terms.incarnation,
             messages: MessageCredit::default(),
             refusals_max: self.extension.terms.refusals_max,
+            asks_after_ms: Some(self.extension.terms.asks_after_ms),
         };
         let frame = hello.encode(self.order);
         self.tx

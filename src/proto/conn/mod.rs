@@ -2,7 +2,8 @@
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection and `end.rs` ends it.
+//! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
+//! `end.rs` ends it.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
@@ -11,6 +12,7 @@
 mod end;
 mod extension;
 mod handshake;
+mod liveness;
 mod post;
 mod receive;
 mod rx;
@@ -223,6 +225,11 @@ impl<T> Connection<T> {
     /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
     pub(crate) fn wants_admission(&self) -> bool {
         self.transmit.wants_admission() || self.receive.wants_admission()
+    }
+
+    /// Operations that have not ended.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.ops.len()
     }
 
     /// The next thing to publish.

@@ -204,7 +204,13 @@ impl<T> Connection<T> {
 
     fn begin_frame(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
         if self.tx.queued_answers() > READ_REQUESTS_MAX
-            && !matches!(header, FrameHeader::Ack | FrameHeader::ReadResponse { .. })
+            && !matches!(
+                header,
+                FrameHeader::Ack
+                    | FrameHeader::ReadResponse { .. }
+                    | FrameHeader::Ping { .. }
+                    | FrameHeader::Pong { .. }
+            )
         {
             // Its answers pile up because the peer does not read: it may not ask for more.
             self.rx = Rx::AwaitRoom { header };
@@ -219,8 +225,7 @@ impl<T> Connection<T> {
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
             FrameHeader::Ping { token } => {
-                self.tx
-                    .push_control(FrameHeader::Pong { token }, Payload::empty());
+                self.tx.signs_mut().answer(token);
                 self.rx = Rx::header();
             }
             FrameHeader::Pong { .. } => self.rx = Rx::header(),

@@ -15,6 +15,8 @@ use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
+use super::liveness::Signs;
+
 /// A frame not yet handed out.
 #[derive(Debug)]
 pub(super) struct Queued {
@@ -22,6 +24,16 @@ pub(super) struct Queued {
     pub(super) payload: Payload,
     /// The operation it belongs to; none for acks and read responses.
     pub(super) op: Option<OpKey>,
+}
+
+impl Queued {
+    fn sign(header: FrameHeader) -> Self {
+        Queued {
+            header,
+            payload: Payload::empty(),
+            op: None,
+        }
+    }
 }
 
 /// Frames for the transport, with the leases that keep their regions open while it has them.
@@ -41,6 +53,7 @@ pub(super) const RAW: u64 = u64::MAX - 1;
 pub(super) struct Tx {
     control: VecDeque<Queued>,
     user: VecDeque<Queued>,
+    signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
     out: bool,
@@ -54,6 +67,7 @@ impl Tx {
         Tx {
             control: VecDeque::new(),
             user: VecDeque::new(),
+            signs: Signs::default(),
             carry: VecDeque::new(),
             out: false,
             next_id: 0,
@@ -105,7 +119,10 @@ impl Tx {
 
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
-        self.carry.is_empty() && self.control.is_empty() && self.user.is_empty()
+        self.carry.is_empty()
+            && self.signs.is_empty()
+            && self.control.is_empty()
+            && self.user.is_empty()
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -115,6 +132,11 @@ impl Tx {
     /// Enough is queued for one vectored send.
     pub(super) fn is_gathered(&self) -> bool {
         self.user.len() >= GATHER_FRAMES_MAX || self.user_bytes >= GATHER_BYTES_MAX
+    }
+
+    /// Signs of life that go out before everything else that is queued.
+    pub(super) fn signs_mut(&mut self) -> &mut Signs {
+        &mut self.signs
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -135,7 +157,9 @@ impl Tx {
         let mut frames = std::mem::take(&mut self.carry);
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
         while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
-            let Some(queued) = self.control.pop_front().or_else(|| self.pop_user()) else {
+            let sign = self.signs.pop().map(Queued::sign);
+            let queued = sign.or_else(|| self.control.pop_front());
+            let Some(queued) = queued.or_else(|| self.pop_user()) else {
                 break;
             };
             tracing::trace!(header = %queued.header, "handed out");

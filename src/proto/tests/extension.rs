@@ -10,6 +10,7 @@ pub(super) const EXTENDED: Terms = Terms {
     capabilities: OFFERED,
     incarnation: 0x1234,
     refusals_max: 7,
+    asks_after_ms: 750,
 };
 
 /// docs/extension.md: "The extension is on exactly when both control frames carry an offer."
@@ -99,6 +100,7 @@ fn a_damaged_hello_ends_the_attempt() {
         incarnation: 5,
         messages: MessageCredit::default(),
         refusals_max: 0,
+        asks_after_ms: None,
     };
     let good = hello.encode(ByteOrder::Native);
     let (mut refused, mut fine) = (0, 0);

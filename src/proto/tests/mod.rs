@@ -3,6 +3,7 @@
 mod ends;
 mod extension;
 mod hostile;
+mod liveness;
 mod model;
 mod pair;
 mod script;

@@ -445,6 +445,7 @@ pub(super) const PLAIN: Terms = Terms {
     capabilities: Capabilities::empty(),
     incarnation: 1,
     refusals_max: 0,
+    asks_after_ms: 0,
 };
 
 pub(super) fn sizes() -> Sizes {

@@ -22,11 +22,14 @@ use super::calls::{
     Got, connect_result, interrupted, local_addr, receive_direct, receive_stage, send_some,
     would_block,
 };
+use super::vitals::{keep_alive, vitals};
 use super::{Side, poll_ready, register, unspecified};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+use crate::transport::{
+    IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
+};
 
 pub(super) struct EpollLink {
     /// `None` exactly when the link is broken.
@@ -349,6 +352,16 @@ impl Link for EpollLink {
         let Some(fd) = &self.fd else { return 0 };
         let count = rustix::io::ioctl_fionread(fd.get_ref()).unwrap_or(0);
         usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    fn vitals(&self) -> Option<Vitals> {
+        vitals(self.fd.as_ref()?.get_ref()).ok()
+    }
+
+    fn keep_alive(&mut self, wanted: KeepAlive) {
+        if let Some(fd) = &self.fd {
+            keep_alive(fd.get_ref(), wanted);
+        }
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

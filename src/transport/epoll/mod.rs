@@ -7,14 +7,16 @@
 //!
 //! # Unsafe code
 //!
-//! Two things need it here. System calls on raw iovecs, because no Rust slice may be formed over
-//! the bytes of a region (memory-model rule 2): see [`calls`]. And the registration of descriptors
-//! ([`register`]), whose proof is that each is owned by what registers it.
+//! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
+//! the bytes of a region (memory-model rule 2): see [`calls`]. The registration of descriptors
+//! ([`register`]), whose proof is that each is owned by what registers it. And what TCP tells of a
+//! connection, for which there is no safe call: [`vitals`].
 
 mod calls;
 mod clock;
 mod link;
 mod listener;
+mod vitals;
 
 // What a backend on a ring does alike.
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -22,6 +24,7 @@ pub(super) use self::{
     calls::{connect_result, interrupted, local_addr, send_some, would_block},
     clock::TimerClock,
     listener::{accept_error, died_in_backlog},
+    vitals::{keep_alive, vitals},
 };
 
 use std::fmt;

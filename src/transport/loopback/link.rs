@@ -10,7 +10,9 @@ use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::sync::GateClosed;
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{Direct, IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+use crate::transport::{
+    Direct, IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
+};
 
 pub(super) struct LoopbackLink {
     /// `None` exactly when the link is broken.
@@ -249,6 +251,12 @@ impl Link for LoopbackLink {
     fn unread(&self) -> usize {
         self.end.as_ref().map_or(0, End::unread)
     }
+
+    fn vitals(&self) -> Option<Vitals> {
+        None
+    }
+
+    fn keep_alive(&mut self, _keep_alive: KeepAlive) {}
 
     fn take_raw(&mut self) -> Option<RawLink> {
         if self.submitted.is_anything() {

@@ -29,10 +29,13 @@ use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::slab::Key;
 use crate::transport::epoll::{
-    connect_result, interrupted, local_addr, send_some, unspecified, would_block,
+    connect_result, interrupted, keep_alive, local_addr, send_some, unspecified, vitals,
+    would_block,
 };
 use crate::transport::submitted::{Reading, Submitted};
-use crate::transport::{IoSizes, Link, Outcome, RawLink, Receive, Received, SendBatch};
+use crate::transport::{
+    IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
+};
 
 /// Staged receives in a row after which the next one is a multishot. A direct receive has to stop
 /// it, which costs more than it saves where the two alternate.
@@ -511,6 +514,16 @@ impl Link for UringLink {
         usize::try_from(count)
             .unwrap_or(usize::MAX)
             .saturating_add(arrived)
+    }
+
+    fn vitals(&self) -> Option<Vitals> {
+        vitals(self.fd.as_ref()?).ok()
+    }
+
+    fn keep_alive(&mut self, wanted: KeepAlive) {
+        if let Some(fd) = &self.fd {
+            keep_alive(fd, wanted);
+        }
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

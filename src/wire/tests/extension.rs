@@ -101,6 +101,7 @@ fn some_hello() -> Hello {
             posted: 2,
         },
         refusals_max: 7,
+        asks_after_ms: None,
     }
 }
 
