@@ -158,6 +158,18 @@ fn a_stopped_peer_is_found_if_it_could_have_answered() {
     }
 }
 
+/// A send that waits for room when the peer ends its stream, and reads no more, is taken back, also
+/// if the kernel was just about to try it again.
+#[test]
+fn a_stuck_send_ends_when_the_peer_has_closed() {
+    let _alone = ALONE.lock();
+    let mut cells = cells(Death::Stopped, 4);
+    cells.retain(|cell| cell.step == Step::ItsClose && cell.backend == Backend::IoUring);
+    for outcome in play_all(cells, 4) {
+        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
+    }
+}
+
 /// The same deaths with libfabric's C as the survivor, for comparison; half a minute is "never".
 #[test]
 #[ignore = "takes minutes, and says nothing of this library"]

@@ -77,14 +77,20 @@ impl Op {
     }
 }
 
-/// The user data of cancellations, whose own completions tell nothing: the target's own does. No
-/// key has it, since a slab never has an entry of the highest index.
-pub(super) const CANCELLATION: u64 = u64::MAX;
+/// What the user data of a cancellation has besides its target's key. No key has it: that would take
+/// 2^31 operations in flight.
+const CANCELLATION: u64 = 1 << 31;
 
 pub(super) fn cancel_entry(target: Key) -> Entry {
+    debug_assert_eq!(target.to_bits() & CANCELLATION, 0, "a key");
     opcode::AsyncCancel::new(target.to_bits())
         .build()
-        .user_data(CANCELLATION)
+        .user_data(target.to_bits() | CANCELLATION)
+}
+
+/// Whose cancellation this user data is of, if it is of one.
+pub(super) fn cancelled(user_data: u64) -> Option<Key> {
+    (user_data & CANCELLATION != 0).then(|| Key::from_bits(user_data & !CANCELLATION))
 }
 
 /// The memory of one operation at an address of its own: what is sent or received into, and the
