@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+mod refusal;
+
+pub use refusal::Refusal;
+
 /// What went wrong. Kinds answer "whose fault and what to do", not "which line noticed".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -53,7 +57,8 @@ pub enum ErrorKind {
     /// The requested key cannot be had: out of range, or keys are the provider's
     /// (`FI_EKEYREJECTED`).
     KeyRejected,
-    /// The region does not grant this access, or the range is outside of it (`FI_EACCES`).
+    /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if it
+    /// was the peer who said so, [`Error::refusal`] has its reason.
     AccessDenied,
     /// These flags are not supported here (`FI_EBADFLAGS`).
     BadFlags,
@@ -211,6 +216,7 @@ struct Inner {
     phase: Option<Phase>,
     peer: Option<SocketAddr>,
     os: Option<i32>,
+    refusal: Option<Refusal>,
     message: Cow<'static, str>,
     data: Bytes,
 }
@@ -232,9 +238,17 @@ impl Error {
             phase: None,
             peer: None,
             os: None,
+            refusal: None,
             message: message.into(),
             data: Bytes::new(),
         }))
+    }
+
+    /// The error of an operation that the peer refused for this reason.
+    pub(crate) fn refused(reason: Refusal) -> Self {
+        let mut this = Error::new(ErrorKind::AccessDenied, reason.to_string());
+        this.edit(|inner| inner.refusal = Some(reason));
+        this
     }
 
     /// The error of a failed system call; kinds that a caller can act on are named.
@@ -271,6 +285,7 @@ impl Error {
                 phase: self.0.phase,
                 peer: self.0.peer,
                 os: self.0.os,
+                refusal: self.0.refusal,
                 message: self.0.message.clone(),
                 data: self.0.data.clone(),
             };
@@ -335,6 +350,12 @@ impl Error {
         self.0.os
     }
 
+    /// Why the peer refused the operation, if it did and could say so: a peer without this
+    /// library's extension closes the connection instead.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.0.refusal
+    }
+
     /// Bytes that came with the error (`err_data` of `fi_eq_err_entry`): the private data of a
     /// rejected connection. Empty otherwise.
     pub fn data(&self) -> &Bytes {
@@ -383,7 +404,10 @@ impl fmt::Display for Error {
         if let Some(operation) = self.0.operation {
             write!(f, "{operation:?}: ")?;
         }
-        f.write_str(self.0.kind.describe())?;
+        f.write_str(match self.0.refusal {
+            Some(_) => "refused by the peer",
+            None => self.0.kind.describe(),
+        })?;
         if !self.0.message.is_empty() {
             write!(f, ": {}", self.0.message)?;
         }
@@ -402,6 +426,7 @@ impl fmt::Debug for Error {
             .field("phase", &self.0.phase)
             .field("peer", &self.0.peer)
             .field("os", &self.0.os)
+            .field("refusal", &self.0.refusal)
             .field("message", &self.0.message)
             .field("data_len", &self.0.data.len())
             .finish()

@@ -114,11 +114,12 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, Op, PassiveEndpoint, PassiveEndpointBuilder,
-    Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send, Write,
+    Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
+    PassiveEndpointBuilder, Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send,
+    Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
-pub use error::{Error, ErrorKind, OperationKind, Phase, Result};
+pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
 pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;

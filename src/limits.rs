@@ -31,6 +31,13 @@ pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
 pub const UNEXPECTED_OVERHEAD: usize = 128;
 /// Read requests of a peer that may await their responses; a hostile peer gains nothing by more.
 pub const READ_REQUESTS_MAX: usize = 4096;
+/// Payload bytes of one frame of a read's answer between extended peers. It bounds what has to be
+/// sent in vain when a region is revoked in the middle of it; 16 bytes of header in 4 MiB cost
+/// nothing.
+pub const READ_DATA_MAX: usize = 4 << 20;
+/// Refused operations of a peer that guesses keys or ranges, after which its connection is ended
+/// whatever was agreed on.
+pub const REFUSALS_MAX: u32 = 4096;
 /// How long a handshake may take, from the TCP connection to the last byte of the control frame.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long `connect` waits for the peer to accept. A libfabric listener that nobody polls

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use common::{backends, on, on_every_backend};
 use futures::FutureExt;
 use peers::{bytes_of, open_region, toward};
-use tokio_fabric::testing::{FaultPlan, Net, connect};
+use tokio_fabric::testing::{FaultPlan, Net, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, Endpoint, Error, ErrorKind, Event, Hints, MemoryRegion, MrMode, RemoteRegion,
+    Access, Endpoint, EndpointId, Error, ErrorKind, Event, EventQueue, Hints, MemoryRegion, MrMode,
+    Refusal, RemoteRegion,
 };
 
 /// A peer's answer to a write that ends only when it is in memory.
@@ -90,7 +91,7 @@ fn peers_have_the_rights_that_were_granted_and_no_others() {
                 }
                 Err(error) => {
                     assert!(!access.contains(Access::REMOTE_READ), "{access:?}: {error}");
-                    assert!(error.is_connection_lost(), "{error}");
+                    assert_eq!(error.refusal(), Some(Refusal::AccessDenied), "{error}");
                 }
             }
             assert_eq!(
@@ -249,30 +250,33 @@ fn no_key_or_a_range_outside_ends_the_connection_and_touches_nothing() {
         let region = open_region(&target, vec![1u8; 64]).await;
         let key = region.key();
         let bad = [
-            RemoteRegion::new(0, 8, key ^ 1),
-            RemoteRegion::new(60, 8, key),
-            RemoteRegion::new(64, 1, key),
-            RemoteRegion::new(u64::MAX, 8, key),
-            RemoteRegion::new(u64::MAX - 3, 4, key),
+            (RemoteRegion::new(0, 8, key ^ 1), Refusal::UnknownKey),
+            (RemoteRegion::new(60, 8, key), Refusal::OutOfBounds),
+            (RemoteRegion::new(64, 1, key), Refusal::OutOfBounds),
+            (RemoteRegion::new(u64::MAX, 8, key), Refusal::OutOfBounds),
+            (
+                RemoteRegion::new(u64::MAX - 3, 4, key),
+                Refusal::OutOfBounds,
+            ),
         ];
-        for remote in bad {
+        for (remote, reason) in bad {
             let (x, y) = connect(&initiator, &target).await.unwrap();
             let bystander = x.recv(vec![0u8; 8]).post().unwrap();
             let error = write(&x, remote).await.unwrap_err();
-            assert!(error.is_connection_lost(), "{remote:?}: {error}");
+            assert_eq!(error.refusal(), Some(reason), "{remote:?}: {error}");
             let discarded = bystander.await.unwrap_err();
-            assert!(discarded.error().is_connection_lost(), "{discarded}");
+            assert!(discarded.error().is_canceled(), "{discarded}");
             assert_eq!(discarded.into_parts().1.map(|buffer| buffer.len()), Some(8));
             assert!(!x.is_connected());
             let late = x.send("late").await.unwrap_err();
-            assert!(late.error().is_connection_lost(), "{late}");
+            assert!(late.error().is_canceled(), "{late}");
             assert_eq!(
                 x.connect(peers::any()).await.unwrap_err().kind(),
                 ErrorKind::BadState
             );
             drop(y);
             let (x, _y) = connect(&initiator, &target).await.unwrap();
-            assert!(read(&x, remote).await.unwrap_err().is_connection_lost());
+            assert_eq!(read(&x, remote).await.unwrap_err().refusal(), Some(reason));
         }
         assert_eq!(bytes_of(&region), vec![1u8; 64]);
         // Re-established, it works.
@@ -413,7 +417,8 @@ fn read_only_regions_are_read_and_never_written() {
             .unwrap();
         assert_eq!(read(&x, region.remote()).await.unwrap(), &region[..]);
         let claimed = RemoteRegion::new(0, 6, region.key());
-        assert!(write(&x, claimed).await.unwrap_err().is_connection_lost());
+        let refused = write(&x, claimed).await.unwrap_err().refusal();
+        assert_eq!(refused, Some(Refusal::AccessDenied));
         assert_eq!(
             (&region[..], &shared[..]),
             (&b"shared bytes"[..], &b"shared bytes"[..])
@@ -480,7 +485,8 @@ fn a_closed_region_is_released_and_peers_get_an_error() {
             }
             assert_eq!(target.domain.region_count(), 0);
             assert_eq!(y.recv(into).post().unwrap_err().kind(), ErrorKind::BadState);
-            assert!(write(&x, remote).await.unwrap_err().is_connection_lost());
+            let refused = write(&x, remote).await.unwrap_err().refusal();
+            assert_eq!(refused, Some(Refusal::UnknownKey));
         }
         // A receive posted before keeps the memory until it ends; deregistering waits for it.
         let (x, y) = connect(&initiator, &target).await.unwrap();
@@ -506,12 +512,8 @@ fn quiesced_and_revoked_regions_refuse_peers() {
         let mut guard = region.quiesce().await.unwrap();
         guard[3] = 77;
         let (x, y) = connect(&initiator, &target).await.unwrap();
-        assert!(
-            read(&x, region.remote())
-                .await
-                .unwrap_err()
-                .is_connection_lost()
-        );
+        let refused = read(&x, region.remote()).await.unwrap_err().refusal();
+        assert_eq!(refused, Some(Refusal::Held));
         assert_eq!(
             region.write_at(0, &[0]).unwrap_err().kind(),
             ErrorKind::Busy
@@ -528,12 +530,8 @@ fn quiesced_and_revoked_regions_refuse_peers() {
         let (x, _y) = connect(&initiator, &target).await.unwrap();
         assert_eq!(read(&x, region.remote()).await.unwrap()[3], 77);
         region.revoke().await;
-        assert!(
-            read(&x, region.remote())
-                .await
-                .unwrap_err()
-                .is_connection_lost()
-        );
+        let refused = read(&x, region.remote()).await.unwrap_err().refusal();
+        assert_eq!(refused, Some(Refusal::Revoked));
         // Local use goes on, and the key stays taken.
         region.write_at(0, &[8]).unwrap();
         let taken = target
@@ -545,6 +543,15 @@ fn quiesced_and_revoked_regions_refuse_peers() {
         assert_eq!(taken.kind(), ErrorKind::KeyInUse);
         assert_eq!(region.deregister().await.unwrap().into_vec().unwrap()[0], 8);
     });
+}
+
+async fn until_shutdown(events: &EventQueue, of: EndpointId) {
+    loop {
+        if let Some(Event::Shutdown { endpoint, .. }) = events.next().await {
+            assert_eq!(endpoint, of);
+            break;
+        }
+    }
 }
 
 /// Memory-model rule 4: revoking, quiescing and deregistering end "within the kernel's cancel time
@@ -559,9 +566,12 @@ fn a_peer_stalled_in_mid_payload_cannot_hold_a_region() {
                 .delay(Duration::from_millis(5)..=Duration::from_millis(5));
             let slow = net.clone().faults(crawl).peer().unwrap();
             let target = net.peer().unwrap();
-            for how in ["revoke", "quiesce", "deregister"] {
+            let ways = ["revoke", "quiesce", "deregister"];
+            for (how, extended) in ways.into_iter().flat_map(|how| [(how, true), (how, false)]) {
                 let region = open_region(&target, vec![0u8; LEN]).await;
-                let (x, y) = connect(&slow, &target).await.unwrap();
+                let x = slow.domain.endpoint().extension(extended).open().unwrap();
+                let y = target.domain.endpoint().open().unwrap();
+                connect_endpoints(&x, &y, &target.fabric).await.unwrap();
                 while target.events.try_next().is_some() {}
                 let write = x.write(vec![1u8; LEN], region.remote()).post().unwrap();
                 let arrived = async || {
@@ -587,12 +597,11 @@ fn a_peer_stalled_in_mid_payload_cannot_hold_a_region() {
                 );
                 let landed = bytes.iter().filter(|byte| **byte == 1).count();
                 assert!(landed < LEN, "{how}: the peer was to be in the middle");
-                // The connection is the price: its frames cannot be finished any more.
-                loop {
-                    if let Some(Event::Shutdown { endpoint, .. }) = target.events.next().await {
-                        assert_eq!(endpoint, y.id());
-                        break;
-                    }
+                // Towards a plain peer the connection is the price.
+                if extended {
+                    assert!(y.is_connected(), "{how}");
+                } else {
+                    until_shutdown(&target.events, y.id()).await;
                 }
                 if how == "revoke" {
                     assert_eq!(bytes_of(&region), bytes, "written after revoke returned");

@@ -41,6 +41,8 @@ fn public_types_go_to_any_thread() {
     handle::<RemoteRegions>();
     handle::<Access>();
     handle::<Error>();
+    handle::<Refusal>();
+    handle::<OnRefusal>();
     handle::<EventError>();
     handle::<CompletionError>();
     handle::<CounterError>();

@@ -11,6 +11,7 @@ use peers::{any, listener, nobody, open_region, request};
 use tokio_fabric::testing::{Net, connect, connect_endpoints};
 use tokio_fabric::{
     Access, Backend, Context, DomainBind, EndpointId, ErrorKind, Event, EventQueue, Fabric, Hints,
+    Refusal,
 };
 
 fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
@@ -312,7 +313,7 @@ fn one_handle_is_enough_to_go_on() {
         let (c, d) = (net.peer().unwrap(), net.peer().unwrap());
         let (x, _y) = connect(&c, &d).await.unwrap();
         let refused = x.read(vec![0u8; 32], remote).await.unwrap_err();
-        assert!(refused.error().is_connection_lost(), "{refused}");
+        assert_eq!(refused.error().refusal(), Some(Refusal::UnknownKey));
     });
 }
 

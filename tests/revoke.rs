@@ -15,11 +15,14 @@ mod raw;
 #[path = "revoke/stalled.rs"]
 mod stalled;
 
-use arena::{Arena, Refusal, Target};
-use common::on_every_backend;
-use tokio_fabric::Access;
+use std::cell::Cell;
+use std::time::Instant;
 
-const LEN: usize = 64 << 10;
+use arena::{Arena, Manner, Target};
+use common::{backends, on_threads};
+use tokio_fabric::{Access, Backend};
+
+const LEN: usize = 20 << 10;
 const PAGE: usize = 4096;
 
 fn is_deep() -> bool {
@@ -68,21 +71,72 @@ async fn race(arena: &mut Arena, rounds: usize) -> usize {
     done
 }
 
+/// Rounds of one scene: its connections are long-lived, and the time limit of a test tells a hang.
+const ROUNDS_MAX: usize = 500;
+
+/// So many rounds in all, half of them on each kind of runtime.
+fn race_on(backend: Backend, manner: Manner, rounds: usize) {
+    if !backends().contains(&backend) {
+        return;
+    }
+    for threads in [0, 2] {
+        let (begun, done) = (Instant::now(), Cell::new(0));
+        let mut left = rounds / 2;
+        while left > 0 {
+            let now = left.min(ROUNDS_MAX);
+            left -= now;
+            on_threads(threads, backend, async |net| {
+                let mut arena = Arena::set(&net, manner).await;
+                done.set(done.get() + race(&mut arena, now).await);
+                arena.clear().await;
+            });
+        }
+        println!(
+            "{backend}, {manner:?}, {threads} threads: {} rounds, {} operations, {:?}",
+            rounds / 2,
+            done.get(),
+            begun.elapsed()
+        );
+    }
+}
+
 /// memory-model 4: "`revoke().await` = mark the region refused, cancel the kernel operations on it,
 /// await their own ends": once it has returned no byte is touched, with eight peers at work, some
 /// of them stalled in the middle of their payload. Refused peers lose their connections.
 #[test]
 fn after_revoke_the_pages_may_be_taken_away() {
-    let rounds = if is_deep() { 1000 } else { 25 };
-    on_every_backend(|net| async move {
-        let mut arena = Arena::set(&net, Refusal::Closes).await;
-        let begun = std::time::Instant::now();
-        let done = race(&mut arena, rounds).await;
-        println!(
-            "{}: {rounds} rounds, {done} operations between, {:?}",
-            net.backend(),
-            begun.elapsed()
-        );
-        arena.clear().await;
-    });
+    let rounds = if is_deep() { 1000 } else { 40 };
+    for backend in backends() {
+        for manner in [Manner::Plain, Manner::Disconnect] {
+            race_on(backend, manner, rounds);
+        }
+    }
+}
+
+/// The same, of peers whose connections live, so that a round costs little.
+fn race_long(backend: Backend) {
+    let rounds = if is_deep() {
+        1_000_000
+    } else {
+        std::env::var("RR").map_or(10_000, |r| r.parse().unwrap())
+    };
+    race_on(backend, Manner::Continue, rounds);
+}
+
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+#[test]
+fn ten_thousand_regions_are_revoked_in_process() {
+    race_long(Backend::Loopback);
+}
+
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+#[test]
+fn ten_thousand_regions_are_revoked_on_epoll() {
+    race_long(Backend::Epoll);
+}
+
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+#[test]
+fn ten_thousand_regions_are_revoked_on_io_uring() {
+    race_long(Backend::IoUring);
 }

@@ -46,6 +46,11 @@ impl Frame {
         self.payload
     }
 
+    /// The payload's memory is not to be touched any more: zeros go out in its place.
+    pub(crate) fn blank(&mut self) {
+        self.payload = Payload::zeros(self.payload.len());
+    }
+
     /// Bytes of header and payload together.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.header_len) + self.payload.len()

@@ -3,7 +3,7 @@
 use super::buffer::Buffer;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
-use super::span::SpanList;
+use super::span::{Span, SpanList};
 use crate::sync::{Entry, GateClosed, Role};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
@@ -23,12 +23,17 @@ enum Pieces {
     None,
     One(Memory),
     Many(Vec<Memory>),
+    /// Nobody's memory: zeros, as many as the payload is long.
+    Zeros,
 }
+
+/// What zeros are sent from, again and again.
+static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 impl Pieces {
     fn as_slice(&self) -> &[Memory] {
         match self {
-            Pieces::None => &[],
+            Pieces::None | Pieces::Zeros => &[],
             Pieces::One(memory) => std::slice::from_ref(memory),
             Pieces::Many(memories) => memories,
         }
@@ -36,7 +41,7 @@ impl Pieces {
 
     fn as_mut_slice(&mut self) -> &mut [Memory] {
         match self {
-            Pieces::None => &mut [],
+            Pieces::None | Pieces::Zeros => &mut [],
             Pieces::One(memory) => std::slice::from_mut(memory),
             Pieces::Many(memories) => memories,
         }
@@ -78,6 +83,14 @@ impl Payload {
         Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
     }
 
+    /// So many zeros to be sent, which take no memory.
+    pub(crate) fn zeros(len: usize) -> Self {
+        Payload {
+            pieces: Pieces::Zeros,
+            len,
+        }
+    }
+
     pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
         Self::from_memory(Memory::Held(bytes.into()))
     }
@@ -103,7 +116,8 @@ impl Payload {
 
     /// True if every piece may be received into.
     pub(crate) fn is_writable(&self) -> bool {
-        self.pieces.as_slice().iter().all(Memory::is_writable)
+        !matches!(self.pieces, Pieces::Zeros)
+            && self.pieces.as_slice().iter().all(Memory::is_writable)
     }
 
     /// The operation has ended and only its owner is still to have the memory: lets go of regions,
@@ -135,6 +149,7 @@ impl Payload {
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
     pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), GateClosed> {
         self.assert_within(offset, bytes.len());
+        debug_assert!(!matches!(self.pieces, Pieces::Zeros), "zeros are only sent");
         let mut skip = offset;
         let mut from = bytes;
         for piece in self.pieces.as_mut_slice() {
@@ -161,6 +176,10 @@ impl Payload {
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
     pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
         self.assert_within(offset, into.len());
+        if matches!(self.pieces, Pieces::Zeros) {
+            into.fill(0);
+            return Ok(());
+        }
         let mut skip = offset;
         let mut into = into;
         for piece in self.pieces.as_slice() {
@@ -228,6 +247,13 @@ impl Payload {
         self.assert_within(offset, len);
         let mut skip = offset;
         let mut left = len;
+        while matches!(self.pieces, Pieces::Zeros) && left > 0 {
+            let part = &ZEROS[..left.min(ZEROS.len())];
+            if !into.push(Span::of(part)) {
+                return;
+            }
+            left -= part.len();
+        }
         for piece in self.pieces.as_slice() {
             if left == 0 || into.is_full() {
                 break;
@@ -248,10 +274,38 @@ impl Payload {
         }
     }
 
+    /// Takes the first `len` bytes off; all of them must lie within. Only for what a peer names,
+    /// ranges of regions: buffers are not cut.
+    pub(crate) fn split_front(&mut self, len: usize) -> Payload {
+        self.assert_within(0, len);
+        let whole = std::mem::replace(self, Payload::empty());
+        if len == whole.len {
+            return whole;
+        }
+        let (mut front, mut rest) = (Vec::new(), Vec::new());
+        let mut left = len;
+        for mut piece in whole.into_pieces() {
+            if left < piece.len() {
+                if let Memory::Region(region) = &mut piece
+                    && left > 0
+                {
+                    front.push(Memory::Region(region.split_front(left)));
+                }
+                left = 0;
+                rest.push(piece);
+            } else {
+                left -= piece.len();
+                front.push(piece);
+            }
+        }
+        *self = Payload::from_pieces(rest);
+        Payload::from_pieces(front)
+    }
+
     /// The pieces, in order.
     pub(crate) fn into_pieces(self) -> Vec<Memory> {
         match self.pieces {
-            Pieces::None => Vec::new(),
+            Pieces::None | Pieces::Zeros => Vec::new(),
             Pieces::One(memory) => vec![memory],
             Pieces::Many(memories) => memories,
         }
@@ -261,7 +315,7 @@ impl Payload {
     pub(crate) fn into_single(self) -> Option<Memory> {
         match self.pieces {
             Pieces::One(memory) => Some(memory),
-            Pieces::None | Pieces::Many(_) => None,
+            Pieces::None | Pieces::Zeros | Pieces::Many(_) => None,
         }
     }
 

@@ -100,6 +100,15 @@ impl RegionUse {
         }
     }
 
+    /// Takes the first `len` bytes, fewer than there are, off a peer's use.
+    pub(super) fn split_front(&mut self, len: usize) -> RegionUse {
+        debug_assert!(self.entry.is_none(), "a local use is whole");
+        let front = Self::remote(Arc::clone(&self.memory), self.offset, len);
+        self.offset += len;
+        self.len -= len;
+        front
+    }
+
     /// The operation has ended: leaves the gate, whenever its result is looked at.
     pub(super) fn leave(&mut self) {
         self.entry = None;

@@ -11,7 +11,7 @@ use crate::id::Context;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{Bindings, CounterSet, Extending, Liveness, Port, PortSizes};
 
-use super::{Endpoint, Inner};
+use super::{Endpoint, Inner, OnRefusal};
 
 /// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
 /// before it is opened, so that no binding can come too late.
@@ -26,6 +26,7 @@ pub struct EndpointBuilder {
     context: Option<Context>,
     sizes: PortSizes,
     extending: Extending,
+    on_refusal: OnRefusal,
 }
 
 impl Domain {
@@ -53,6 +54,7 @@ impl Domain {
                 unexpected_bytes: info.rx.total_buffered_recv,
             },
             extending: Extending::default(),
+            on_refusal: OnRefusal::default(),
         }
     }
 }
@@ -177,10 +179,18 @@ impl EndpointBuilder {
         self
     }
 
+    /// What one refused RMA operation does to the connection. Default:
+    /// [`OnRefusal::Disconnect`]. Toward a peer without the extension there is no choice: refusing
+    /// an operation takes closing the connection.
+    pub fn on_refusal(mut self, on_refusal: OnRefusal) -> Self {
+        self.on_refusal = on_refusal;
+        self
+    }
+
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size or [`Liveness`] out of range,
+    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`] out of range,
     /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
     /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
     /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
@@ -197,6 +207,8 @@ impl EndpointBuilder {
             }
         }
         self.extending.liveness.check()?;
+        let mut extending = self.extending;
+        extending.refusals_max = self.on_refusal.refusals_max()?;
         let domain = self.domain;
         let keep = domain.keep_open("endpoint")?;
         let receive_queue = match self.receive_queue {
@@ -205,7 +217,7 @@ impl EndpointBuilder {
         };
         let events = self.events.or_else(|| domain.event_queue());
         let mut dependences = Vec::new();
-        let port = Port::open(domain.engine(), self.sizes, self.extending, |id| {
+        let port = Port::open(domain.engine(), self.sizes, extending, |id| {
             let name = format!("{id:?}");
             dependences.push(receive_queue.depend(name.clone())?);
             if let Some(queue) = &self.transmit_queue {

@@ -5,6 +5,7 @@
 mod builder;
 mod cm;
 mod msg;
+mod on_refusal;
 mod op;
 mod passive;
 mod post;
@@ -26,6 +27,7 @@ use crate::sync::{Dependence, Keep};
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
 pub use msg::{Received, Recv, Send};
+pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use remote::RemoteRegions;

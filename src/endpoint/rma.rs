@@ -12,10 +12,16 @@ use super::remote::RemoteRegions;
 impl Endpoint {
     /// Writes into the peer's memory (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`): from
     /// one buffer or up to four, into one range or up to four, which together hold at least as
-    /// much. Ends when the buffers may be reused, or as said by
+    /// much. Between endpoints of this library it ends when the bytes are in the peer's memory, or
+    /// refused; towards other peers when the buffers may be reused, or as said by
     /// [`delivery_complete`](Write::delivery_complete).
     ///
-    /// A peer without this library's extension can refuse only by closing the connection.
+    /// A write that the peer refuses ends as
+    /// [`ErrorKind::AccessDenied`](crate::ErrorKind::AccessDenied) with its
+    /// [reason](crate::Error::refusal), and nothing of it was written, unless the region was
+    /// revoked or quiesced in the middle of it. What that does to the connection is
+    /// [`on_refusal`](crate::EndpointBuilder::on_refusal)'s to say. A peer without this library's
+    /// extension can refuse only by closing the connection.
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
         let remote = remote.into();
         Write {
@@ -30,6 +36,9 @@ impl Endpoint {
 
     /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
     /// as many bytes as they hold.
+    ///
+    /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
+    /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
         Read {
             endpoint: self.clone(),

@@ -32,4 +32,4 @@ pub use slice::RegionSlice;
 
 pub(crate) use self::core::{NewRegion, prepare, unprepare};
 pub(crate) use key::KeyPolicy;
-pub(crate) use table::{MrAddressing, MrTable, Refusal, SharedTable};
+pub(crate) use table::{MrAddressing, MrTable, SharedTable};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::key::KeyPolicy;
 use crate::buf::{RegionMemory, RegionUse};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -34,28 +34,13 @@ impl MrAddressing {
     }
 }
 
-/// Why a peer's access is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// No region has this key (any more).
-    UnknownKey,
-    /// The range is not all within the region.
-    OutOfBounds,
-    /// The region does not grant this access.
-    AccessDenied,
-    /// Peers have lost their access to the region.
-    Revoked,
-    /// The region is excluded from access for the moment (ruling 16).
-    Quiesced,
-}
-
 impl From<GateClosed> for Refusal {
     fn from(closed: GateClosed) -> Self {
         match closed {
-            GateClosed::Revoked => Refusal::Revoked,
-            GateClosed::Quiesced => Refusal::Quiesced,
-            // A closed region's key is on its way out of the table.
-            GateClosed::Closed => Refusal::UnknownKey,
+            // A region that is being closed was one a moment ago: whoever reaches for it now has
+            // not guessed.
+            GateClosed::Revoked | GateClosed::Closed => Refusal::Revoked,
+            GateClosed::Quiesced => Refusal::Held,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::buf::{
     Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionUse, SpanList,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::id::Context;
 use crate::sync::{Lock, LockKind, Role};
 
@@ -544,7 +544,7 @@ async fn quiesced_region_refuses_and_never_waits() {
     let refused = home
         .resolve(region.remote(), Access::REMOTE_READ)
         .unwrap_err();
-    assert_eq!(refused, Refusal::Quiesced);
+    assert_eq!(refused, Refusal::Held);
     let (error, slice) = region
         .slice(..)
         .unwrap()

@@ -31,6 +31,7 @@ impl Port {
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),
                 Event::RemoteData { data, len } => self.remote_data(state, data, len),
+                Event::RemoteDataVoid => drop(state.unasked.pop_front()),
                 Event::RemoteAccess { operation } => {
                     if let Some(counter) = state.bindings.counters.of(operation) {
                         counter.add_into(1, &mut state.wakes);

@@ -202,18 +202,16 @@ fn a_paused_connection_whose_peer_has_ended_waits_without_spinning() {
                 .access(Access::REMOTE_WRITE)
                 .await
                 .unwrap();
-            for at in 0..2 {
-                near.write(vec![1; len], region.remote())
-                    .imm(at)
-                    .await
-                    .unwrap();
-            }
+            let writes: Vec<_> = (0..2)
+                .map(|at| near.write(vec![1; len], region.remote()).imm(at).post())
+                .collect();
             near.shutdown().await.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;
             for at in 0..2 {
                 assert_eq!(queue.next().await.unwrap().data, Some(at));
             }
             until_shutdown(&b.events).await;
+            drop(writes);
         }
     });
 }

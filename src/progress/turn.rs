@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::buf::RegionUse;
-use crate::error::{Error, ErrorKind};
-use crate::mr::{Access, MrTable, Refusal};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::mr::{Access, MrTable};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -381,6 +381,9 @@ impl Port {
                 }
                 if state.machine.fault().is_some() {
                     self.begin_draining(state);
+                } else if state.machine.wants_end() {
+                    state.closing = Closing::Flushing;
+                    self.waker.wake_by_ref();
                 }
             }
             Closing::Flushing => {

@@ -32,6 +32,9 @@ pub(crate) enum Event<T> {
     Ended { token: T, end: End },
     /// A peer's write with CQ data has landed; a slot was reserved for this.
     RemoteData { data: u64, len: usize },
+    /// The slot that was reserved for a peer's write with CQ data is free: the write was refused on
+    /// its way.
+    RemoteDataVoid,
     /// Bytes of a peer's plain write have landed, or a read response has left (counters only).
     RemoteAccess { operation: OperationKind },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had

@@ -27,7 +27,8 @@ pub(crate) use conn::{
 pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};
 
-use crate::mr::{Access, Refusal};
+use crate::error::Refusal;
+use crate::mr::Access;
 
 /// What a connection asks of its owner in the middle of an input.
 pub(crate) trait Host<T> {

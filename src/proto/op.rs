@@ -7,7 +7,7 @@
 //! A receive is Queued while posted and Moving while a message lands in it.
 
 use crate::buf::Payload;
-use crate::error::{Error, OperationKind, Phase};
+use crate::error::{Error, OperationKind, Phase, Refusal};
 use crate::slab::Key;
 use crate::wire::Segments;
 
@@ -84,8 +84,8 @@ pub(crate) struct Op<T> {
     pub(crate) payload: Option<Payload>,
     pub(crate) len: usize,
     pub(crate) ack: bool,
-    /// The ack came before the transport said that the frame was sent.
-    pub(crate) acked: bool,
+    /// The peer's answer, if it came before the transport said that the frame was sent.
+    pub(crate) answer: Option<Result<(), Refusal>>,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) orphaned: bool,
 }

@@ -1,7 +1,7 @@
 //! What is offered and agreed on in the unused words of the control frames, and the small values
 //! that the extension's frames carry. `docs/extension.md` is the specification.
 
-use std::fmt;
+use crate::error::Refusal;
 
 /// The eight bytes that C peers call `conn_id`, send as zero and never read.
 pub(super) const OFFER_AT: usize = 8;
@@ -84,63 +84,29 @@ impl Offer {
     }
 }
 
-/// Why one RMA operation was refused, as the wire has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Reason {
-    /// No region has this key.
-    UnknownKey,
-    /// The range is not within the region.
-    OutOfBounds,
-    /// The region does not grant this access.
-    AccessDenied,
-    /// The region was revoked, or is being closed.
-    Revoked,
-    /// The region is held by its owner for a while: quiesced, refreshed or disabled.
-    Held,
-    /// The memory behind the region is not there (`FI_EFAULT`).
-    Fault,
-    /// A reason of a later version.
-    Other(u8),
+/// The reason of this number; `None` for 0, which stands for success.
+pub(super) fn reason_of(byte: u8) -> Option<Refusal> {
+    Some(match byte {
+        0 => return None,
+        1 => Refusal::UnknownKey,
+        2 => Refusal::OutOfBounds,
+        3 => Refusal::AccessDenied,
+        4 => Refusal::Revoked,
+        5 => Refusal::Held,
+        6 => Refusal::Fault,
+        other => Refusal::Other(other),
+    })
 }
 
-impl Reason {
-    /// `None` for 0, which stands for success.
-    pub(super) fn from_byte(byte: u8) -> Option<Reason> {
-        Some(match byte {
-            0 => return None,
-            1 => Reason::UnknownKey,
-            2 => Reason::OutOfBounds,
-            3 => Reason::AccessDenied,
-            4 => Reason::Revoked,
-            5 => Reason::Held,
-            6 => Reason::Fault,
-            other => Reason::Other(other),
-        })
-    }
-
-    pub(super) fn to_byte(self) -> u8 {
-        match self {
-            Reason::UnknownKey => 1,
-            Reason::OutOfBounds => 2,
-            Reason::AccessDenied => 3,
-            Reason::Revoked => 4,
-            Reason::Held => 5,
-            Reason::Fault => 6,
-            Reason::Other(other) => other,
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::UnknownKey => "no region has this key",
-            Reason::OutOfBounds => "the range is outside of the region",
-            Reason::AccessDenied => "the region does not grant this access",
-            Reason::Revoked => "the region was revoked",
-            Reason::Held => "the region is held by its owner",
-            Reason::Fault => "the region's memory is not there",
-            Reason::Other(code) => return write!(f, "reason {code}"),
-        })
+/// The number of this reason.
+pub(super) fn reason_byte(reason: Refusal) -> u8 {
+    match reason {
+        Refusal::UnknownKey => 1,
+        Refusal::OutOfBounds => 2,
+        Refusal::AccessDenied => 3,
+        Refusal::Revoked => 4,
+        Refusal::Held => 5,
+        Refusal::Fault => 6,
+        Refusal::Other(other) => other,
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use super::WireError;
-use super::extension::{Capabilities, Reason};
+use super::extension::{Capabilities, reason_byte, reason_of};
 use super::header::{
     BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes,
     OP_DATA_ACK, Op, SEGMENT_SIZE, WORD_SIZE,
 };
+use crate::error::Refusal;
 use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 
 /// Most bytes the segments of one operation may have together. Whatever header goes before them,
@@ -167,7 +168,7 @@ pub(crate) enum FrameHeader {
     /// In the place of an ack: the oldest operation that awaits one was refused.
     Refused {
         /// Why.
-        reason: Reason,
+        reason: Refusal,
     },
     /// The next bytes of the answer to the oldest open read request.
     ReadData {
@@ -178,7 +179,7 @@ pub(crate) enum FrameHeader {
     /// reason, what came is void.
     ReadEnd {
         /// Why it was refused or broken off.
-        refused: Option<Reason>,
+        refused: Option<Refusal>,
     },
     /// The sender's last frame.
     Close {
@@ -244,6 +245,19 @@ impl FrameHeader {
         }
     }
 
+    /// True if the frame answers one of the receiver's own and asks for nothing.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            FrameHeader::Ack
+                | FrameHeader::ReadResponse { .. }
+                | FrameHeader::Refused { .. }
+                | FrameHeader::ReadData { .. }
+                | FrameHeader::ReadEnd { .. }
+                | FrameHeader::Pong { .. }
+        )
+    }
+
     /// The operation on the wire.
     pub(crate) fn op(&self) -> Op {
         match self {
@@ -291,8 +305,8 @@ impl FrameHeader {
     fn op_data(&self) -> u8 {
         match self {
             FrameHeader::Ack => OP_DATA_ACK,
-            FrameHeader::Refused { reason } => reason.to_byte(),
-            FrameHeader::ReadEnd { refused } => refused.map_or(0, Reason::to_byte),
+            FrameHeader::Refused { reason } => reason_byte(*reason),
+            FrameHeader::ReadEnd { refused } => refused.map_or(0, reason_byte),
             _ => 0,
         }
     }
@@ -472,11 +486,11 @@ fn read_frame(
             sent: words.next().unwrap_or(0),
         },
         Op::Refused => FrameHeader::Refused {
-            reason: Reason::from_byte(base.op_data).ok_or(WireError::NoReason)?,
+            reason: reason_of(base.op_data).ok_or(WireError::NoReason)?,
         },
         Op::ReadData => FrameHeader::ReadData { len: payload_len },
         Op::ReadEnd => FrameHeader::ReadEnd {
-            refused: Reason::from_byte(base.op_data),
+            refused: reason_of(base.op_data),
         },
         Op::Close => FrameHeader::Close {
             taken: words.next().unwrap_or(0),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Backend, Endpoint, Event, Failed, RemoteRegion};
+use tokio_fabric::{Backend, Endpoint, Event, Failed, OnRefusal, Refusal, RemoteRegion};
 
 use crate::peers;
 use crate::stalled::Stalled;
@@ -16,9 +16,13 @@ const STALLED: usize = 2;
 
 /// What becomes of a connection whose peer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is closed: all that libfabric's protocol can say.
-    Closes,
+pub enum Manner {
+    /// It is closed, without a word: all that libfabric's protocol can say.
+    Plain,
+    /// The peer is told, and closes it.
+    Disconnect,
+    /// The peer is told, and goes on.
+    Continue,
 }
 
 /// The region of a round.
@@ -57,7 +61,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    pub async fn set(net: &Net, refusal: Refusal) -> Arena {
+    pub async fn set(net: &Net, manner: Manner) -> Arena {
         let (target, initiator) = (net.peer().unwrap(), net.peer().unwrap());
         let (listener, requests) = peers::listener(&target);
         let address = listener.local_addr();
@@ -67,7 +71,7 @@ impl Arena {
             let _listener = listener;
             let mut ends: Vec<Endpoint> = Vec::new();
             while let Some(Event::ConnRequest(request)) = requests.next().await {
-                let endpoint = open(&server, refusal);
+                let endpoint = open(&server, manner);
                 // A peer that gives up while it waits is none of our business.
                 if endpoint.accept(request).await.is_ok() {
                     ends.retain(Endpoint::is_connected);
@@ -88,7 +92,7 @@ impl Arena {
             let (rounds, refusals) = (rounds.subscribe(), refusals.clone());
             let hammer = Hammer {
                 us,
-                refusal,
+                manner,
                 address,
                 number,
                 rounds,
@@ -99,7 +103,7 @@ impl Arena {
         }
         for _ in 0..stalled {
             let (rounds, stalls) = (rounds.subscribe(), stalls.clone());
-            let stalling = Stalled::new(address, refusal);
+            let stalling = Stalled::new(address, manner);
             tasks.spawn(stalling.work(rounds, stalls, refusals.clone()));
         }
         Arena {
@@ -169,17 +173,23 @@ pub async fn over(rounds: &mut watch::Receiver<Round>, number: usize) -> bool {
     over.await.is_ok()
 }
 
-fn open(peer: &Peer, refusal: Refusal) -> Endpoint {
+fn open(peer: &Peer, manner: Manner) -> Endpoint {
     let builder = peer.domain.endpoint();
-    match refusal {
-        Refusal::Closes => builder.extension(false).open().unwrap(),
-    }
+    let builder = match manner {
+        Manner::Plain => builder.extension(false),
+        Manner::Disconnect => builder,
+        Manner::Continue => builder.on_refusal(OnRefusal::Continue { limit: 1 }),
+    };
+    builder.open().unwrap()
 }
+
+/// Copied from and to staging buffers, and received straight into the region.
+const LENS: [usize; 5] = [100, 3000, 17 << 10, 600, 1000];
 
 /// Writes and reads each region that is published until it refuses.
 struct Hammer {
     us: Peer,
-    refusal: Refusal,
+    manner: Manner,
     address: SocketAddr,
     number: usize,
     rounds: watch::Receiver<Round>,
@@ -190,7 +200,7 @@ struct Hammer {
 impl Hammer {
     async fn work(mut self) {
         let mut connection = None;
-        let mut buffer = vec![self.number as u8; (2 << 10) << (self.number % 5)];
+        let mut buffer = vec![self.number as u8; LENS[self.number % LENS.len()]];
         let mut next = 0;
         loop {
             let endpoint = match connection.take() {
@@ -201,9 +211,13 @@ impl Hammer {
                 return;
             };
             let (done, failed) = self.until_refused(&endpoint, target, buffer).await;
-            let lives = !failed.error().is_connection_lost();
-            assert_eq!(lives, self.refusal != Refusal::Closes, "{failed}");
-            connection = lives.then_some(endpoint);
+            if self.manner == Manner::Plain {
+                assert!(failed.error().is_connection_lost(), "{failed}");
+            } else {
+                let reason = failed.error().refusal();
+                assert_eq!(reason, Some(Refusal::Revoked), "{failed}");
+            }
+            connection = (self.manner == Manner::Continue).then_some(endpoint);
             buffer = failed.into_parts().1.expect("the engine lives");
             let round = target.round;
             next = round + 1;
@@ -214,7 +228,7 @@ impl Hammer {
     }
 
     async fn connect(&self) -> Endpoint {
-        let endpoint = open(&self.us, self.refusal);
+        let endpoint = open(&self.us, self.manner);
         endpoint.connect(self.address).await.expect("a listener");
         endpoint
     }
@@ -242,6 +256,8 @@ impl Hammer {
             if done == 0 {
                 let _ = self.works.send(round);
             }
+            // In one thread the others would wait for as much as the driver does in a turn.
+            tokio::task::yield_now().await;
         }
         unreachable!("a region that is never revoked")
     }

@@ -37,6 +37,7 @@ impl<T> Connection<T> {
         let error = self
             .fault
             .clone()
+            .or_else(|| self.end_of_patience())
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
@@ -47,7 +48,10 @@ impl<T> Connection<T> {
                 .remove(&key)
                 .or_else(|| self.ops.get_mut(key).and_then(|op| op.payload.take()))
                 .unwrap_or_else(Payload::empty);
-            self.end_op(key, Err(error.clone()), 0, payload);
+            match self.ops.get(key).and_then(|op| op.answer) {
+                Some(answer) => self.end_answered(key, answer, payload),
+                None => self.end_op(key, Err(error.clone()), 0, payload),
+            }
         }
         self.acks.clear();
         self.reads.clear();
@@ -80,7 +84,10 @@ impl<T> Connection<T> {
         }
         if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
             match (landing.target, landing.payload) {
-                (Target::Receive { op, .. } | Target::Read { op }, Some(payload)) => {
+                (
+                    Target::Receive { op, .. } | Target::Read { op } | Target::ReadData { op },
+                    Some(payload),
+                ) => {
                     memory.insert(op, payload);
                 }
                 (Target::Early { .. }, _) => self.matcher.abandon_early(landing.capacity),

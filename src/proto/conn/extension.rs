@@ -14,7 +14,7 @@ use super::tx::RAW;
 use super::{Connection, Lifecycle, violation};
 
 /// All that is offered by who does not decline the extension.
-pub(crate) const OFFERED: Capabilities = Capabilities::LIVENESS;
+pub(crate) const OFFERED: Capabilities = Capabilities::LIVENESS.union(Capabilities::REFUSAL);
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]

@@ -3,18 +3,21 @@
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
 //! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
-//! `end.rs` ends it.
+//! `end.rs` ends it; `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the
+//! answers to reads into frames that can be broken off.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
+mod answer;
 mod end;
 mod extension;
 mod handshake;
 mod liveness;
 mod post;
 mod receive;
+mod refusal;
 mod rx;
 mod state;
 mod transmit;
@@ -33,6 +36,7 @@ use crate::wire::{ByteOrder, CmDecoder};
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
 pub(crate) use receive::ReceivePlan;
+use refusal::{AwaitedRead, Refusals};
 use rx::Rx;
 pub(crate) use state::Lifecycle;
 pub(crate) use tx::Outgoing;
@@ -109,7 +113,8 @@ pub(crate) struct Connection<T> {
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
     /// Reads whose response is awaited, oldest first.
-    reads: VecDeque<OpKey>,
+    reads: VecDeque<AwaitedRead>,
+    refusals: Refusals,
     events: VecDeque<Event<T>>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
@@ -132,6 +137,7 @@ impl<T> Connection<T> {
             matcher: Matcher::new(sizes.unexpected_bytes),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
+            refusals: Refusals::default(),
             events: VecDeque::new(),
             fault: None,
             last_bytes: None,
@@ -274,7 +280,8 @@ impl<T> Connection<T> {
                 "who does not takes room"
             );
         }
-        for key in self.acks.iter().chain(&self.reads) {
+        let reads = self.reads.iter().map(|read| &read.op);
+        for key in self.acks.iter().chain(reads) {
             assert!(
                 self.ops.get(*key).is_some(),
                 "an awaited operation is in the table"

@@ -46,7 +46,7 @@ impl<T> Connection<T> {
             payload: None,
             len: 0,
             ack: false,
-            acked: false,
+            answer: None,
             orphaned: false,
         });
         if accepted {
@@ -91,7 +91,7 @@ impl<T> Connection<T> {
             len: payload.len(),
             payload: Some(payload),
             ack: false,
-            acked: false,
+            answer: None,
             orphaned: false,
         });
         self.deliver_early(key, early);
@@ -165,6 +165,8 @@ impl<T> Connection<T> {
 
     fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
         self.context(post.is_receive()).used += 1;
+        // With refusals, every write is answered: so its end is the peer's verdict.
+        let answered = self.has_refusals();
         let op = self
             .ops
             .get_mut(key)
@@ -197,6 +199,7 @@ impl<T> Connection<T> {
                 ack,
                 segments,
             } => {
+                let ack = ack || answered;
                 op.len = payload.len();
                 op.ack = ack;
                 let header = FrameHeader::Write {

@@ -1,15 +1,16 @@
 //! From received bytes to the ends of operations.
 
 use crate::buf::{Leases, Payload, RegionUse};
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
-use crate::mr::{Access, Refusal};
+use crate::mr::Access;
 use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::matching::Early;
 use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, Segments};
 
+use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target, collect_header};
 use super::{Connection, Lifecycle, violation};
 
@@ -36,6 +37,7 @@ impl<T> Connection<T> {
         if !self.is_reading() || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
         }
+        let refusals = self.has_refusals();
         let Rx::Payload(landing) = &mut self.rx else {
             return ReceivePlan::Stage;
         };
@@ -56,12 +58,13 @@ impl<T> Connection<T> {
                     leases,
                 }
             }
+            Err(closed) if refusals => {
+                landing.refuse(closed.into());
+                ReceivePlan::Stage
+            }
             Err(closed) => {
                 landing.payload = Some(payload);
-                self.fail(Error::new(
-                    ErrorKind::AccessDenied,
-                    format!("a region was {closed:?} while the peer wrote to it"),
-                ));
+                self.fail(taken_away(closed.into()));
                 ReceivePlan::Paused
             }
         }
@@ -119,6 +122,7 @@ impl<T> Connection<T> {
         if self.extension.is_hello_awaited() {
             return self.consume_hello(input);
         }
+        let refusals = self.has_refusals();
         match &mut self.rx {
             Rx::Header { bytes, have } => {
                 let (taken, header) = collect_header(bytes, have, input, self.order)?;
@@ -141,12 +145,11 @@ impl<T> Connection<T> {
                         .payload
                         .as_mut()
                         .expect("no direct receive is out while staging");
-                    payload.copy_in(offset, &input[..fits]).map_err(|closed| {
-                        Error::new(
-                            ErrorKind::AccessDenied,
-                            format!("a region was {closed:?} while the peer wrote to it"),
-                        )
-                    })?;
+                    match payload.copy_in(offset, &input[..fits]) {
+                        Ok(()) => {}
+                        Err(closed) if refusals => landing.refuse(closed.into()),
+                        Err(closed) => return Err(taken_away(closed.into())),
+                    }
                 }
                 landing.done += take as u64;
                 self.finish_landing();
@@ -203,15 +206,8 @@ impl<T> Connection<T> {
     }
 
     fn begin_frame(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
-        if self.tx.queued_answers() > READ_REQUESTS_MAX
-            && !matches!(
-                header,
-                FrameHeader::Ack
-                    | FrameHeader::ReadResponse { .. }
-                    | FrameHeader::Ping { .. }
-                    | FrameHeader::Pong { .. }
-            )
-        {
+        let passes = header.is_answer() || matches!(header, FrameHeader::Ping { .. });
+        if self.tx.queued_answers() > READ_REQUESTS_MAX && !passes {
             // Its answers pile up because the peer does not read: it may not ask for more.
             self.rx = Rx::AwaitRoom { header };
             return Ok(());
@@ -220,10 +216,19 @@ impl<T> Connection<T> {
             FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
             FrameHeader::Ack => {
                 self.rx = Rx::header();
-                return self.handle_ack();
+                return self.handle_answer(Ok(()));
+            }
+            FrameHeader::Refused { reason } => {
+                self.rx = Rx::header();
+                return self.handle_answer(Err(reason));
             }
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
+            FrameHeader::ReadData { len } => self.begin_read_data(len)?,
+            FrameHeader::ReadEnd { refused } => {
+                self.rx = Rx::header();
+                return self.handle_read_end(refused);
+            }
             FrameHeader::Ping { token } => {
                 self.tx.signs_mut().answer(token);
                 self.rx = Rx::header();
@@ -232,9 +237,6 @@ impl<T> Connection<T> {
             FrameHeader::Hello { .. }
             | FrameHeader::Credit { .. }
             | FrameHeader::Stalled { .. }
-            | FrameHeader::Refused { .. }
-            | FrameHeader::ReadData { .. }
-            | FrameHeader::ReadEnd { .. }
             | FrameHeader::Close { .. } => return Err(violation("a frame not agreed on")),
             FrameHeader::Write {
                 data,
@@ -242,20 +244,29 @@ impl<T> Connection<T> {
                 commit,
                 ref segments,
             } => {
-                if data.is_some() && !host.reserve_unasked() {
-                    self.rx = Rx::AwaitRoom { header };
-                    return Ok(());
+                let ack = ack || commit;
+                if self.has_refusals() && !ack {
+                    return Err(violation("a write that wants no answer"));
                 }
-                let pieces = resolve_all(segments, Access::REMOTE_WRITE, host)?;
                 let len = segments.total();
-                self.rx = Rx::Payload(Landing {
-                    target: Target::Region { data },
-                    payload: Some(Payload::from_region_uses(pieces)),
-                    capacity: len,
-                    len,
-                    done: 0,
-                    ack: ack || commit,
-                });
+                match resolve_all(segments, Access::REMOTE_WRITE, host) {
+                    Ok(_) if data.is_some() && !host.reserve_unasked() => {
+                        self.rx = Rx::AwaitRoom { header };
+                        return Ok(());
+                    }
+                    Ok(pieces) => {
+                        self.rx = Rx::Payload(Landing {
+                            target: Target::Region { data },
+                            payload: Some(Payload::from_region_uses(pieces)),
+                            capacity: len,
+                            len,
+                            done: 0,
+                            ack,
+                        });
+                    }
+                    Err(reason) if self.has_refusals() => self.refuse_write(reason, len),
+                    Err(reason) => return Err(denied(reason)),
+                }
             }
         }
         self.finish_landing();
@@ -311,40 +322,49 @@ impl<T> Connection<T> {
     }
 
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
-        let pieces = resolve_all(segments, Access::REMOTE_READ, host)?;
-        let header = FrameHeader::ReadResponse {
-            len: segments.total(),
-        };
-        self.tx
-            .push_control(header, Payload::from_region_uses(pieces));
         self.rx = Rx::header();
+        match resolve_all(segments, Access::REMOTE_READ, host) {
+            Ok(pieces) if self.has_refusals() => {
+                self.tx.reads.give(Payload::from_region_uses(pieces));
+            }
+            Ok(pieces) => {
+                let header = FrameHeader::ReadResponse {
+                    len: segments.total(),
+                };
+                self.tx
+                    .push_control(header, Payload::from_region_uses(pieces));
+            }
+            Err(reason) if self.has_refusals() => {
+                self.tx.reads.refuse(reason);
+                self.count_refusal(reason);
+            }
+            Err(reason) => return Err(denied(reason)),
+        }
         Ok(())
     }
 
     fn begin_read_response(&mut self, len: u64) -> Result<(), Error> {
-        let Some(op) = self.reads.pop_front() else {
+        if self.has_refusals() {
+            return Err(violation("a read response where READ_DATA was agreed on"));
+        }
+        let Some(&AwaitedRead { op, len: asked, .. }) = self.reads.front() else {
             return Err(violation("a read response that nothing awaits"));
         };
-        let entry = self
-            .ops
-            .get_mut(op)
-            .expect("an awaited read is in the table");
-        if entry.len as u64 != len {
-            self.reads.push_front(op);
+        if asked != len {
             return Err(violation(
                 "a read response of another length than the request's",
             ));
         }
-        entry.phase = Phase::AwaitingPeer;
-        let payload = entry
-            .payload
-            .take()
-            .expect("an awaited read holds its destination");
-        let target = Target::Read { op };
+        self.reads.pop_front();
+        // Of a read that has ended before, the bytes are dropped.
+        let payload = self.ops.get_mut(op).and_then(|entry| {
+            entry.phase = Phase::AwaitingPeer;
+            entry.payload.take()
+        });
         self.rx = Rx::Payload(Landing {
-            target,
-            payload: Some(payload),
-            capacity: len,
+            target: Target::Read { op },
+            capacity: if payload.is_some() { len } else { 0 },
+            payload: Some(payload.unwrap_or_else(Payload::empty)),
             len,
             done: 0,
             ack: false,
@@ -364,6 +384,13 @@ impl<T> Connection<T> {
         let payload = landing.payload.expect("checked above");
         let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
+        if let Target::Refused { reason, reserved } = landing.target {
+            if reserved {
+                self.events.push_back(Event::RemoteDataVoid);
+            }
+            self.answer_refused(reason);
+            return;
+        }
         if landing.ack {
             // The payload is in memory, also when it waits for its receive or was cut.
             self.tx.push_control(FrameHeader::Ack, Payload::empty());
@@ -390,6 +417,8 @@ impl<T> Connection<T> {
                 });
             }
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
+            Target::ReadData { op } => self.read_data_landed(op, landing.len, payload),
+            Target::Refused { .. } => {} // Told above.
         }
     }
 
@@ -458,22 +487,22 @@ fn resolve_all<T>(
     segments: &Segments,
     need: Access,
     host: &mut impl Host<T>,
-) -> Result<Vec<RegionUse>, Error> {
+) -> Result<Vec<RegionUse>, Refusal> {
     segments
         .as_slice()
         .iter()
-        .map(|segment| {
-            host.resolve(segment.key, segment.addr, segment.len, need)
-                .map_err(|refusal| {
-                    let what = match refusal {
-                        Refusal::UnknownKey => "the peer used an unknown key",
-                        Refusal::OutOfBounds => "the peer reached outside of a region",
-                        Refusal::AccessDenied => "the peer lacks the right to this access",
-                        Refusal::Revoked => "the peer used a revoked region",
-                        Refusal::Quiesced => "the peer used a region held by a guard",
-                    };
-                    Error::new(ErrorKind::AccessDenied, what)
-                })
-        })
+        .map(|segment| host.resolve(segment.key, segment.addr, segment.len, need))
         .collect()
+}
+
+/// The end of a connection whose peer cannot be told that one operation was refused.
+fn denied(reason: Refusal) -> Error {
+    let what = format!("the peer was refused: {reason}");
+    Error::new(ErrorKind::AccessDenied, what)
+}
+
+/// The same in the middle of a write.
+fn taken_away(reason: Refusal) -> Error {
+    let what = format!("while the peer wrote to it, {reason}");
+    Error::new(ErrorKind::AccessDenied, what)
 }

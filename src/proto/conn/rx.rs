@@ -4,6 +4,7 @@
 //! paused nothing is consumed.
 
 use crate::buf::Payload;
+use crate::error::Refusal;
 use crate::limits::HEADER_SIZE_MAX;
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
@@ -19,6 +20,11 @@ pub(super) enum Target {
     Region { data: Option<u64> },
     /// The answer to our oldest read.
     Read { op: OpKey },
+    /// A part of the answer to our oldest read.
+    ReadData { op: OpKey },
+    /// Nowhere: the peer's write is refused, from its beginning or on its way. `reserved`: there is
+    /// a slot for its CQ data.
+    Refused { reason: Refusal, reserved: bool },
 }
 
 /// A payload on its way in.

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use crate::buf::{Frame, Payload};
-use crate::error::{Error, OperationKind, Phase};
+use crate::error::{OperationKind, Phase};
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
-use super::{Connection, Lifecycle, Outgoing, violation};
+use super::refusal::AwaitedRead;
+use super::tx::Gone;
+use super::{Connection, Lifecycle, Outgoing};
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
@@ -30,7 +32,7 @@ impl<T> Connection<T> {
                     acks.push_back(key);
                 }
                 if op.operation == OperationKind::Read {
-                    reads.push_back(key);
+                    reads.push_back(AwaitedRead::new(key, op.len));
                 }
             }
         });
@@ -47,16 +49,15 @@ impl<T> Connection<T> {
     pub(crate) fn handle_sent(&mut self, frames: VecDeque<Frame>, sent: usize) {
         let mut finished = Vec::new();
         self.tx
-            .handle_sent(frames, sent, |op, payload| finished.push((op, payload)));
-        for (key, payload) in finished {
-            match key {
-                Some(key) => self.frame_sent(key, payload),
-                // Of all frames without an operation only read responses hold memory.
-                None if self.lifecycle == Lifecycle::Connected && payload.piece_count() > 0 => {
+            .handle_sent(frames, sent, |gone| finished.push(gone));
+        for gone in finished {
+            match gone {
+                Gone::Op(key, payload) => self.frame_sent(key, payload),
+                Gone::Answer if self.lifecycle == Lifecycle::Connected => {
                     let operation = OperationKind::RemoteRead;
                     self.events.push_back(Event::RemoteAccess { operation });
                 }
-                None => {}
+                Gone::Answer => {}
             }
         }
         self.response_sent_if_all();
@@ -72,30 +73,10 @@ impl<T> Connection<T> {
             return;
         }
         let len = op.len;
-        if op.ack && !op.acked {
-            op.payload = Some(payload);
-        } else {
-            self.end_op(key, Ok(()), len, payload);
+        match op.answer {
+            Some(answer) => self.end_answered(key, answer, payload),
+            None if op.ack => op.payload = Some(payload),
+            None => self.end_op(key, Ok(()), len, payload),
         }
-    }
-
-    pub(super) fn handle_ack(&mut self) -> Result<(), Error> {
-        let Some(key) = self.acks.pop_front() else {
-            return Err(violation("an acknowledgement that nothing awaits"));
-        };
-        let Some(op) = self.ops.get_mut(key) else {
-            return Ok(());
-        };
-        match (op.phase, op.payload.take()) {
-            (Phase::AwaitingPeer, Some(payload)) => {
-                let len = op.len;
-                self.end_op(key, Ok(()), len, payload);
-            }
-            (_, kept) => {
-                op.payload = kept;
-                op.acked = true;
-            }
-        }
-        Ok(())
     }
 }

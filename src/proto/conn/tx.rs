@@ -1,7 +1,8 @@
 //! The transmit side of a connection: what goes out, in which order.
 //!
-//! Control frames (acks, read responses) overtake queued user frames but never split one; a frame
-//! once handed out keeps its place until its last byte is gone. Byte 7 of each header counts the
+//! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
+//! overtake the parts of an answer that was cut up; a frame once handed out keeps its place until
+//! its last byte is gone. Byte 7 of each header counts the
 //! frames of this direction in transmission order, which debug builds of libfabric insist on.
 //!
 //! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
@@ -10,11 +11,12 @@
 use std::collections::VecDeque;
 
 use crate::buf::{Frame, Leases, Payload};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Refusal};
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
+use super::answer::{AnswerFrame, Part, ReadAnswers};
 use super::liveness::Signs;
 
 /// A frame not yet handed out.
@@ -48,10 +50,25 @@ const NO_OP: u64 = u64::MAX;
 /// The same of frames of the handshake, of whose fate nobody is told. No key has these values,
 /// since a slab never has an entry of the highest index.
 pub(super) const RAW: u64 = u64::MAX - 1;
+/// The same of the parts of a read's answer.
+const READ_DATA: u64 = u64::MAX - 2;
+const READ_DONE: u64 = u64::MAX - 3;
+const READ_VOID: u64 = u64::MAX - 4;
+
+/// What is told of a frame that is gone in full.
+#[derive(Debug)]
+pub(super) enum Gone {
+    /// An operation's own, with its memory.
+    Op(OpKey, Payload),
+    /// The answer to a peer's read, to its end.
+    Answer,
+}
 
 #[derive(Debug)]
 pub(super) struct Tx {
     control: VecDeque<Queued>,
+    /// Answers that go out in parts; plain ones are control frames.
+    pub(super) reads: ReadAnswers,
     user: VecDeque<Queued>,
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
@@ -66,6 +83,7 @@ impl Tx {
     pub(super) fn new() -> Self {
         Tx {
             control: VecDeque::new(),
+            reads: ReadAnswers::default(),
             user: VecDeque::new(),
             signs: Signs::default(),
             carry: VecDeque::new(),
@@ -122,6 +140,7 @@ impl Tx {
         self.carry.is_empty()
             && self.signs.is_empty()
             && self.control.is_empty()
+            && self.reads.is_empty()
             && self.user.is_empty()
     }
 
@@ -141,7 +160,7 @@ impl Tx {
 
     /// Answers that the peer has asked for and not taken yet.
     pub(super) fn queued_answers(&self) -> usize {
-        self.control.len()
+        self.control.len() + self.reads.len()
     }
 
     /// Frames for the transport, in order, within the gather bounds; each newly handed-out frame of
@@ -155,42 +174,88 @@ impl Tx {
             return Ok(None);
         }
         let mut frames = std::mem::take(&mut self.carry);
+        let mut leases = Vec::new();
+        if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
+            self.carry = frames;
+            return Err(error);
+        }
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
         while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
             let sign = self.signs.pop().map(Queued::sign);
-            let queued = sign.or_else(|| self.control.pop_front());
-            let Some(queued) = queued.or_else(|| self.pop_user()) else {
+            let control = sign.or_else(|| self.control.pop_front());
+            let (header, payload, token) = if let Some(queued) = control {
+                match queued.payload.lease() {
+                    Ok(lease) if lease.is_empty() => {}
+                    Ok(lease) => leases.push(lease),
+                    Err(closed) => {
+                        self.carry = frames;
+                        return Err(cannot_say(closed.into()));
+                    }
+                }
+                (queued.header, queued.payload, NO_OP)
+            } else if let Some(answer) = self.reads.next_frame() {
+                if !answer.leases.is_empty() {
+                    leases.push(answer.leases);
+                }
+                (answer.header, answer.payload, token_of(answer.part))
+            } else if let Some(queued) = self.pop_user() {
+                // The regions among its memory are our own operation's, which is inside already.
+                if let Some(op) = queued.op {
+                    started(op);
+                }
+                let token = queued.op.map_or(NO_OP, OpKey::to_bits);
+                (queued.header, queued.payload, token)
+            } else {
                 break;
             };
-            tracing::trace!(header = %queued.header, "handed out");
-            let header = queued.header.encode(order, self.next_id);
+            tracing::trace!(%header, "handed out");
+            let header = header.encode(order, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
-            let token = queued.op.map_or(NO_OP, OpKey::to_bits);
-            let frame = Frame::new(&header, queued.payload, token);
+            let frame = Frame::new(&header, payload, token);
             bytes = bytes.saturating_add(frame.remaining());
             frames.push_back(frame);
-            if let Some(op) = queued.op {
-                started(op);
-            }
-        }
-        let mut leases = Vec::new();
-        for frame in &frames {
-            match frame.payload().lease() {
-                Ok(lease) if lease.is_empty() => {}
-                Ok(lease) => leases.push(lease),
-                Err(closed) => {
-                    // Towards a peer without the extension, closing is all the wire can say.
-                    let error = Error::new(
-                        ErrorKind::AccessDenied,
-                        format!("a region was {closed:?} before its bytes were read out"),
-                    );
-                    self.carry = frames;
-                    return Err(error);
-                }
-            }
         }
         self.out = true;
         Ok(Some(Outgoing { frames, leases }))
+    }
+
+    /// Leases the regions of frames that were handed out before. A part of an answer whose region
+    /// refuses by now goes on as zeros, since its header promised as many bytes, and that
+    /// answer's end then says why.
+    fn lease_again(
+        &mut self,
+        frames: &mut VecDeque<Frame>,
+        order: ByteOrder,
+        leases: &mut Vec<Leases>,
+    ) -> Result<(), Error> {
+        for at in 0..frames.len() {
+            let reason: Refusal = match frames[at].payload().lease() {
+                Ok(lease) => {
+                    if !lease.is_empty() {
+                        leases.push(lease);
+                    }
+                    continue;
+                }
+                Err(closed) => closed.into(),
+            };
+            if frames[at].token() != READ_DATA {
+                return Err(cannot_say(reason));
+            }
+            frames[at].blank();
+            let is_end = |frame: &Frame| matches!(frame.token(), READ_DONE | READ_VOID);
+            match (at + 1..frames.len()).find(|at| is_end(&frames[*at])) {
+                None => self.reads.break_off(reason),
+                Some(end) if frames[end].token() == READ_DONE => {
+                    // Its number counts back from the next one's, for all of these are counted.
+                    let back = (frames.len() - end) as u8;
+                    let answer = AnswerFrame::end(Some(reason));
+                    let header = answer.header.encode(order, self.next_id.wrapping_sub(back));
+                    frames[end] = Frame::new(&header, answer.payload, token_of(answer.part));
+                }
+                Some(_) => {} // It is void already.
+            }
+        }
+        Ok(())
     }
 
     fn pop_user(&mut self) -> Option<Queued> {
@@ -200,12 +265,12 @@ impl Tx {
     }
 
     /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
-    /// is gone in full is told to `finished` with its payload.
+    /// is gone in full is told to `finished`, if it matters to anybody.
     pub(super) fn handle_sent(
         &mut self,
         mut frames: VecDeque<Frame>,
         mut sent: usize,
-        mut finished: impl FnMut(Option<OpKey>, Payload),
+        mut finished: impl FnMut(Gone),
     ) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
@@ -217,12 +282,14 @@ impl Tx {
                 break;
             }
             if let Some(frame) = frames.pop_front() {
-                let token = frame.token();
-                if token == RAW {
-                    continue;
+                match frame.token() {
+                    RAW | READ_DATA | READ_VOID => {}
+                    READ_DONE => finished(Gone::Answer),
+                    // Of such control frames only plain read responses hold memory.
+                    NO_OP if frame.payload().piece_count() > 0 => finished(Gone::Answer),
+                    NO_OP => {}
+                    op => finished(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
                 }
-                let payload = frame.into_payload();
-                finished(op_of(token), payload);
             }
         }
         debug_assert_eq!(sent, 0, "the transport moved more than it had");
@@ -242,6 +309,7 @@ impl Tx {
             all.push((op_of(token), frame.into_payload()));
         }
         self.user_bytes = 0;
+        self.reads.clear();
         for queued in self.control.drain(..).chain(self.user.drain(..)) {
             all.push((queued.op, queued.payload));
         }
@@ -251,5 +319,21 @@ impl Tx {
 
 /// The operation that a frame belongs to.
 fn op_of(token: u64) -> Option<OpKey> {
-    (token != NO_OP && token != RAW).then(|| OpKey::from_bits(token))
+    (token < READ_VOID).then(|| OpKey::from_bits(token))
+}
+
+fn token_of(part: Part) -> u64 {
+    match part {
+        Part::Data => READ_DATA,
+        Part::Done => READ_DONE,
+        Part::Void => READ_VOID,
+    }
+}
+
+/// Towards a peer without the extension, closing is all the wire can say.
+fn cannot_say(reason: Refusal) -> Error {
+    Error::new(
+        ErrorKind::AccessDenied,
+        format!("before its bytes were read out, {reason}"),
+    )
 }

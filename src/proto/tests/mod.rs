@@ -6,4 +6,5 @@ mod hostile;
 mod liveness;
 mod model;
 mod pair;
+mod refusal;
 mod script;

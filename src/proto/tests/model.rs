@@ -2,28 +2,42 @@
 //!
 //! What is checked: every operation that was accepted ends exactly once; messages arrive in order,
 //! whole, with their data; memory holds what was written, in order; reads bring what is there; what
-//! was cancelled left no trace; and the machine's own invariants hold after each step.
+//! was cancelled left no trace; what was refused says why, in its place; and the machine's own
+//! invariants hold after each step. Half of the connections have the extension.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pair::{Pair, QUEUED, Rng, Side, bytes_of, segments};
+use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, segments};
 use crate::buf::{Payload, RegionMemory};
-use crate::error::{ErrorKind, OperationKind};
+use crate::error::{ErrorKind, OperationKind, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{OpKey, Post, Sizes, Withdrawn};
+use crate::proto::{OFFERED, OpKey, Post, Sizes, Terms, Withdrawn};
+use crate::wire::ByteOrder;
 
 /// The region each side may write, and the one it may read.
 const WRITABLE: u64 = 1;
 const READABLE: u64 = 2;
+/// The key that no region has.
+const UNKNOWN: u64 = 3;
 const REGION_LEN: usize = 100_000;
+
+/// The extension, with more refusals than there are.
+const LIVING_ON: Terms = Terms {
+    capabilities: OFFERED,
+    incarnation: 1,
+    asks_after_ms: 0,
+    refusals_max: u32::MAX,
+};
 
 struct Posted {
     key: OpKey,
     operation: OperationKind,
     bytes: Vec<u8>,
     detached: bool,
+    /// It names a key that nobody has.
+    refused: bool,
 }
 
 struct Message {
@@ -56,10 +70,12 @@ struct Model {
     /// Operations that await acks, in the order of their posts.
     acks: VecDeque<u64>,
     large: usize,
+    /// Operations can be refused, and every write is answered.
+    extended: bool,
 }
 
 impl Model {
-    fn new(side: &mut Side, rng: &mut Rng) -> Self {
+    fn new(side: &mut Side, extended: bool, rng: &mut Rng) -> Self {
         let readable = rng.bytes(REGION_LEN);
         side.world
             .region(READABLE, readable.clone(), Access::REMOTE_READ);
@@ -77,6 +93,7 @@ impl Model {
             ended: 0,
             acks: VecDeque::new(),
             large: [2, 5, 20][rng.below(3)],
+            extended,
         }
     }
 
@@ -109,6 +126,8 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
     let len = some_len(model.large, rng);
     let data = rng.chance(30).then(|| rng.next());
     let ack = rng.chance(30);
+    let refused = model.extended && rng.chance(15);
+    let named = |key| if refused { UNKNOWN } else { key };
     let at = rng.below(REGION_LEN - len + 1);
     let split = rng.below(len + 1);
     let both = |key| {
@@ -133,16 +152,17 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         45..80 => Post::Receive { payload },
         80..90 => Post::Read {
             payload,
-            segments: both(READABLE),
+            segments: both(named(READABLE)),
         },
         _ => Post::Write {
             payload,
             data,
             ack,
-            segments: both(WRITABLE),
+            segments: both(named(WRITABLE)),
         },
     };
     let operation = post.operation();
+    let refused = refused && matches!(operation, OperationKind::Write | OperationKind::Read);
     // The model comes first: a receive may end within its post.
     match operation {
         OperationKind::Receive => model.receives.push_back(token),
@@ -154,7 +174,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
                 data,
             });
         }
-        OperationKind::Write => {
+        OperationKind::Write if !refused => {
             model.writes.push_back(Written {
                 token,
                 at,
@@ -167,7 +187,8 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
     if matches!(
         post,
         Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
-    ) {
+    ) || model.extended && operation == OperationKind::Write
+    {
         model.acks.push_back(token);
     }
     match side.try_post(token, post, rng.chance(80)) {
@@ -179,6 +200,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
                     operation,
                     bytes,
                     detached: false,
+                    refused,
                 },
             );
         }
@@ -240,7 +262,15 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
                     message.left = message.left.min(posted.bytes.len());
                 }
             }
+            Err(error) if posted.refused => {
+                assert_eq!(error.refusal(), Some(Refusal::UnknownKey));
+                assert_eq!((end.len, got.len()), (0, posted.bytes.len()));
+                if posted.operation == OperationKind::Write {
+                    assert_eq!(model.acks.pop_front(), Some(token), "answers come in order");
+                }
+            }
             Err(error) if error.kind() != ErrorKind::Truncated => panic!("{error}"),
+            _ if posted.refused => panic!("a {:?} with a bad key is done", posted.operation),
             _ if posted.operation == OperationKind::Receive => {
                 assert_eq!(
                     model.receives.pop_front(),
@@ -325,6 +355,7 @@ fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64) {
             operation,
             bytes: vec![0; 2000],
             detached: false,
+            refused: false,
         };
         model.open.insert(*next, posted);
     } else if from.messages.is_empty() {
@@ -344,8 +375,12 @@ fn run(seed: u64, steps: usize) {
         rx_size: 1 + rng.below(10),
         unexpected_bytes: [0, 200, 5000, 1 << 20][rng.below(4)],
     };
-    let mut pair = Pair::with(sizes);
-    let (mut a, mut b) = (Model::new(&mut pair.a, rng), Model::new(&mut pair.b, rng));
+    let extended = rng.chance(50);
+    let terms = if extended { LIVING_ON } else { PLAIN };
+    let mut pair = Pair::idle_with(sizes, terms, terms);
+    pair.handshake(ByteOrder::Native, b"", b"");
+    let mut a = Model::new(&mut pair.a, extended, rng);
+    let mut b = Model::new(&mut pair.b, extended, rng);
     let (slots, most) = (1 + rng.below(6), [3, 50, 2000, 100_000][rng.below(4)]);
     (pair.a.world.slots, pair.b.world.slots) = (slots, slots);
     let (mut memory_a, mut memory_b) = (vec![0; REGION_LEN], vec![0; REGION_LEN]);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
-use crate::error::{Error, ErrorKind, OperationKind};
-use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable, Refusal};
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable};
 use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
 };
@@ -272,6 +272,10 @@ impl Side {
                     self.world.unasked -= 1;
                     self.world.slots += 1;
                     self.remote_data.push((data, len));
+                }
+                Event::RemoteDataVoid => {
+                    self.world.unasked -= 1;
+                    self.world.slots += 1;
                 }
                 Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),

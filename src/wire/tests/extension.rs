@@ -1,7 +1,8 @@
 //! The extension's frames: golden bytes, offers of every kind, and HELLOs that are none.
 
 use super::*;
-use crate::wire::extension::Reason;
+use crate::error::Refusal;
+use crate::wire::extension::reason_of;
 
 /// The page that specifies the extension; its golden bytes are checked here.
 const PAGE: &str = include_str!("../../../docs/extension.md");
@@ -29,7 +30,7 @@ fn golden(name: &str) -> Vec<u8> {
 }
 
 pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
-    let reason = (1..=255_u8).prop_map(|byte| Reason::from_byte(byte).unwrap());
+    let reason = (1..=255_u8).prop_map(|byte| reason_of(byte).unwrap());
     prop_oneof![
         any::<u64>().prop_map(|token| FrameHeader::Ping { token }),
         any::<u64>().prop_map(|token| FrameHeader::Pong { token }),
@@ -57,7 +58,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
         (
             "refused",
             FrameHeader::Refused {
-                reason: Reason::UnknownKey,
+                reason: Refusal::UnknownKey,
             },
         ),
         ("read data", FrameHeader::ReadData { len: 4096 }),
@@ -65,7 +66,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
         (
             "read refused",
             FrameHeader::ReadEnd {
-                refused: Some(Reason::Revoked),
+                refused: Some(Refusal::Revoked),
             },
         ),
         ("close", FrameHeader::Close { taken: 10 }),

@@ -1,0 +1,51 @@
+//! Why a peer refused one access to its memory.
+
+use std::fmt;
+
+/// Why the peer refused a write or a read ([`Error::refusal`](super::Error::refusal)): what
+/// `fi_domain(3)` calls unmatched RMA and RMA overruns, and `fi_mr(3)` an access that is not
+/// granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No region has this key (any more).
+    UnknownKey,
+    /// The range is not all within the region.
+    OutOfBounds,
+    /// The region does not grant this access.
+    AccessDenied,
+    /// The region was revoked, or is being closed. It may have been so in the middle of the
+    /// operation: of a write, some bytes may have landed.
+    Revoked,
+    /// The region's owner has it for itself for a while: quiesced, refreshed or disabled. The same
+    /// operation may succeed later.
+    Held,
+    /// The memory behind the region is not there (`FI_EFAULT`).
+    Fault,
+    /// A reason of a later version of this library, by its number.
+    Other(u8),
+}
+
+impl Refusal {
+    /// True if no peer that keeps to what it was told is refused so: it guesses, or is in error.
+    pub(crate) fn is_guess(self) -> bool {
+        matches!(
+            self,
+            Refusal::UnknownKey | Refusal::OutOfBounds | Refusal::AccessDenied
+        )
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::UnknownKey => "no region has this key",
+            Refusal::OutOfBounds => "the range is outside of the region",
+            Refusal::AccessDenied => "the region does not grant this access",
+            Refusal::Revoked => "the region was revoked",
+            Refusal::Held => "the region is held by its owner",
+            Refusal::Fault => "the region's memory is not there",
+            Refusal::Other(code) => return write!(f, "reason {code}"),
+        })
+    }
+}

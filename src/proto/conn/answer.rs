@@ -1,0 +1,123 @@
+//! The answers to a peer's reads where refusals are agreed on: cut into frames, so that one can be
+//! broken off (`docs/extension.md`, section 4).
+//!
+//! ```text
+//!   resolved --> DATA ... DATA --> END 0
+//!                 | a region refuses
+//!                 v
+//!   refused ----> END reason
+//! ```
+//!
+//! Invariant: the oldest answer stays in the queue until its END is handed out.
+
+use std::collections::VecDeque;
+
+use crate::buf::{Leases, Payload};
+use crate::error::Refusal;
+use crate::limits::READ_DATA_MAX;
+use crate::wire::FrameHeader;
+
+#[derive(Debug)]
+enum ReadAnswer {
+    /// These bytes are still to be handed out.
+    Rest(Payload),
+    Refused(Refusal),
+}
+
+/// What part of an answer a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Bytes.
+    Data,
+    /// The end of an answer that was given in full.
+    Done,
+    /// The end of a refused or broken answer.
+    Void,
+}
+
+/// One frame of an answer.
+#[derive(Debug)]
+pub(super) struct AnswerFrame {
+    pub(super) header: FrameHeader,
+    pub(super) payload: Payload,
+    pub(super) leases: Leases,
+    pub(super) part: Part,
+}
+
+impl AnswerFrame {
+    pub(super) fn end(refused: Option<Refusal>) -> Self {
+        AnswerFrame {
+            header: FrameHeader::ReadEnd { refused },
+            payload: Payload::empty(),
+            leases: Leases::none(),
+            part: match refused {
+                None => Part::Done,
+                Some(_) => Part::Void,
+            },
+        }
+    }
+}
+
+/// Answers that are not handed out in full, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct ReadAnswers {
+    queue: VecDeque<ReadAnswer>,
+}
+
+impl ReadAnswers {
+    /// Answers a read with these bytes, ranges of regions.
+    pub(super) fn give(&mut self, bytes: Payload) {
+        self.queue.push_back(ReadAnswer::Rest(bytes));
+    }
+
+    /// Answers a read with a reason.
+    pub(super) fn refuse(&mut self, reason: Refusal) {
+        self.queue.push_back(ReadAnswer::Refused(reason));
+    }
+
+    /// A frame of the oldest answer was handed out, and its region refuses now.
+    pub(super) fn break_off(&mut self, reason: Refusal) {
+        if let Some(oldest @ ReadAnswer::Rest(_)) = self.queue.front_mut() {
+            *oldest = ReadAnswer::Refused(reason);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// The next frame, its regions leased.
+    pub(super) fn next_frame(&mut self) -> Option<AnswerFrame> {
+        let oldest = self.queue.front_mut()?;
+        if let ReadAnswer::Rest(rest) = oldest
+            && rest.len() > 0
+        {
+            let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
+            let len = payload.len() as u64;
+            match payload.lease() {
+                Ok(leases) => {
+                    return Some(AnswerFrame {
+                        header: FrameHeader::ReadData { len },
+                        payload,
+                        leases,
+                        part: Part::Data,
+                    });
+                }
+                Err(closed) => *oldest = ReadAnswer::Refused(closed.into()),
+            }
+        }
+        let refused = match self.queue.pop_front()? {
+            ReadAnswer::Rest(_) => None,
+            ReadAnswer::Refused(reason) => Some(reason),
+        };
+        Some(AnswerFrame::end(refused))
+    }
+}

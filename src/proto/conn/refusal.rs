@@ -1,0 +1,238 @@
+//! Operations that one side refuses and the connection survives, if both sides agreed on it
+//! (`docs/extension.md`, section 4; ruling 15): the initiator's part, and how often a target lets a
+//! peer guess.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
+use crate::limits::{READ_DATA_MAX, REFUSALS_MAX};
+use crate::proto::op::OpKey;
+use crate::wire::{Capabilities, FrameHeader};
+
+use super::rx::{Landing, Rx, Target};
+use super::{Connection, violation};
+
+/// What the target's side has refused.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Refused operations of the kinds that only a peer in error asks for.
+    guesses: u32,
+    /// They were too many: nothing of the peer is looked at any more.
+    enough: bool,
+}
+
+/// A read whose answer is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AwaitedRead {
+    pub(super) op: OpKey,
+    /// Bytes asked for.
+    pub(super) len: u64,
+    /// Bytes that have come.
+    pub(super) done: u64,
+}
+
+impl AwaitedRead {
+    pub(super) fn new(op: OpKey, len: usize) -> Self {
+        AwaitedRead {
+            op,
+            len: len as u64,
+            done: 0,
+        }
+    }
+}
+
+impl<T> Connection<T> {
+    /// True if one operation can be refused on this connection.
+    pub(super) fn has_refusals(&self) -> bool {
+        self.agreed().contains(Capabilities::REFUSAL)
+    }
+
+    /// So many refused operations both sides live with; 0: the first one ends the connection.
+    fn refusals_agreed(&self) -> u32 {
+        let ours = self.extension.terms.refusals_max;
+        self.extension
+            .peer
+            .map_or(0, |peer| peer.refusals_max.min(ours))
+    }
+
+    // The initiator.
+
+    /// The peer answers the oldest frame that awaits an answer. Answers have no names: what has
+    /// ended before its answer came still has its place.
+    pub(super) fn handle_answer(&mut self, answer: Result<(), Refusal>) -> Result<(), Error> {
+        let Some(key) = self.acks.pop_front() else {
+            return Err(violation("an acknowledgement that nothing awaits"));
+        };
+        let Some(op) = self.ops.get_mut(key) else {
+            self.live_with(answer);
+            return Ok(());
+        };
+        if answer.is_err() && op.operation != OperationKind::Write {
+            self.acks.push_front(key);
+            return Err(violation("a message that was refused"));
+        }
+        match (op.phase, op.payload.take()) {
+            (Phase::AwaitingPeer, Some(payload)) => self.end_answered(key, answer, payload),
+            (_, kept) => {
+                op.payload = kept;
+                op.answer = Some(answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an operation that has its answer and its memory back.
+    pub(super) fn end_answered(
+        &mut self,
+        key: OpKey,
+        answer: Result<(), Refusal>,
+        payload: Payload,
+    ) {
+        let len = match answer {
+            Ok(()) => self.ops.get(key).map_or(0, |op| op.len),
+            Err(_) => 0,
+        };
+        self.end_op(key, answer.map_err(Error::refused), len, payload);
+        self.live_with(answer);
+    }
+
+    /// fi_domain(3): "the connection is torn down", unless both sides live with refusals.
+    fn live_with(&mut self, answer: Result<(), Refusal>) {
+        if let Err(reason) = answer
+            && self.refusals_agreed() == 0
+        {
+            let what = format!("the connection ended with an operation that was refused: {reason}");
+            self.fail(Error::new(ErrorKind::Canceled, what));
+        }
+    }
+
+    /// Bytes of the oldest read come.
+    pub(super) fn begin_read_data(&mut self, len: u64) -> Result<(), Error> {
+        let Some(&AwaitedRead {
+            op,
+            len: asked,
+            done,
+        }) = self.reads.front()
+        else {
+            return Err(violation("bytes of a read that nothing awaits"));
+        };
+        if len == 0 || len > READ_DATA_MAX as u64 || len > asked - done {
+            return Err(violation("more bytes of a read than may come"));
+        }
+        let end = done + len;
+        // Of a read that has ended before, the bytes are dropped.
+        let payload = self.ops.get_mut(op).and_then(|entry| {
+            entry.phase = Phase::AwaitingPeer;
+            entry.payload.take()
+        });
+        self.rx = Rx::Payload(Landing {
+            target: Target::ReadData { op },
+            capacity: if payload.is_some() { end } else { 0 },
+            payload: Some(payload.unwrap_or_else(Payload::empty)),
+            len: end,
+            done,
+            ack: false,
+        });
+        Ok(())
+    }
+
+    /// A frame of the oldest read's bytes has landed, up to `done`.
+    pub(super) fn read_data_landed(&mut self, key: OpKey, done: u64, payload: Payload) {
+        if let Some(read) = self.reads.front_mut() {
+            debug_assert_eq!(read.op, key, "reads are answered in order");
+            read.done = done;
+        }
+        if let Some(op) = self.ops.get_mut(key) {
+            op.payload = Some(payload);
+        }
+    }
+
+    /// The answer to the oldest read is over.
+    pub(super) fn handle_read_end(&mut self, refused: Option<Refusal>) -> Result<(), Error> {
+        let Some(&read) = self.reads.front() else {
+            return Err(violation("the end of a read that nothing awaits"));
+        };
+        if refused.is_none() && read.done != read.len {
+            return Err(violation("the end of a read before its last byte"));
+        }
+        self.reads.pop_front();
+        let answer = refused.map_or(Ok(()), Err);
+        let Some(op) = self.ops.get_mut(read.op) else {
+            self.live_with(answer);
+            return Ok(());
+        };
+        op.phase = Phase::AwaitingPeer;
+        let payload = op.payload.take();
+        let payload = payload.expect("a read has its destination between two frames");
+        self.end_answered(read.op, answer, payload);
+        Ok(())
+    }
+
+    // The target.
+
+    /// Begins a write that is refused: its bytes are dropped, and then it is answered.
+    pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {
+        self.rx = Rx::Payload(Landing {
+            target: Target::Refused {
+                reason,
+                reserved: false,
+            },
+            payload: Some(Payload::empty()),
+            capacity: 0,
+            len,
+            done: 0,
+            ack: true,
+        });
+    }
+
+    /// Answers a write that was refused, now that its last byte is gone.
+    pub(super) fn answer_refused(&mut self, reason: Refusal) {
+        self.tx
+            .push_control(FrameHeader::Refused { reason }, Payload::empty());
+        self.count_refusal(reason);
+    }
+
+    /// Counts an operation that was refused and answered so.
+    pub(super) fn count_refusal(&mut self, reason: Refusal) {
+        if !reason.is_guess() {
+            return;
+        }
+        let limit = match self.refusals_agreed() {
+            // The peer is to end the connection, and gets no more than others if it does not.
+            0 => REFUSALS_MAX,
+            agreed => agreed.min(REFUSALS_MAX),
+        };
+        self.refusals.guesses += 1;
+        if self.refusals.guesses >= limit {
+            self.refusals.enough = true;
+            self.rx = Rx::Closed;
+        }
+    }
+
+    /// True once the peer has guessed too often: the owner closes the connection in order, so that
+    /// the peer still gets its answers.
+    pub(crate) fn wants_end(&self) -> bool {
+        self.refusals.enough
+    }
+
+    /// Why this side ended the connection, if that is why.
+    pub(super) fn end_of_patience(&self) -> Option<Error> {
+        self.refusals.enough.then(|| {
+            let times = self.refusals.guesses;
+            Error::new(
+                ErrorKind::AccessDenied,
+                format!("the peer asked {times} times for what it may not have"),
+            )
+        })
+    }
+}
+
+impl Landing {
+    /// The region in which a peer's write was landing refuses now: the rest is dropped. Gives the
+    /// memory, which is not to be touched any more.
+    pub(super) fn refuse(&mut self, reason: Refusal) {
+        let reserved = matches!(self.target, Target::Region { data: Some(_) });
+        self.target = Target::Refused { reason, reserved };
+        self.payload = Some(Payload::empty());
+        self.capacity = 0;
+    }
+}
