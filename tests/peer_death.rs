@@ -458,7 +458,8 @@ fn waiting_for_room_after_the_peers_end_is_idle() {
                 .await
                 .unwrap();
             let queue = b.domain.completion_queue().size(1).open().unwrap();
-            let ours = a.domain.endpoint().open().unwrap();
+            // A plain peer: with the extension, what has no room over there is not answered yet.
+            let ours = a.domain.endpoint().extension(false).open().unwrap();
             let theirs = b.domain.endpoint().receive_queue(&queue).open().unwrap();
             connect_endpoints(&ours, &theirs, &b.fabric).await.unwrap();
             let remote = region.remote().slice(..len as u64).unwrap();
