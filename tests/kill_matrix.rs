@@ -123,7 +123,7 @@ fn play_all(cells: Vec<Cell>, at_once: usize) -> Vec<Outcome> {
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
     let _alone = ALONE.lock();
-    let (times, at_once) = if is_deep() { (50, 1) } else { (1, 6) };
+    let (times, at_once) = if is_deep() { (25, 1) } else { (1, 6) };
     let outcomes = play_all(cells(Death::Killed, times), at_once);
     println!("{}", table::markdown(&outcomes, &backends()));
     let mut times: Vec<Duration> = outcomes.iter().filter_map(|outcome| outcome.time).collect();

@@ -49,9 +49,10 @@ impl State {
         (count > 0, is_more)
     }
 
-    /// The end of a cancellation; that of its target tells the rest. An operation that the kernel is
-    /// about to try again is not found just then, and would wait for ever if it were not cancelled
-    /// again. One that has ended is not in the table any more, or its completion is on its way.
+    /// The end of a cancellation; that of its target tells the rest. An operation that the kernel
+    /// is about to try again is not found just then, and would wait for ever if it were not
+    /// cancelled again. One that has ended is not in the table any more, or its completion is on
+    /// its way.
     fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
         if result == -libc::ENOENT && self.ops.get(target).is_some() {
             self.push_cancel(ring, target);

@@ -77,8 +77,8 @@ impl Op {
     }
 }
 
-/// What the user data of a cancellation has besides its target's key. No key has it: that would take
-/// 2^31 operations in flight.
+/// What the user data of a cancellation has besides its target's key. No key has it: that would
+/// take 2^31 operations in flight.
 const CANCELLATION: u64 = 1 << 31;
 
 pub(super) fn cancel_entry(target: Key) -> Entry {
