@@ -7,7 +7,7 @@ use tokio_fabric::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, Backend, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
-    MemoryRegion, PassiveEndpoint, RemoteRegion,
+    MemoryRegion, PassiveEndpoint, RemoteRegion, Result,
 };
 
 use crate::child::{PeerProcess, signal};
@@ -155,9 +155,22 @@ pub async fn play(cell: Cell) -> Outcome {
     }
 }
 
+/// Opens something that may need a ring: the kernel takes the memory of the rings of earlier cells
+/// back a while after they are closed, and all programs of a user share the limit.
+async fn patiently<T>(mut open: impl FnMut() -> Result<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
 impl Survivor {
     async fn open(cell: Cell) -> Survivor {
-        let peer = Net::on(cell.backend).peer().unwrap();
+        let peer = patiently(|| Net::on(cell.backend).peer()).await;
         let queue = peer.domain.completion_queue().open().unwrap();
         let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
         let endpoint = peer.domain.endpoint().completion_queue(&queue);
@@ -167,15 +180,19 @@ impl Survivor {
         }
         let region = peer.domain.register(vec![0; REGION_LEN as usize]);
         let requests = peer.fabric.event_queue().open().unwrap();
-        let mut listener = peer.fabric.passive_endpoint(&requests);
-        if cell.death == Death::Stopped && cell.step.stage() == Stage::Handshake {
-            listener = listener.handshake_timeout(HANDSHAKE);
-        }
+        let is_short = cell.death == Death::Stopped && cell.step.stage() == Stage::Handshake;
+        let listening = || {
+            let listener = peer.fabric.passive_endpoint(&requests);
+            match is_short {
+                true => listener.handshake_timeout(HANDSHAKE),
+                false => listener,
+            }
+        };
         Survivor {
             cell,
             endpoint: endpoint.open().unwrap(),
             region: region.access(Access::all()).await.unwrap(),
-            listener: listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap(),
+            listener: patiently(|| listening().listen_at(([127, 0, 0, 1], 0).into())).await,
             peer,
             queue,
             requests,
