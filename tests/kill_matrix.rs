@@ -126,12 +126,14 @@ fn a_killed_peer_ends_everything_at_every_step() {
     let (times, at_once) = if is_deep() { (25, 1) } else { (1, 6) };
     let outcomes = play_all(cells(Death::Killed, times), at_once);
     println!("{}", table::markdown(&outcomes, &backends()));
-    let mut times: Vec<Duration> = outcomes.iter().filter_map(|outcome| outcome.time).collect();
-    let (p99, max) = (
-        table::quantile(&mut times, 990),
-        table::quantile(&mut times, 1000),
+    // Without the half-open connections, whose end is seen in the kernel's table only.
+    let posted = outcomes.iter().filter(|outcome| outcome.posted > 0);
+    let mut times: Vec<Duration> = posted.filter_map(|outcome| outcome.time).collect();
+    let (count, p99) = (times.len(), table::quantile(&mut times, 990));
+    println!(
+        "{count} deaths with something to end: p99 {p99:?}, max {:?}",
+        times[count - 1]
     );
-    println!("{} deaths: p99 {p99:?}, max {max:?}", outcomes.len());
     for outcome in &outcomes {
         assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
         let in_time = outcome.time.is_some_and(|time| time < KILLED_LIMIT);

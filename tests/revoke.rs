@@ -113,12 +113,13 @@ fn after_revoke_the_pages_may_be_taken_away() {
     }
 }
 
-/// The same, of peers whose connections live, so that a round costs little.
+/// The same, of peers whose connections live, so that a round costs little. `TOKIO_FABRIC_ROUNDS`
+/// says how many.
 fn race_long(backend: Backend) {
-    let rounds = if is_deep() {
-        1_000_000
-    } else {
-        std::env::var("RR").map_or(10_000, |r| r.parse().unwrap())
+    let rounds = match std::env::var("TOKIO_FABRIC_ROUNDS") {
+        Ok(rounds) => rounds.parse().expect("a number"),
+        Err(_) if is_deep() => 1_000_000,
+        Err(_) => 10_000,
     };
     race_on(backend, Manner::Continue, rounds);
 }
