@@ -4,7 +4,7 @@
 //! # The model
 //!
 //! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
-//! holds memory regions and endpoints, and owns the progress task that moves their bytes. An
+//! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
 //! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`EventQueue`] is a stream of
 //! connection requests, connections, registrations and failures. An operation is a future, or it

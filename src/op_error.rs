@@ -56,8 +56,9 @@ impl<B> Failed<B> {
         self.error
     }
 
-    /// The error and the buffers. They are missing only if the progress driver ended with its
-    /// runtime while the kernel still had them.
+    /// The error and the buffers. They are missing only if the kernel still had them: when the
+    /// progress driver ended with its runtime, or the operation's own time passed while its bytes
+    /// were moving.
     pub fn into_parts(self) -> (Error, Option<B>) {
         (self.error, self.buffers)
     }

@@ -22,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::eq::{Event, EventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
-use crate::info::Hints;
+use crate::info::{Driver, Hints};
 use crate::transport::{Backend, LoopbackNet, TransportOptions};
 
 pub use crate::transport::FaultPlan;
@@ -33,6 +33,7 @@ pub struct Net {
     backend: Backend,
     loopback: Arc<LoopbackNet>,
     faults: Option<FaultPlan>,
+    driver: Driver,
 }
 
 impl Net {
@@ -47,12 +48,20 @@ impl Net {
             backend,
             loopback: LoopbackNet::new(),
             faults: None,
+            driver: Driver::Task,
         }
     }
 
     /// The same network with these faults on each side of every connection.
     pub fn faults(mut self, plan: FaultPlan) -> Net {
         self.faults = Some(plan);
+        self
+    }
+
+    /// The same network with domains and listeners that are driven so, unless their builders say
+    /// otherwise.
+    pub fn driver(mut self, driver: Driver) -> Net {
+        self.driver = driver;
         self
     }
 
@@ -74,7 +83,10 @@ impl Net {
     /// # Errors
     /// As [`Fabric::open`].
     pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
-        let infos = discover(&hints)?;
+        let mut infos = discover(&hints)?;
+        for info in &mut infos {
+            info.domain.driver = self.driver;
+        }
         let transport = TransportOptions {
             backend: Some(self.backend),
             net: Some(Arc::clone(&self.loopback)),

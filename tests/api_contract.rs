@@ -60,6 +60,7 @@ fn public_types_go_to_any_thread() {
     value::<ConnRequest>();
     value::<Failed<Vec<u8>>>();
     value::<CounterWait>();
+    value::<tokio_fabric::Liveness>();
     movable::<Event>();
     movable::<Completion>();
     movable::<Buffer>();

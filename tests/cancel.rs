@@ -49,7 +49,8 @@ enum Deed {
 
 const DEEDS: [Deed; 3] = [Deed::Drop, Deed::Cancel, Deed::Leak];
 
-/// Two endpoints; `b` keeps no early message, so that `a` is held up until `b` receives.
+/// Two plain endpoints; `b` keeps no early message, so that `a` is held up until `b` receives.
+/// (With the extension only messages would be held up, before they start.)
 async fn held_up(net: &Net, transmits: usize) -> (Peer, Endpoint, Peer, Endpoint) {
     let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
     let a = us
@@ -59,7 +60,13 @@ async fn held_up(net: &Net, transmits: usize) -> (Peer, Endpoint, Peer, Endpoint
         .receive_size(1)
         .open()
         .unwrap();
-    let b = them.domain.endpoint().unexpected_bytes(0).open().unwrap();
+    let b = them
+        .domain
+        .endpoint()
+        .unexpected_bytes(0)
+        .extension(false)
+        .open()
+        .unwrap();
     connect_endpoints(&a, &b, &them.fabric).await.unwrap();
     (us, a, them, b)
 }

@@ -59,7 +59,9 @@ fn a_connections_life_is_a_stream() {
         assert_eq!(code(events.try_next()), 9);
         drop(y);
         match StreamExt::next(&mut events).await {
-            Some(Event::Shutdown { endpoint, context }) => {
+            Some(Event::Shutdown {
+                endpoint, context, ..
+            }) => {
                 assert_eq!((endpoint, context), (x.id(), Some(Context(1))));
             }
             other => panic!("{other:?} instead of Shutdown"),

@@ -103,6 +103,8 @@ fn check(totals: &Totals, took: Duration) {
             assert!(count >= least, "{what} of {phase} operations: only {count}");
         }
     }
+    let timed_out = totals.touched.get(&("time out", "any"));
+    assert!(timed_out.is_some_and(|count| *count > 100), "{timed_out:?}");
     for what in ["cancel queued", "drop queued", "leak queued"] {
         let count = totals.touched.get(&(what, "waiting")).copied().unwrap_or(0);
         assert!(count >= 20, "{what} of waiting operations: only {count}");

@@ -13,8 +13,8 @@ use child::PeerProcess;
 use common::{backends, on, on_every_backend};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, Backend, Completion, Endpoint, ErrorKind, Event, Liveness, MemoryRegion, OperationKind,
-    RemoteRegion,
+    Access, Backend, Completion, Driver, Endpoint, ErrorKind, Event, Liveness, MemoryRegion,
+    OperationKind, RemoteRegion,
 };
 
 /// Quick enough for a test, slow enough for a busy machine: 1.2 s.
@@ -304,8 +304,8 @@ fn a_peer_that_does_not_receive_lives() {
     });
 }
 
-/// A peer whose runtime is blocked for longer than the limit is dead, by design; for less it is
-/// not.
+/// A peer whose runtime, with the driver on it, is blocked for longer than the limit is dead, by
+/// design; for less it is not. (One that a thread drives would go on giving signs.)
 #[test]
 fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
     on_every_backend(|net| async move {
@@ -316,7 +316,7 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
             let builder = us.fabric.passive_endpoint(&requests);
             let listener = builder.listen_at(any).unwrap();
-            let (address, their_net) = (listener.local_addr(), net.clone());
+            let (address, their_net) = (listener.local_addr(), net.clone().driver(Driver::Task));
             let blocked = std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()

@@ -31,13 +31,15 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("{what}: nothing comes"))
 }
 
-/// The endpoint, with its queue for everything, of one side.
+/// The endpoint, with its queue for everything, of one side. Without message credit, so that what
+/// nobody reads fills the connection.
 fn endpoint(peer: &Peer) -> (Endpoint, CompletionQueue) {
     let queue = peer.domain.completion_queue().open().unwrap();
     let endpoint = peer
         .domain
         .endpoint()
         .completion_queue(&queue)
+        .extension(false)
         .open()
         .unwrap();
     (endpoint, queue)

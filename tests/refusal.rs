@@ -173,6 +173,7 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
         let failures = list.len() as u64;
         assert_eq!((writes.read(), writes.read_error()), (1, failures));
         assert_eq!((reads.read(), reads.read_error()), (1, failures));
+        told.wait_for(1).await.unwrap(); // The answer is here before its sender has looked.
         assert_eq!((done.read(), told.read()), (1, 1), "only good ones count");
     });
 }
@@ -226,8 +227,10 @@ fn an_injected_write_that_is_refused_counts_as_a_failure() {
         let x = a.domain.endpoint().write_counter(&writes).open().unwrap();
         let y = b.domain.endpoint().open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        // Errors count from this call on, so it comes first.
+        let wait = writes.wait_for(1);
         x.inject_write(b"x", RemoteRegion::new(0, 1, 77)).unwrap();
-        writes.wait_for(1).await.unwrap_err();
+        wait.await.unwrap_err();
         assert_eq!((writes.read(), writes.read_error()), (0, 1));
         until_shutdown(&a.events, &x).await;
     });

@@ -40,7 +40,7 @@ fn expect_none(wrong: impl IntoIterator<Item = String>) {
 }
 
 fn rust_files() -> Vec<Source> {
-    ["src", "tests", "examples", "benches"]
+    ["src", "tests", "examples", "bench"]
         .into_iter()
         .flat_map(Source::all_in)
         .collect()
@@ -83,6 +83,8 @@ fn unsafe_stays_in_its_folders_and_says_why() {
     let files = Source::all_in("src");
     expect_none(files.iter().flat_map(rules::check_unsafe));
     expect_none(files.iter().flat_map(rules::check_forbids));
+    let bench = Source::all_in("bench");
+    expect_none(bench.iter().flat_map(rules::check_unsafe));
 }
 
 #[test]
@@ -130,6 +132,8 @@ fn the_papers_agree_with_the_repository() {
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
+        "bench/README.md",
+        "docs/performance.md",
         "examples/README.md",
     ] {
         let folder = root().join(page);

@@ -1,36 +1,16 @@
 //! io_uring refused, and running out of descriptors. Both are states of a whole process, so each
 //! test runs a second one of itself.
 
+#[path = "common/alone.rs"]
+mod alone;
 mod common;
 
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
+use alone::alone;
 use tokio_fabric::testing::Net;
 use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Hints};
-
-/// Runs the ignored test `name` of this file in a process of its own. What it says is the answer.
-fn alone(name: &str) -> String {
-    let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
-        .args([
-            name,
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .output()
-        .expect("a second process");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{name} fails alone:\n{printed}\n{errors}"
-    );
-    printed + &errors
-}
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()

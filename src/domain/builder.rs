@@ -1,15 +1,17 @@
 //! Opening a domain.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::id::Context;
-use crate::info::{Info, MrMode};
+use crate::info::{Driver, Info, MrMode};
 use crate::mr::{KeyPolicy, MrAddressing, MrTable};
 use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
-use crate::transport::{self, TransportOptions};
+use crate::transport::{self, Runner, TransportOptions};
 
+use super::workers::Workers;
 use super::{Binding, Domain, Inner};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
@@ -20,6 +22,8 @@ pub struct DomainBuilder {
     source_chosen: bool,
     transport: TransportOptions,
     context: Option<Context>,
+    driver: Option<Driver>,
+    busy_poll: Duration,
     fabric: Keep,
     dependence: Option<Dependence>,
 }
@@ -37,6 +41,8 @@ impl DomainBuilder {
             source_chosen,
             transport,
             context: None,
+            driver: None,
+            busy_poll: Duration::ZERO,
             fabric,
             dependence,
         }
@@ -56,17 +62,41 @@ impl DomainBuilder {
         self
     }
 
-    /// Opens the domain and spawns its progress task on the current Tokio runtime.
+    /// Who makes the domain's progress. Default: what the Info says, which is [`Driver::Task`] in
+    /// the answers of `discover`.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// How long the driver spins after the last activity before it sleeps. It burns a core for so
+    /// long, and saves the wake-up of what comes meanwhile. Default: zero.
+    ///
+    /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
+    /// its runtime run in between; the runtime does not sleep meanwhile.
+    pub fn busy_poll(mut self, duration: Duration) -> Self {
+        self.busy_poll = duration;
+        self
+    }
+
+    /// Opens the domain and starts its driver: a task on the current Tokio runtime, or a thread.
     ///
     /// # Errors
-    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a runtime, or in one
-    /// without what the backend needs (I/O for sockets, time for loopback).
-    pub fn open(self) -> Result<Domain> {
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) for a [`Driver::Task`] outside of a
+    /// runtime, or in one without what the backend needs (I/O for sockets, time for loopback).
+    /// [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) when no thread or descriptor is
+    /// left. [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a backend that was named
+    /// and cannot be had.
+    pub fn open(mut self) -> Result<Domain> {
+        let driver = self.driver.unwrap_or(self.info.domain.driver);
+        self.info.domain.driver = driver;
+        self.transport.own_thread = driver == Driver::Thread;
         let selection = transport::open(&self.transport)?;
         tracing::debug!(
             domain = %self.info.domain.name,
             backend = %selection.transport.backend(),
             reason = %selection.reason,
+            ?driver,
             "domain opens"
         );
         let mr_mode = self.info.domain.mr_mode.in_force();
@@ -84,11 +114,16 @@ impl DomainBuilder {
         };
         let lock_kind = LockKind::Mutex;
         let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
+        let workers = match &selection.runner {
+            Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
+            Runner::Thread(_) => Workers::threads(),
+        };
         let engine = Engine::start(EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),
             lock_kind,
-            runtime: selection.runtime.clone(),
+            runner: selection.runner,
+            busy_poll: self.busy_poll,
         })?;
         Ok(Domain {
             inner: Arc::new(Inner {
@@ -96,12 +131,11 @@ impl DomainBuilder {
                 info: self.info,
                 engine,
                 regions,
-                runtime: selection.runtime,
+                workers,
                 binding: Mutex::new(Binding::default()),
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
-                jobs: Arc::new(tokio::sync::Semaphore::new(super::job::JOBS_AT_ONCE)),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,
             }),

@@ -16,9 +16,6 @@ use super::request::Request;
 
 /// Bytes faulted in between two looks at whether the registration is still wanted.
 const FAULT_PIECE: usize = 16 << 20;
-/// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
-/// small machine busy without taking the blocking threads from everybody else.
-pub(super) const JOBS_AT_ONCE: usize = 2;
 
 pub(super) type Outcome = Result<MemoryRegion, (Error, Vec<Held>)>;
 
@@ -122,27 +119,17 @@ pub(super) fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: 
         job.finish(make_region(&domain, held, &request));
         return;
     }
-    let runtime = domain.inner.runtime.clone();
     let worker = Arc::clone(&job);
-    let permits = Arc::clone(&domain.inner.jobs);
     let guard = FinishGuard(Some(job));
-    runtime.clone().spawn(async move {
-        let guard = guard;
-        // Few at a time; the permit lives until the blocking work has ended.
-        let Ok(permit) = permits.acquire_owned().await else {
-            return;
-        };
-        let work = move || {
-            let _permit = permit;
-            let outcome = fault_in_and_register(&domain, held, &request, &worker);
-            guard.finish(outcome);
-        };
-        // The result comes through the job; a runtime that shuts down drops the guard instead.
-        let _ = tokio::task::spawn_blocking(work).await;
+    let workers = domain.inner.workers.clone();
+    // A runtime that shuts down drops the guard instead.
+    workers.run(move || {
+        let outcome = fault_in_and_register(&domain, held, &request, &worker);
+        guard.finish(outcome);
     });
 }
 
-/// Tells the job of its end even if the runtime drops the work before it runs.
+/// Tells the job of its end even if the work is dropped before it runs.
 struct FinishGuard(Option<Arc<Job>>);
 
 impl FinishGuard {

@@ -1,4 +1,4 @@
-//! A domain: what belongs together. It owns the progress task, the regions and the bindings of its
+//! A domain: what belongs together. It owns the driver, the regions and the bindings of its
 //! endpoints (`fi_domain(3)`).
 
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ mod register;
 mod registration;
 mod request;
 mod watch;
+mod workers;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,11 +22,13 @@ use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::info::{Info, MrMode};
+use crate::info::{Driver, Info, MrMode};
 use crate::mr::SharedTable;
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
+
+use workers::Workers;
 
 pub use builder::DomainBuilder;
 pub use read_only::RegisterReadOnly;
@@ -47,9 +50,11 @@ bitflags::bitflags! {
 
 /// An opened access domain (`struct fid_domain`, `fi_domain(3)`).
 ///
-/// A domain owns one progress task on the Tokio runtime it was opened in; that task gives
-/// `FI_PROGRESS_AUTO`: nothing the application forgets to call stops progress, as long as the
-/// runtime runs. Code that blocks a `current_thread` runtime blocks the progress task too.
+/// A domain owns one driver, which gives `FI_PROGRESS_AUTO`: nothing the application forgets to
+/// call stops progress. By default the driver is a task on the Tokio runtime that the domain was
+/// opened in. It ends with the runtime, and code that blocks a `current_thread` runtime stops it:
+/// peers then wait until it returns. A thread of the domain's own knows neither
+/// ([`DomainBuilder::driver`]).
 ///
 /// Clones are handles to the same domain. Everything opened in a domain holds it, so handles may be
 /// dropped in any order; the domain ends with the last of them.
@@ -74,13 +79,12 @@ struct Inner {
     source: Option<SocketAddr>,
     engine: Arc<Engine>,
     regions: SharedTable,
-    runtime: tokio::runtime::Handle,
+    /// Where registrations fault pages in.
+    workers: Workers,
     binding: Mutex<Binding>,
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
-    /// Registrations that fault pages in, at the same time.
-    jobs: Arc<tokio::sync::Semaphore>,
     /// The fabric outlives its domains.
     _fabric: Keep,
     _fabric_dependence: Option<Dependence>,
@@ -179,6 +183,11 @@ impl Domain {
         self.inner.engine.transport().backend()
     }
 
+    /// Who makes the domain's progress; also in [`Domain::info`].
+    pub fn driver(&self) -> Driver {
+        self.inner.info.domain.driver
+    }
+
     /// The attributes the domain was opened with.
     pub fn info(&self) -> &Info {
         &self.inner.info
@@ -194,7 +203,7 @@ impl Domain {
         self.inner.regions.lock("count regions").len()
     }
 
-    /// Closes the domain (`fi_close`): stops its progress task and waits for its end.
+    /// Closes the domain (`fi_close`): stops its driver and waits for its end.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], naming them, while objects opened in the domain are still open; the
@@ -261,6 +270,7 @@ impl fmt::Debug for Domain {
         f.debug_struct("Domain")
             .field("name", &self.inner.info.domain.name)
             .field("backend", &self.backend())
+            .field("driver", &self.driver())
             .field("regions", &self.region_count())
             .finish()
     }

@@ -9,7 +9,7 @@ use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
-use crate::progress::{Bindings, CounterSet, Extending, Liveness, Port, PortSizes};
+use crate::progress::{Bindings, CounterSet, Extending, Liveness, Port, PortSizes, SendOrder};
 
 use super::{Endpoint, Inner, OnRefusal};
 
@@ -52,6 +52,7 @@ impl Domain {
                     info.rx.size
                 },
                 unexpected_bytes: info.rx.total_buffered_recv,
+                send_order: SendOrder::of(info.tx.msg_order),
             },
             extending: Extending::default(),
             on_refusal: OnRefusal::default(),
@@ -147,7 +148,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Bytes of early messages kept before the endpoint stops reading from its peer. Default 1 MiB.
+    /// Bytes of early messages kept before the peer is to hold further ones back. Default 1 MiB.
     /// Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.sizes.unexpected_bytes = bytes;

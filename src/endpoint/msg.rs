@@ -1,8 +1,10 @@
 //! Messages (`fi_msg(3)`): send, receive, inject.
 
+use std::time::Duration;
+
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::error::{OperationKind, Result};
-use crate::progress::Report;
+use crate::progress::{Manner, Report};
 use crate::proto::Post;
 
 use super::Endpoint;
@@ -38,6 +40,7 @@ impl Endpoint {
             data: None,
             ack: false,
             more: false,
+            timeout: None,
         }
     }
 
@@ -50,6 +53,7 @@ impl Endpoint {
         Recv {
             endpoint: self.clone(),
             buffers,
+            timeout: None,
         }
     }
 
@@ -79,7 +83,10 @@ impl Endpoint {
 
     /// Posts what has been copied: its end is told to nobody, and it never waits.
     pub(super) fn post_injected(&self, post: Post) -> Result<()> {
-        let posted = self.inner.port.post(post, Report::Nowhere, false, false);
+        let posted = self
+            .inner
+            .port
+            .post(post, Report::Nowhere, Manner::default());
         posted.map(drop).map_err(|(error, _)| error)
     }
 }
@@ -92,6 +99,7 @@ pub struct Send<B: IoBufs> {
     data: Option<u64>,
     ack: bool,
     more: bool,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufs> Send<B> {
@@ -128,6 +136,10 @@ impl<B: IoBufs> Draft<B> for Send<B> {
         self.more
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn into_parts(self) -> (Endpoint, B, Shape) {
         let Send {
             endpoint,
@@ -147,6 +159,7 @@ posting_forms!(Send, IoBufs, usize);
 pub struct Recv<B: IoBufsMut> {
     endpoint: Endpoint,
     buffers: B,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufsMut> Draft<B> for Recv<B> {
@@ -156,6 +169,10 @@ impl<B: IoBufsMut> Draft<B> for Recv<B> {
 
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     fn into_parts(self) -> (Endpoint, B, Shape) {

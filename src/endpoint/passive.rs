@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::eq::EventQueue;
 use crate::error::{OperationKind, Result};
 use crate::id::{Context, EndpointId};
-use crate::info::Info;
+use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{ListenConfig, Listening};
 use crate::sync::{Dependence, Keep};
@@ -61,6 +61,13 @@ impl PassiveEndpointBuilder {
         self
     }
 
+    /// Who accepts connections and reads their requests: a task on the current runtime, or a thread
+    /// of the listener's own. Default: [`Driver::Task`].
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.info.domain.driver = driver;
+        self
+    }
+
     /// The value that requests of this listener carry. Default: none.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = Some(context.into());
@@ -83,12 +90,15 @@ impl PassiveEndpointBuilder {
     /// # Errors
     /// [`ErrorKind::AddressInUse`](crate::ErrorKind::AddressInUse),
     /// [`ErrorKind::AddressNotAvailable`](crate::ErrorKind::AddressNotAvailable),
-    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a Tokio runtime.
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a Tokio runtime, unless it
+    /// gets a thread of its own.
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
         let dependence = self.events.depend("passive endpoint".to_owned())?;
-        let selection = transport::open(&self.transport)?;
+        let mut options = self.transport;
+        options.own_thread = self.info.domain.driver == Driver::Thread;
+        let selection = transport::open(&options)?;
         let id = EndpointId::next();
-        let listening = Listening::open(ListenConfig {
+        let config = ListenConfig {
             transport: selection.transport,
             address,
             events: self.events,
@@ -96,9 +106,9 @@ impl PassiveEndpointBuilder {
             handshake_timeout: self.handshake_timeout,
             id,
             context: self.context,
-            runtime: selection.runtime,
-        })
-        .map_err(|error| error.with_operation(OperationKind::Listen))?;
+        };
+        let listening = Listening::open(config, selection.runner)
+            .map_err(|error| error.with_operation(OperationKind::Listen))?;
         let inner = Inner {
             listening,
             id,
@@ -115,9 +125,9 @@ impl PassiveEndpointBuilder {
 /// A listener (`struct fid_pep`): connection requests come to its event queue as
 /// [`Event::ConnRequest`](crate::Event::ConnRequest).
 ///
-/// It runs on the Tokio runtime it was opened in. While the event queue has no free slot it accepts
-/// nothing more; peers then wait in the system's backlog. Dropping the last handle stops listening;
-/// requests already told can still be accepted.
+/// It runs on the Tokio runtime it was opened in, or on a thread of its own. While the event queue
+/// has no free slot it accepts nothing more; peers then wait in the system's backlog. Dropping the
+/// last handle stops listening; requests already told can still be accepted.
 #[derive(Clone)]
 pub struct PassiveEndpoint {
     inner: Arc<Inner>,

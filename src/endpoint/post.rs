@@ -1,6 +1,7 @@
 //! What all operation builders share: from a draft to a posted operation, in its three forms.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::cq::CompletionQueue;
@@ -9,7 +10,7 @@ use crate::id::Context;
 use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
 use crate::mr::Access;
 use crate::op_error::Failed;
-use crate::progress::{OpCell, Report};
+use crate::progress::{Manner, OpCell, Report};
 use crate::proto::Post;
 
 use super::Endpoint;
@@ -24,6 +25,8 @@ pub(super) trait Draft<B: IoBufs>: Sized {
     fn more(&self) -> bool {
         false
     }
+    /// When it ends at the latest.
+    fn timeout(&self) -> Option<Duration>;
     /// Splits into the endpoint, the buffers, and what is to be done with them.
     fn into_parts(self) -> (Endpoint, B, Shape);
 }
@@ -132,7 +135,12 @@ fn post<B: IoBufs, D: Draft<B>>(
     report: Report,
     wait: bool,
 ) -> Result<(Endpoint, crate::progress::Posted), Failed<B>> {
-    let (operation, more) = (draft.operation(), draft.more());
+    let operation = draft.operation();
+    let manner = Manner {
+        wait,
+        more: draft.more(),
+        timeout: draft.timeout(),
+    };
     let (endpoint, buffers, shape) = draft.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
     if let Err(error) = check_buffers(&endpoint, &buffers) {
@@ -144,7 +152,7 @@ fn post<B: IoBufs, D: Draft<B>>(
     };
     let posted = shape
         .into_post(payload)
-        .and_then(|post| endpoint.inner.port.post(post, report, wait, more))
+        .and_then(|post| endpoint.inner.port.post(post, report, manner))
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))?;
     Ok((endpoint, posted))
 }
@@ -200,6 +208,20 @@ macro_rules! posting_forms {
             /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
             pub fn try_post(self) -> crate::Result<super::Op<B, $told>, crate::Failed<B>> {
                 super::post::post_op(self, false)
+            }
+
+            /// Ends it with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when it has taken
+            /// this long, the time included in which it waits for its turn. Default: no limit.
+            ///
+            /// The buffers come back, unless bytes of them are moving at that moment: then the
+            /// system still uses them, and they are freed when it does not. What has gone out goes
+            /// on to its end at the peer, and an answer that comes later is dropped: a timed out
+            /// write may have been carried out, and a read writes to its buffer no more. A message
+            /// that is just landing in a timed out receive is kept for the next one, as if the
+            /// receive had been dropped.
+            pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.timeout = Some(timeout);
+                self
             }
 
             /// Reports to the endpoint's completion queue, with this context, instead of a future.

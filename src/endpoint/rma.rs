@@ -1,5 +1,7 @@
 //! Remote memory access (`fi_rma(3)`): write and read the peer's regions.
 
+use std::time::Duration;
+
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::error::{OperationKind, Result};
 use crate::mr::Access;
@@ -31,6 +33,7 @@ impl Endpoint {
             data: None,
             ack: false,
             more: false,
+            timeout: None,
         }
     }
 
@@ -44,6 +47,7 @@ impl Endpoint {
             endpoint: self.clone(),
             buffers,
             remote: remote.into(),
+            timeout: None,
         }
     }
 
@@ -95,6 +99,7 @@ pub struct Write<B: IoBufs> {
     data: Option<u64>,
     ack: bool,
     more: bool,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufs> Write<B> {
@@ -131,6 +136,10 @@ impl<B: IoBufs> Draft<B> for Write<B> {
         self.more
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn into_parts(self) -> (Endpoint, B, Shape) {
         let Write {
             endpoint,
@@ -152,6 +161,7 @@ pub struct Read<B: IoBufsMut> {
     endpoint: Endpoint,
     buffers: B,
     remote: RemoteRegions,
+    timeout: Option<Duration>,
 }
 
 impl<B: IoBufsMut> Draft<B> for Read<B> {
@@ -163,11 +173,16 @@ impl<B: IoBufsMut> Draft<B> for Read<B> {
         &self.endpoint
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn into_parts(self) -> (Endpoint, B, Shape) {
         let Read {
             endpoint,
             buffers,
             remote,
+            ..
         } = self;
         (endpoint, buffers, Shape::Read { remote })
     }

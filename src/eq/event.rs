@@ -33,6 +33,12 @@ pub enum Event {
         endpoint: EndpointId,
         /// The context the endpoint was opened with, if any.
         context: Option<Context>,
+        /// Why, if the connection was lost. `None`: this side closed it, or both sides have said
+        /// that they end and know that all they sent has arrived. A peer without this library's
+        /// extension cannot say so: its end is a loss ([`ErrorKind::PeerClosed`]).
+        ///
+        /// [`ErrorKind::PeerClosed`]: crate::ErrorKind::PeerClosed
+        error: Option<Error>,
     },
     /// A registration that asked for an event has ended well (`FI_MR_COMPLETE`).
     MrComplete {
@@ -67,10 +73,15 @@ impl fmt::Debug for Event {
                 .field("context", context)
                 .field("data_len", &data.len())
                 .finish(),
-            Event::Shutdown { endpoint, context } => f
+            Event::Shutdown {
+                endpoint,
+                context,
+                error,
+            } => f
                 .debug_struct("Shutdown")
                 .field("endpoint", endpoint)
                 .field("context", context)
+                .field("error", error)
                 .finish(),
             Event::MrComplete { context, region } => f
                 .debug_struct("MrComplete")

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::kinds::{
-    ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
+    ApiVersion, AvType, ContextCount, Driver, EndpointType, Progress, Protocol, ResourceManagement,
     Threading, TrafficClass,
 };
 
@@ -39,6 +39,9 @@ pub struct DomainAttr {
     pub control_progress: Progress,
     /// Who makes data transfers proceed.
     pub data_progress: Progress,
+    /// Who gives automatic progress: [`Driver::Task`] in an answer of `discover`; in an opened
+    /// domain the one that serves it.
+    pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
     pub resource_mgmt: ResourceManagement,
     /// As asked. Connected endpoints use no address vector.

@@ -58,6 +58,25 @@ pub enum Progress {
     ControlUnified,
 }
 
+/// Who gives a domain its automatic progress ([`Progress::Auto`]).
+///
+/// Wakers are woken on the driver, and buffers that nobody waits for any more are dropped there:
+/// code of either that blocks stops the domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Driver {
+    /// A task on the Tokio runtime that the domain is opened in: no thread more, and no hand-over
+    /// between threads on a `current_thread` runtime. Code that blocks such a runtime stops the
+    /// driver; the domain's operations end with the runtime.
+    #[default]
+    Task,
+    /// A thread of the domain's own, whatever the application's threads and runtimes do: peers are
+    /// served while the application computes, and no runtime is needed. Each message that the
+    /// application waits for costs a wake from thread to thread. The in-process backend then lives
+    /// in real time, since there is no runtime whose time it could follow.
+    Thread,
+}
+
 /// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`). Protection
 /// costs nothing here, so it is always on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

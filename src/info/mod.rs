@@ -24,7 +24,7 @@ pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use hints::Hints;
 pub use kinds::{
-    AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol,
+    AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Progress, Protocol,
     ResourceManagement, Threading, TrafficClass,
 };
 pub(crate) use resolve::resolve;

@@ -10,8 +10,8 @@ use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::hints::Hints;
 use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
 use super::kinds::{
-    AddressFormat, ApiVersion, ContextCount, EndpointType, Progress, Protocol, ResourceManagement,
-    Threading, TrafficClass,
+    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
 };
 use super::{Info, Interface, address};
 use crate::error::Result;
@@ -43,11 +43,15 @@ const CAPS_NEED: [(Caps, Caps); 8] = [
 
 /// One TCP stream per endpoint keeps everything in order but what follows a read: the data of a
 /// read is fetched when its answer is sent, and later frames may have been processed by then.
+const MSG_ORDER_MAX: MsgOrder = MSG_ORDER.union(BEHIND_SENDS);
+
+/// Kept when it is asked for: RMA then waits with a message for which the peer has no room.
+const BEHIND_SENDS: MsgOrder = MsgOrder::RAS.union(MsgOrder::WAS);
+
+/// Kept in any case.
 const MSG_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RAW)
-    .union(MsgOrder::RAS)
     .union(MsgOrder::WAW)
-    .union(MsgOrder::WAS)
     .union(MsgOrder::SAW)
     .union(MsgOrder::SAS)
     .union(MsgOrder::RMA_RAR)
@@ -261,6 +265,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         },
         control_progress: progress("control_progress", hints.control_progress)?,
         data_progress: progress("data_progress", hints.data_progress)?,
+        driver: Driver::Task,
         resource_mgmt: ResourceManagement::Enabled,
         av_type: hints.av_type.unwrap_or_default(),
         mr_mode: mr_mode(hints, api)?,
@@ -362,11 +367,17 @@ fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Resu
     }
 }
 
+/// The order kept: both sides of an endpoint keep the same.
+fn msg_order(hints: &Hints) -> MsgOrder {
+    let asked = hints.tx_msg_order.unwrap_or_default() | hints.rx_msg_order.unwrap_or_default();
+    MSG_ORDER | (asked & BEHIND_SENDS)
+}
+
 fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result<TxAttr> {
     within(
         "tx_msg_order",
         hints.tx_msg_order.unwrap_or_default(),
-        MSG_ORDER,
+        MSG_ORDER_MAX,
     )?;
     // A read is reported when its data is here, a later send when it has left: no order to promise.
     within(
@@ -379,7 +390,7 @@ fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result
         caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, endpoint)?,
         mode: Mode::empty(),
         op_flags: op_flags("tx_op_flags", asked_flags, OpFlags::TRANSMIT, TX_OP_FLAGS)?,
-        msg_order: MSG_ORDER,
+        msg_order: msg_order(hints),
         comp_order: CompOrder::empty(),
         inject_size: limit("inject_size", hints.inject_size, limits::INJECT_SIZE_MAX)?,
         size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
@@ -396,7 +407,7 @@ fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
     within(
         "rx_msg_order",
         hints.rx_msg_order.unwrap_or_default(),
-        MSG_ORDER,
+        MSG_ORDER_MAX,
     )?;
     within(
         "rx_comp_order",
@@ -409,7 +420,7 @@ fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
         caps: side_caps("rx_caps", hints.rx_caps, Caps::RECEIVE, endpoint)?,
         mode: Mode::empty(),
         op_flags: op_flags("rx_op_flags", asked_flags, OpFlags::RECEIVE, RX_OP_FLAGS)?,
-        msg_order: MSG_ORDER,
+        msg_order: msg_order(hints),
         comp_order: CompOrder::STRICT,
         total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
         size: context_size("rx_size", hints.rx_size, limits::RECEIVE_SIZE_MAX)?,

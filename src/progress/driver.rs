@@ -1,8 +1,9 @@
-//! The driver: the one task of a domain.
+//! The driver: the one task, or thread, that makes a domain's progress.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -34,10 +35,52 @@ pub(super) struct Driver {
     epoch: Instant,
     /// All ports have been told that the engine stops.
     stopping: bool,
+    spin: Spin,
+}
+
+/// Looking again rather than sleeping, for a while after the last activity (`busy_poll`).
+pub(super) struct Spin {
+    duration: Duration,
+    /// The reactor may be in the hands of another thread: sockets are tried without its word.
+    looks: bool,
+    until: Option<Instant>,
+    /// The ports that are looked at next.
+    round: VecDeque<Key>,
+}
+
+/// Ports that are tried in one poll of a spinning driver.
+const LOOKS_PER_POLL: usize = 16;
+
+impl Spin {
+    pub(super) fn new(duration: Duration, looks: bool) -> Self {
+        Spin {
+            duration,
+            looks,
+            until: None,
+            round: VecDeque::new(),
+        }
+    }
+
+    /// Whether to look again, after a poll in which there was any activity or none.
+    fn goes_on(&mut self, active: bool) -> bool {
+        if self.duration.is_zero() {
+            return false;
+        }
+        // A processor's time is spent, so real time counts, whatever the clock of the backend.
+        let now = Instant::now();
+        if active {
+            self.until = now.checked_add(self.duration);
+        }
+        if self.until.is_some_and(|until| now < until) {
+            return true;
+        }
+        self.until = None;
+        false
+    }
 }
 
 impl Driver {
-    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
         Driver {
             engine,
             epoch: clock.now(),
@@ -47,6 +90,7 @@ impl Driver {
             visits: BTreeSet::new(),
             enlisted: Vec::new(),
             stopping: false,
+            spin,
         }
     }
 
@@ -110,6 +154,38 @@ impl Driver {
         }
     }
 
+    /// Tries some ports that nobody has called ready. True if there was something.
+    fn look(&mut self) -> bool {
+        if !self.spin.looks || self.spin.until.is_none() {
+            return false;
+        }
+        let mut found = false;
+        for _ in 0..LOOKS_PER_POLL {
+            let Some(key) = self.spin.round.pop_front() else {
+                self.spin.round.extend(self.all_ports());
+                break;
+            };
+            if self.port(key).is_some_and(|port| port.try_link()) {
+                found = true;
+                self.turn(key);
+            }
+        }
+        found
+    }
+
+    /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
+    fn rest(&mut self, active: bool, cx: &mut Context<'_>) {
+        if !self.spin.goes_on(active) {
+            return;
+        }
+        // Who looks again by itself need not be woken, which may cost a system call.
+        self.engine.driver_is_awake();
+        // Whoever is to send what this waits for may be waiting for this very core.
+        std::thread::yield_now();
+        // After the other tasks of the runtime, and a look of its at the reactor.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
+    }
+
     fn all_ports(&self) -> Vec<Key> {
         self.engine.lock_ports().keys()
     }
@@ -121,10 +197,12 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let (mut left, mut due_left) = (TURNS_PER_POLL, TURNS_PER_POLL);
+        let mut active = this.look();
         loop {
             this.engine.driver_is_awake();
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
+                active = true;
             }
             this.engine
                 .take_ready(&mut this.ready, &mut this.enlisted, cx.waker());
@@ -132,6 +210,7 @@ impl Future for Driver {
                 this.visit(key);
             }
             let found = !this.ready.is_empty();
+            active |= found;
             while left > 0 {
                 let Some(key) = this.ready.pop_front() else {
                     break;
@@ -161,6 +240,7 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             if !found {
+                this.rest(active, cx);
                 return Poll::Pending;
             }
             if left == 0 {
@@ -172,17 +252,24 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// The runtime is ending, or the last handle has gone: everything still bound to this engine
-    /// ends now, so that nobody waits for ever (ruling 11).
+    /// The runtime is ending, the driver has panicked, or the last handle has gone: everything
+    /// still bound to this engine ends now, so that nobody waits for ever (ruling 11).
     fn drop(&mut self) {
         self.engine.set_gone();
         for key in self.all_ports() {
-            if let Some(port) = self.port(key) {
-                port.driver_gone();
+            // Whoever made the driver panic (a waker, a buffer's drop) may do it again; the other
+            // ports have to be told all the same.
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(port) = self.port(key) {
+                    port.driver_gone();
+                }
+                // It may be the last to hold what applications gave it: dropped after unlocking.
+                let port = self.engine.lock_ports().remove(key);
+                drop(port);
+            }));
+            if ended.is_err() {
+                tracing::error!("ending a connection of a driver that is gone panicked");
             }
-            // The port may be the last to hold what applications gave it: dropped after unlocking.
-            let port = self.engine.lock_ports().remove(key);
-            drop(port);
         }
         self.engine.transport.driver_gone();
     }

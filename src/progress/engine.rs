@@ -5,14 +5,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
 use crate::slab::{Key, Slab};
 use crate::sync::{Lock, LockKind};
-use crate::transport::Transport;
+use crate::transport::{Runner, Transport};
 
-use super::driver::Driver;
+use super::driver::{Driver, Spin};
 use super::port::Port;
 
 /// What an engine is opened with.
@@ -20,7 +21,10 @@ pub(crate) struct EngineConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) regions: Arc<Lock<MrTable>>,
     pub(crate) lock_kind: LockKind,
-    pub(crate) runtime: tokio::runtime::Handle,
+    /// Runs the driver.
+    pub(crate) runner: Runner,
+    /// How long the driver spins after the last activity.
+    pub(crate) busy_poll: Duration,
 }
 
 /// Shared by the driver task, the ports and the handles of one domain.
@@ -48,7 +52,7 @@ struct Ready {
 }
 
 impl Engine {
-    /// Starts the engine's driver task on the given runtime.
+    /// Starts the engine's driver.
     pub(crate) fn start(config: EngineConfig) -> Result<Arc<Self>> {
         let clock = config.transport.clock()?;
         let engine = Arc::new(Engine {
@@ -63,10 +67,9 @@ impl Engine {
             ended: tokio::sync::Notify::new(),
             regions_changed: AtomicBool::new(false),
         });
-        // Unconstrained: the driver bounds its own turns; Tokio's budget would only make socket
-        // readiness look absent in the middle of one.
-        let driver = Driver::new(Arc::clone(&engine), clock);
-        config.runtime.spawn(tokio::task::unconstrained(driver));
+        let spin = Spin::new(config.busy_poll, config.runner.shares_reactor());
+        let driver = Driver::new(Arc::clone(&engine), clock, spin);
+        config.runner.start("fabric-driver", driver)?;
         Ok(engine)
     }
 
@@ -80,7 +83,7 @@ impl Engine {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The driver ended with its runtime: nothing makes progress any more (ruling 11).
+    /// The driver ended, mostly with its runtime: nothing makes progress any more (ruling 11).
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -99,7 +102,7 @@ impl Engine {
     }
 
     pub(crate) fn gone_error() -> Error {
-        Error::new(ErrorKind::DriverGone, "its runtime has ended")
+        Error::new(ErrorKind::DriverGone, "the domain's driver has ended")
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
@@ -176,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// The driver is awake and about to take what is ready: it need not be woken for that.
+    /// The driver is awake, and will take what is ready before it sleeps: it need not be woken.
     pub(super) fn driver_is_awake(&self) {
         self.lock_ready().driver = None;
     }

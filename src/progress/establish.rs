@@ -91,6 +91,7 @@ impl Port {
             return;
         }
         state.closing = Closing::Flushing;
+        state.machine.begin_end();
         state.timeout = None;
         state.deadline = None;
         drop(state);

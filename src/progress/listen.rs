@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context as UserContext, EndpointId};
 use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
-    Clock, Link, Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
+    Clock, Link, Listener, Outcome, RawLink, Receive, Received, Runner, SendBatch, Transport,
 };
 use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
 
@@ -44,7 +44,6 @@ pub(crate) struct ListenConfig {
     pub(crate) handshake_timeout: Duration,
     pub(crate) id: EndpointId,
     pub(crate) context: Option<UserContext>,
-    pub(crate) runtime: tokio::runtime::Handle,
 }
 
 /// An accepted connection on its way from the listener to a domain.
@@ -80,12 +79,11 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn open(config: ListenConfig) -> Result<Listening> {
+    pub(crate) fn open(config: ListenConfig, runner: Runner) -> Result<Listening> {
         let listener = config.transport.listen(config.address)?;
         let local_addr = listener.local_addr();
         let clock = config.transport.clock()?;
         let shared = Arc::new(Shared::default());
-        let runtime = config.runtime.clone();
         let task = ListenTask {
             listener: Some(listener),
             clock,
@@ -98,7 +96,7 @@ impl Listening {
             broken: None,
             config,
         };
-        runtime.spawn(tokio::task::unconstrained(task));
+        runner.start("fabric-listener", task)?;
         Ok(Listening { local_addr, shared })
     }
 

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod deadlines;
 mod driver;
 mod engine;
 mod establish;
@@ -34,4 +35,7 @@ pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
+pub(crate) use posting::Manner;
 pub(crate) use report::{OpCell, Report};
+
+pub(crate) use crate::proto::SendOrder;

@@ -22,6 +22,7 @@ use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello};
 
+use super::deadlines::Deadlines;
 use super::engine::Engine;
 use super::liveness::{Life, Liveness};
 use super::report::{OpCell, Report};
@@ -137,6 +138,8 @@ pub(super) enum Closing {
     No,
     /// Asked by this side: what is queued is sent first.
     Flushing,
+    /// Both sides have said that they end: the peer's end of stream is awaited.
+    Agreed,
     /// Everything submitted is being taken back from the link.
     Draining,
     /// Operations have ended; what the peer still sends is read and dropped, so that closing does
@@ -170,9 +173,15 @@ pub(super) struct PortState {
     /// A time limit that the driver turns into a deadline: only it has the backend's clock.
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
+    /// How far the operations had come when an orderly close last looked.
+    pub(super) work_seen: u64,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
     pub(super) life: Life,
+    /// When which operation ends at the latest.
+    pub(super) deadlines: Deadlines,
+    /// The driver has a turn of this port on its list for then.
+    pub(super) alarm: Option<Instant>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     pub(super) linger_left: usize,
@@ -248,8 +257,11 @@ impl Port {
             closing: Closing::No,
             timeout: None,
             deadline: None,
+            work_seen: 0,
             inline_spent: false,
             life: Life::new(extending.liveness),
+            deadlines: Deadlines::default(),
+            alarm: None,
             peer: None,
             local: None,
             linger_left: LINGER_BYTES_MAX,

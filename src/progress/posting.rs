@@ -1,6 +1,7 @@
 //! Posting to a port, and taking back what was posted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
@@ -9,6 +10,17 @@ use crate::proto::{End, OpKey, Post, Withdrawn};
 use super::port::{Closing, Port, PortState, Posted};
 use super::report::{OpCell, Report};
 
+/// How an operation is posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// A full context makes it wait instead of failing with Again.
+    pub(crate) wait: bool,
+    /// It is held back for the next post.
+    pub(crate) more: bool,
+    /// It ends when this has passed.
+    pub(crate) timeout: Option<Duration>,
+}
+
 impl Port {
     /// Posts an operation. The first one on an idle connection since the driver ran is sent within
     /// this call; others are gathered (ruling 5).
@@ -16,9 +28,13 @@ impl Port {
         &self,
         post: Post,
         report: Report,
-        wait: bool,
-        more: bool,
+        manner: Manner,
     ) -> Result<Posted, (Error, Payload)> {
+        let Manner {
+            wait,
+            more,
+            timeout,
+        } = manner;
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
         let idle = state.machine.is_transmit_idle();
@@ -34,8 +50,12 @@ impl Port {
             }
         };
         self.watch_life(&mut state);
+        if let Some(timeout) = timeout {
+            state.deadlines.add(key, timeout);
+            self.waker.wake_by_ref();
+        }
         if is_receive {
-            if paused || state.stage.is_some() {
+            if paused || state.stage.is_some() || state.machine.wants_credit() {
                 self.waker.wake_by_ref();
             }
         } else if idle && !state.inline_spent && !more {
@@ -72,7 +92,9 @@ impl Port {
         match state.machine.detach(key) {
             Withdrawn::Ended => {}
             Withdrawn::Running => {
-                if let Some(report) = state.machine.token_mut(key) {
+                if let Some(report) = state.machine.token_mut(key)
+                    && !matches!(report, Report::Told)
+                {
                     *report = Report::Nowhere;
                 }
             }
@@ -116,7 +138,7 @@ impl Port {
     pub(super) fn settle(&self, state: &mut PortState) {
         self.publish(state);
         let broken = state.closing == Closing::No && state.machine.fault().is_some();
-        if broken || state.machine.wants_admission() {
+        if broken || state.machine.wants_admission() || state.machine.wants_end() {
             self.waker.wake_by_ref();
         }
     }

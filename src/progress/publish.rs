@@ -37,7 +37,7 @@ impl Port {
                         counter.add_into(1, &mut state.wakes);
                     }
                 }
-                Event::Closed { error, connected } => self.closed(state, &error, connected),
+                Event::Closed { connected, lost } => self.closed(state, connected, lost),
             }
         }
     }
@@ -66,9 +66,13 @@ impl Port {
         self.mark_ended(state);
     }
 
-    fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
+    pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
+        if let Report::Told = report {
+            state.leftovers.push(end.payload);
+            return;
+        }
         if let Some(counter) = state.bindings.counters.of(end.operation) {
             match &end.result {
                 Ok(()) => counter.add_into(1, &mut state.wakes),
@@ -121,7 +125,7 @@ impl Port {
             }
             // What was injected is a copy of our own.
             Report::Nowhere if end.operation == OperationKind::Inject => {}
-            Report::Nowhere => state.leftovers.push(end.payload),
+            Report::Nowhere | Report::Told => state.leftovers.push(end.payload),
         }
     }
 
@@ -136,8 +140,8 @@ impl Port {
         slot.fill(remote_write(self.id(), data, len), &mut state.wakes);
     }
 
-    fn closed(&self, state: &mut PortState, error: &Error, connected: bool) {
-        tracing::debug!(endpoint = ?self.id(), %error, "connection ended");
+    fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
+        tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -145,6 +149,7 @@ impl Port {
             let event = ControlEvent::Shutdown {
                 endpoint: self.id(),
                 context: state.bindings.context,
+                error: lost,
             };
             slot.fill(event, &mut state.wakes);
         }

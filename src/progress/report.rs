@@ -120,4 +120,6 @@ pub(crate) enum Report {
     },
     /// To counters only: injected, or its owner went away.
     Nowhere,
+    /// Nowhere, and counted already: its owner was told that its time had passed.
+    Told,
 }

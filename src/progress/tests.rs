@@ -41,7 +41,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints: contexts of one operation, and no room for early messages.
+/// Two connected endpoints: contexts of one operation, and no room for early messages, of which the
+/// sender is not told: that would be the extension's credit.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();
@@ -50,6 +51,7 @@ async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
         .endpoint()
         .receive_size(1)
         .unexpected_bytes(0)
+        .extension(false)
         .open()
         .unwrap();
     connect_endpoints(&near, &far, &b.fabric).await.unwrap();
@@ -175,7 +177,8 @@ fn a_domain_that_ends_waits_without_spinning() {
     run(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let near = a.domain.endpoint().open().unwrap();
-        let far = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+        let far = b.domain.endpoint().unexpected_bytes(0).extension(false);
+        let far = far.open().unwrap();
         connect_endpoints(&near, &far, &b.fabric).await.unwrap();
         near.send(vec![1; 100]).await.unwrap(); // Stays unread, so the other side never closes.
         settle().await;
@@ -443,5 +446,50 @@ fn minutes_pass_over_living_connections() {
         unread.await.unwrap();
         far.send("back").await.unwrap();
         receive.await.unwrap();
+    });
+}
+
+/// Ruling 12: an operation's time is the backend's: here it passes while everyone sleeps, and an
+/// operation ends exactly when its own has passed.
+#[test]
+fn operations_end_when_their_time_has_passed() {
+    run(|net| async move {
+        let (_a, _b, near, far) = narrow(&net).await;
+        let begun = tokio::time::Instant::now();
+        let mut waiting = Vec::new();
+        for seconds in [7, 3, 90, 5] {
+            let limit = Duration::from_secs(seconds);
+            let op = near.send("nobody receives").delivery_complete();
+            waiting.push((limit, op.timeout(limit).post().unwrap()));
+        }
+        waiting.sort_by_key(|(limit, _)| *limit);
+        for (limit, op) in waiting {
+            let (error, buffer) = op.await.unwrap_err().into_parts();
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            assert_eq!(buffer, Some("nobody receives"));
+            let late = begun.elapsed() - limit;
+            assert!(late < Duration::from_millis(20), "{late:?} after {limit:?}");
+        }
+        assert!(near.is_connected() && far.is_connected());
+    });
+}
+
+/// The times of operations that end sooner do not pile up.
+#[test]
+fn times_of_ended_operations_are_forgotten() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let [near, far] = [&a, &b].map(|peer| peer.domain.endpoint().open().unwrap());
+        connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+        for _ in 0..2000 {
+            let limit = Duration::from_secs(500);
+            let receive = far.recv(vec![0; 4]).timeout(limit).post().unwrap();
+            near.send("ping").timeout(limit).await.unwrap();
+            receive.await.unwrap();
+        }
+        for port in [near.port(), far.port()] {
+            let kept = port.lock("test").deadlines.kept_len();
+            assert!(kept <= 200, "{kept} are kept");
+        }
     });
 }

@@ -100,6 +100,21 @@ macro_rules! with_host {
     }};
 }
 
+/// The port's next deadline, if the driver does not know of one as early.
+fn next_alarm(state: &mut PortState, now: Instant) -> Option<Instant> {
+    state.alarm = state.alarm.filter(|at| *at > now);
+    let next = state
+        .deadline
+        .into_iter()
+        .chain(state.deadlines.first())
+        .min()?;
+    if state.alarm.is_some_and(|at| at <= next) {
+        return None;
+    }
+    state.alarm = Some(next);
+    Some(next)
+}
+
 impl PortState {
     pub(super) fn post(
         &mut self,
@@ -109,7 +124,9 @@ impl PortState {
         wait: bool,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
         // A connection that broke has its own reason to tell.
-        let ours = self.closing != Closing::No && self.machine.fault().is_none();
+        let ours = self.closing != Closing::No
+            && self.machine.fault().is_none()
+            && !self.machine.is_peer_closing();
         if ours && self.machine.lifecycle() != Lifecycle::Closed {
             let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
                 .with_operation(post.operation());
@@ -122,7 +139,8 @@ impl PortState {
 }
 
 impl Port {
-    /// One turn. Returns whether the port is over, and its next deadline.
+    /// One turn. Returns whether the port is over, and when it must have a turn, if no earlier
+    /// one was asked for.
     pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
         self.is_queued_no_more();
         let mut guard = self.lock("turn");
@@ -131,6 +149,7 @@ impl Port {
         if let Some(timeout) = state.timeout.take() {
             state.deadline = now.checked_add(timeout);
         }
+        state.deadlines.start(now, &state.machine);
         let mut left = OUTCOMES_PER_TURN;
         loop {
             let moved = self.harvest(state, &mut left);
@@ -159,7 +178,26 @@ impl Port {
                 break;
             }
         }
-        (state.closing == Closing::Over, state.deadline)
+        self.expire(state, now);
+        (state.closing == Closing::Over, next_alarm(state, now))
+    }
+
+    /// Tries the link without the reactor's word. True if there was an outcome: a turn is due.
+    pub(super) fn try_link(&self) -> bool {
+        let mut guard = self.lock("try the link");
+        let state = &mut *guard;
+        let Some(link) = &mut state.link else {
+            return false;
+        };
+        if state.stage.is_some() {
+            return false;
+        }
+        link.look();
+        let Some(outcome) = link.poll_outcome() else {
+            return false;
+        };
+        self.handle(state, outcome);
+        true
     }
 
     /// Takes outcomes from the link. True if there were any.
@@ -226,7 +264,7 @@ impl Port {
         }
         match received {
             // What comes while the connection is being taken down is of no use any more.
-            Received::Stage(_) if state.closing > Closing::Flushing => {}
+            Received::Stage(_) if state.closing > Closing::Agreed => {}
             Received::Stage(stage) => {
                 state.life.heard = true;
                 state.stage = Some(stage);
@@ -300,8 +338,8 @@ impl Port {
     /// Hands frames to the link as long as it takes them at once. True if it took any.
     pub(super) fn transmit(&self, state: &mut PortState) -> bool {
         let mut sent = false;
-        // While a port drains, what came back must not go out again.
-        while state.closing < Closing::Draining {
+        // Once the stream has ended nothing goes out, and nothing again while a port drains.
+        while state.closing < Closing::Agreed {
             let Some(link) = &mut state.link else { break };
             let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
                 break;
@@ -323,7 +361,7 @@ impl Port {
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.closing > Closing::Flushing {
+        if state.receive_armed || state.closing > Closing::Agreed {
             return;
         }
         let Some(link) = &mut state.link else { return };
@@ -381,18 +419,21 @@ impl Port {
                 }
                 if state.machine.fault().is_some() {
                     self.begin_draining(state);
-                } else if state.machine.wants_end() {
+                } else if state.machine.is_end_agreed() {
+                    self.agree(state, now);
+                } else if state.machine.has_had_enough() {
                     state.closing = Closing::Flushing;
                     self.waker.wake_by_ref();
                 }
             }
-            Closing::Flushing => {
-                let flushed = state.machine.lifecycle() != Lifecycle::Connected
-                    || state.machine.is_transmit_drained();
-                if flushed || late || state.machine.fault().is_some() {
+            Closing::Flushing => self.flush(state, now, late),
+            Closing::Agreed => {
+                if late {
+                    let what = "it did not end its stream in time";
+                    self.fail(state, Error::new(ErrorKind::PeerClosed, what));
+                }
+                if state.machine.is_end_done() || state.machine.fault().is_some() {
                     self.begin_draining(state);
-                } else if state.deadline.is_none() {
-                    state.deadline = Some(now + FLUSH_TIMEOUT);
                 }
             }
             Closing::Lingering if late => state.closing = Closing::Over,
@@ -418,6 +459,30 @@ impl Port {
         }
     }
 
+    /// Waits until what is queued has gone out; with a peer that knows an agreed end, for that.
+    fn flush(&self, state: &mut PortState, now: Instant, late: bool) {
+        let agreeing = state.machine.knows_end();
+        let flushed = state.machine.lifecycle() != Lifecycle::Connected
+            || !agreeing && state.machine.is_transmit_drained();
+        if flushed || late || state.machine.fault().is_some() {
+            self.begin_draining(state);
+        } else if state.machine.is_end_agreed() {
+            self.agree(state, now);
+        } else if state.deadline.is_none() || state.work_seen != state.machine.work() {
+            state.work_seen = state.machine.work();
+            state.deadline = Some(now + FLUSH_TIMEOUT);
+        }
+    }
+
+    /// Both sides have said CLOSE: ends our stream and awaits the end of the peer's.
+    fn agree(&self, state: &mut PortState, now: Instant) {
+        state.closing = Closing::Agreed;
+        state.deadline = Some(now + FLUSH_TIMEOUT);
+        if let Some(link) = &mut state.link {
+            link.finish();
+        }
+    }
+
     fn begin_draining(&self, state: &mut PortState) {
         state.closing = Closing::Draining;
         state.deadline = None;
@@ -437,7 +502,8 @@ impl Port {
         if state.receive_armed || state.machine.is_transmit_out() {
             return;
         }
-        let orderly = state.machine.fault().is_none();
+        // After an agreed end, too, there is nothing to wait for.
+        let orderly = state.machine.fault().is_none() && !state.machine.is_end_done();
         let connected = state.machine.lifecycle() == Lifecycle::Connected;
         state.machine.handle_closed();
         if let (true, true, Some(link)) = (orderly, connected, &mut state.link) {

@@ -39,5 +39,9 @@ pub(crate) enum Event<T> {
     RemoteAccess { operation: OperationKind },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
-    Closed { error: Error, connected: bool },
+    /// `lost` if neither this side closed it nor both agreed.
+    Closed {
+        connected: bool,
+        lost: Option<Error>,
+    },
 }

@@ -138,6 +138,16 @@ impl Matcher {
         self.held_bytes = 0;
     }
 
+    /// Complete messages that wait.
+    pub(crate) fn early_len(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Bytes of early messages that may be held, each with its overhead.
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+
     /// True if a complete early message waits.
     pub(crate) fn has_early(&self) -> bool {
         !self.early.is_empty()

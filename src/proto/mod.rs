@@ -22,7 +22,7 @@ mod op;
 mod tests;
 
 pub(crate) use conn::{
-    Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, Sizes, Terms, Withdrawn,
+    Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
 };
 pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};

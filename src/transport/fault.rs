@@ -323,6 +323,10 @@ impl Link for FaultLink {
         self.inner.take_raw()
     }
 
+    fn look(&mut self) {
+        self.inner.look();
+    }
+
     fn limit(&mut self, sizes: IoSizes) {
         self.wanted = sizes;
         self.apply();

@@ -44,6 +44,7 @@ mod epoll;
 mod fault;
 mod interfaces;
 mod loopback;
+mod run;
 mod select;
 mod submitted;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -69,6 +70,7 @@ pub use fault::FaultPlan;
 pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::LoopbackNet;
+pub(crate) use run::Runner;
 pub(crate) use select::{TransportOptions, open};
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
@@ -267,6 +269,10 @@ pub(crate) trait Link: Send {
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use any more.
     fn take_raw(&mut self) -> Option<RawLink>;
+
+    /// The caller spins: the next [`Link::poll_outcome`] tries the armed receive, whether or not
+    /// the reactor has told of anything. Of use where another thread may wait in the reactor.
+    fn look(&mut self) {}
 
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::epoll::{self, EpollTransport};
 use super::fault::FaultInjector;
 use super::loopback::{LoopbackNet, LoopbackTransport};
+use super::run::{Runner, own_runtime};
 use super::{Backend, FaultPlan, PortRange, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,6 +27,8 @@ pub(crate) struct TransportOptions {
     pub(crate) faults: Option<FaultPlan>,
     /// Staging buffers kept while nobody uses them.
     pub(crate) idle_stages_max: usize,
+    /// To be driven by a thread of its own; else by a task on the current runtime.
+    pub(crate) own_thread: bool,
 }
 
 impl Default for TransportOptions {
@@ -36,6 +39,7 @@ impl Default for TransportOptions {
             net: None,
             faults: None,
             idle_stages_max: IDLE_STAGES_DEFAULT,
+            own_thread: false,
         }
     }
 }
@@ -50,45 +54,33 @@ const IDLE_STAGES_DEFAULT: usize = 16;
 const IO_URING_FIRST: bool = false;
 
 /// A transport, and why it is this one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) transport: Arc<dyn Transport>,
     /// For one line in the log.
     pub(crate) reason: Cow<'static, str>,
-    /// The runtime it lives on.
-    pub(crate) runtime: Handle,
+    /// Runs what drives it.
+    pub(crate) runner: Runner,
 }
 
-/// Makes a transport on the current runtime.
+type Made = (Arc<dyn Transport>, Runner);
+
+/// Makes a transport on the current runtime, or for a thread of its own.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] as for [`runtime_for`]; [`ErrorKind::Unsupported`] when io_uring is
-/// asked for by name and cannot be had.
+/// [`ErrorKind::NoRuntime`] as for [`runtime_for`], unless it gets a thread;
+/// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let runtime = runtime_for(options.backend.unwrap_or(Backend::Epoll))?;
-    let stages = StagePool::new(options.idle_stages_max);
-    let ports = options.ports;
-    let named = |transport: Arc<dyn Transport>| (transport, Cow::Borrowed("asked for"));
-    let (transport, reason) = match options.backend {
-        None if IO_URING_FIRST => best(runtime.clone(), ports, stages),
-        None => {
-            let epoll = EpollTransport::new(runtime.clone(), ports, stages);
-            (Arc::new(epoll) as _, Cow::Borrowed("the default"))
-        }
-        Some(Backend::Epoll) => named(Arc::new(EpollTransport::new(
-            runtime.clone(),
-            ports,
-            stages,
-        ))),
-        Some(Backend::IoUring) => named(io_uring(runtime.clone(), ports, stages)?),
-        Some(Backend::Loopback) => {
-            let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-            named(Arc::new(LoopbackTransport::new(
-                net,
-                runtime.clone(),
-                ports,
-                stages,
-            )))
+    let ((transport, runner), reason) = match options.backend {
+        None if IO_URING_FIRST => best(options)?,
+        None => (epoll(options)?, Cow::Borrowed("the default")),
+        Some(backend) => {
+            let made = match backend {
+                Backend::Epoll => epoll(options)?,
+                Backend::IoUring => io_uring(options)?,
+                Backend::Loopback => loopback(options)?,
+            };
+            (made, Cow::Borrowed("asked for"))
         }
     };
     let transport = match &options.faults {
@@ -98,37 +90,61 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     Ok(Selection {
         transport,
         reason,
-        runtime,
+        runner,
     })
 }
 
 /// A transport on a ring, or on epoll where that cannot be had; and why.
-fn best(
-    runtime: Handle,
-    ports: Option<PortRange>,
-    stages: Arc<StagePool>,
-) -> (Arc<dyn Transport>, Cow<'static, str>) {
-    let refused = match io_uring(runtime.clone(), ports, Arc::clone(&stages)) {
-        Ok(transport) => return (transport, Cow::Borrowed("the default")),
+fn best(options: &TransportOptions) -> Result<(Made, Cow<'static, str>)> {
+    let refused = match io_uring(options) {
+        Ok(made) => return Ok((made, Cow::Borrowed("the default"))),
+        // No runtime for a ring is none for epoll either.
+        Err(refused) if refused.kind() == ErrorKind::NoRuntime => return Err(refused),
         Err(refused) => refused,
     };
     tracing::info!(%refused, "io_uring cannot be used, epoll is");
-    let epoll = EpollTransport::new(runtime, ports, stages);
-    (Arc::new(epoll), Cow::Owned(refused.to_string()))
+    Ok((epoll(options)?, Cow::Owned(refused.to_string())))
+}
+
+/// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
+fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Runner, Handle)> {
+    if options.own_thread {
+        return own_runtime(backend);
+    }
+    let runtime = runtime_for(backend)?;
+    Ok((Runner::Task(runtime.clone()), runtime))
+}
+
+fn epoll(options: &TransportOptions) -> Result<Made> {
+    let (runner, runtime) = runtime_of(options, Backend::Epoll)?;
+    let stages = StagePool::new(options.idle_stages_max);
+    let transport = EpollTransport::new(runtime, options.ports, stages);
+    Ok((Arc::new(transport), runner))
+}
+
+fn loopback(options: &TransportOptions) -> Result<Made> {
+    let (runner, runtime) = runtime_of(options, Backend::Loopback)?;
+    let stages = StagePool::new(options.idle_stages_max);
+    let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
+    let transport = LoopbackTransport::new(net, runtime, options.ports, stages);
+    Ok((Arc::new(transport), runner))
 }
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
-fn io_uring(
-    runtime: Handle,
-    ports: Option<PortRange>,
-    stages: Arc<StagePool>,
-) -> Result<Arc<dyn Transport>> {
-    let transport = super::uring::UringTransport::new(runtime, ports, stages)?;
-    Ok(Arc::new(transport))
+fn io_uring(options: &TransportOptions) -> Result<Made> {
+    use super::uring::UringTransport;
+    let stages = StagePool::new(options.idle_stages_max);
+    if options.own_thread {
+        let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
+        return Ok((Arc::new(transport), Runner::Thread(Box::new(reactor))));
+    }
+    let runtime = runtime_for(Backend::IoUring)?;
+    let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
+    Ok((Arc::new(transport), Runner::Task(runtime)))
 }
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux")))]
-fn io_uring(_: Handle, _: Option<PortRange>, _: Arc<StagePool>) -> Result<Arc<dyn Transport>> {
+fn io_uring(_: &TransportOptions) -> Result<Made> {
     Err(Error::new(
         ErrorKind::Unsupported,
         "this build is without the feature io-uring",
@@ -235,7 +251,7 @@ mod tests {
         use crate::transport::uring::probe::refusal;
 
         // A kernel that refuses by itself does so with a number of its own.
-        if let Err(error) = io_uring(Handle::current(), None, StagePool::new(1)) {
+        if let Err(error) = io_uring(&TransportOptions::default()) {
             return say_left_out(&error);
         }
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
@@ -244,12 +260,9 @@ mod tests {
                     backend: Some(Backend::IoUring),
                     ..TransportOptions::default()
                 };
-                (
-                    best(Handle::current(), None, StagePool::new(1)),
-                    open(&named),
-                )
+                (best(&TransportOptions::default()), open(&named))
             });
-            let (transport, reason) = default;
+            let ((transport, _), reason) = default.unwrap();
             assert_eq!(transport.backend(), Backend::Epoll);
             let system = std::io::Error::from_raw_os_error(errno).to_string();
             assert!(reason.contains(&system), "{reason}");

@@ -181,11 +181,8 @@ pub(crate) enum FrameHeader {
         /// Why it was refused or broken off.
         refused: Option<Refusal>,
     },
-    /// The sender's last frame.
-    Close {
-        /// Messages of the receiver's that the sender's receives have taken.
-        taken: u64,
-    },
+    /// The sender's last frame, but for answers.
+    Close,
 }
 
 impl FrameHeader {
@@ -274,7 +271,7 @@ impl FrameHeader {
             FrameHeader::Refused { .. } => Op::Refused,
             FrameHeader::ReadData { .. } => Op::ReadData,
             FrameHeader::ReadEnd { .. } => Op::ReadEnd,
-            FrameHeader::Close { .. } => Op::Close,
+            FrameHeader::Close => Op::Close,
         }
     }
 
@@ -286,7 +283,7 @@ impl FrameHeader {
             FrameHeader::Refused { .. }
             | FrameHeader::ReadData { .. }
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
-            FrameHeader::Close { .. } => Capabilities::CLOSE,
+            FrameHeader::Close => Capabilities::CLOSE,
             _ => Capabilities::empty(),
         }
     }
@@ -297,7 +294,6 @@ impl FrameHeader {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),
             FrameHeader::Credit { posted } => Some(posted),
             FrameHeader::Stalled { sent } => Some(sent),
-            FrameHeader::Close { taken } => Some(taken),
             _ => self.data(),
         }
     }
@@ -395,12 +391,12 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
     // Which flags and counts mean anything depends on the operation: C peers leave old values in.
     let (has_word, has_segments, has_payload, may_be_longer) = match op {
         Op::Msg => (base.has(FLAG_CQ_DATA), false, true, true),
-        Op::Ack | Op::Refused | Op::ReadEnd => (false, false, false, false),
+        Op::Ack | Op::Refused | Op::ReadEnd | Op::Close => (false, false, false, false),
         Op::ReadRequest => (false, true, false, false),
         Op::ReadResponse => (false, false, true, true),
         Op::Write => (base.has(FLAG_CQ_DATA), true, true, false),
         Op::Hello | Op::ReadData => (false, false, true, false),
-        Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Close => (true, false, false, false),
+        Op::Ping | Op::Pong | Op::Credit | Op::Stalled => (true, false, false, false),
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
     };
@@ -492,9 +488,7 @@ fn read_frame(
         Op::ReadEnd => FrameHeader::ReadEnd {
             refused: reason_of(base.op_data),
         },
-        Op::Close => FrameHeader::Close {
-            taken: words.next().unwrap_or(0),
-        },
+        Op::Close => FrameHeader::Close,
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
     })

@@ -47,12 +47,12 @@ impl fmt::Display for FrameHeader {
             | FrameHeader::ReadData { len } => write!(f, " {len} B")?,
             FrameHeader::Credit { posted } => write!(f, " for {posted} receives")?,
             FrameHeader::Stalled { sent } => write!(f, " after {sent} messages")?,
-            FrameHeader::Close { taken } => write!(f, " after {taken} messages taken")?,
             FrameHeader::Refused { reason }
             | FrameHeader::ReadEnd {
                 refused: Some(reason),
             } => write!(f, ", {reason}")?,
             FrameHeader::Ack
+            | FrameHeader::Close
             | FrameHeader::Ping { .. }
             | FrameHeader::Pong { .. }
             | FrameHeader::ReadEnd { refused: None } => {}

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::Once;
 use std::time::Duration;
 
-use tokio_fabric::Backend;
 use tokio_fabric::testing::Net;
+use tokio_fabric::{Backend, Driver};
 
 /// Long enough for a loaded machine, short enough that a hang is told the same minute.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -47,7 +47,8 @@ fn refusal_of_io_uring() -> Option<String> {
     })
 }
 
-/// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime.
+/// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime; and over
+/// sockets with drivers that have threads of their own.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_every_backend<F, T>(test: F)
 where
@@ -56,7 +57,10 @@ where
 {
     for backend in backends() {
         for threads in [0, 2] {
-            run(threads, backend, &test);
+            run(threads, Net::on(backend), &test);
+        }
+        if backend != Backend::Loopback {
+            run(0, Net::on(backend).driver(Driver::Thread), &test);
         }
     }
 }
@@ -68,16 +72,16 @@ where
     F: Fn(Net) -> T,
     T: Future<Output = ()>,
 {
-    run(0, backend, &test);
+    run(0, Net::on(backend), &test);
 }
 
 /// Runs the test over one backend on a runtime of so many threads; 0: `current_thread`.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_threads(threads: usize, backend: Backend, test: impl AsyncFn(Net)) {
-    run(threads, backend, &|net| test(net));
+    run(threads, Net::on(backend), &|net| test(net));
 }
 
-fn run<F, T>(threads: usize, backend: Backend, test: &F)
+fn run<F, T>(threads: usize, net: Net, test: &F)
 where
     F: Fn(Net) -> T,
     T: Future<Output = ()>,
@@ -93,9 +97,10 @@ where
     }
     .expect("a runtime");
     runtime.block_on(async {
-        let limited = tokio::time::timeout(limit(), test(Net::on(backend)));
+        let place = format!("{net:?}");
+        let limited = tokio::time::timeout(limit(), test(net));
         if limited.await.is_err() {
-            panic!("the test hangs on {backend} with {threads} worker threads");
+            panic!("the test hangs on {place} with {threads} worker threads");
         }
     });
 }

@@ -25,6 +25,8 @@ pub enum Ended {
     Cut,
     /// It never started.
     Canceled,
+    /// Its own time passed, in whatever state it was.
+    TimedOut,
     /// The connection ended first.
     Lost,
 }
@@ -36,6 +38,7 @@ impl Ended {
         match kind {
             ErrorKind::Truncated => Ended::Cut,
             ErrorKind::Canceled => Ended::Canceled,
+            ErrorKind::TimedOut => Ended::TimedOut,
             ErrorKind::PeerClosed | ErrorKind::ConnectionReset => Ended::Lost,
             other => panic!("an operation ended as {other:?}"),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio_fabric::{ErrorKind, OperationKind, RemoteRegion, Result};
@@ -24,7 +25,8 @@ impl Side {
             0..36 if self.live_receives < RECEIVES_MAX => self.post_receive(),
             0..68 => {
                 let ack = self.random.chance(35);
-                self.post_send(ack)
+                let limit = self.time_limit();
+                self.post_send(ack, limit)
             }
             68..76 => self.inject(),
             76..90 => self.post_write(),
@@ -35,6 +37,12 @@ impl Side {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Few operations have one: their ends tell nothing of whether the peer has done them.
+    fn time_limit(&mut self) -> Option<Duration> {
+        let limit = self.random.within(0, 4000) as u64;
+        self.random.chance(8).then(|| Duration::from_micros(limit))
     }
 
     fn message_len(&mut self) -> usize {
@@ -102,7 +110,10 @@ impl Side {
             .collect();
         let queued = self.random.chance(30);
         let entry = self.entry(OperationKind::Receive, len, queued);
-        let draft = self.endpoint.recv(buffers);
+        let mut draft = self.endpoint.recv(buffers);
+        if let Some(limit) = self.time_limit() {
+            draft = draft.timeout(limit);
+        }
         let posted = match queued {
             false => draft.post().map(Pending::Receive),
             true => draft.queue(id).post().map(Pending::InAccepted),
@@ -110,7 +121,7 @@ impl Side {
         self.hold(id, entry, posted.map_err(|failed| failed.kind()), None, 0)
     }
 
-    fn post_send(&mut self, ack: bool) -> bool {
+    fn post_send(&mut self, ack: bool, limit: Option<Duration>) -> bool {
         let id = self.number();
         let len = self.message_len();
         let queued = self.random.chance(30);
@@ -129,6 +140,9 @@ impl Side {
         if self.random.chance(10) {
             draft = draft.more();
         }
+        if let Some(limit) = limit {
+            draft = draft.timeout(limit);
+        }
         let posted = match queued {
             false => draft.post().map(Pending::Out),
             true => draft.queue(id).post().map(Pending::OutAccepted),
@@ -138,7 +152,7 @@ impl Side {
 
     /// Sends a last message that is acknowledged, and tells its number.
     pub fn post_last(&mut self) -> Option<u64> {
-        self.post_send(true).then_some(self.next)
+        self.post_send(true, None).then_some(self.next)
     }
 
     pub fn is_done(&self, id: u64) -> bool {
@@ -205,6 +219,9 @@ impl Side {
         if entry.data {
             draft = draft.imm(id);
         }
+        if let Some(limit) = self.time_limit() {
+            draft = draft.timeout(limit);
+        }
         let posted = match queued {
             false => draft.post().map(Pending::Out),
             true => draft.queue(id).post().map(Pending::OutAccepted),
@@ -241,7 +258,10 @@ impl Side {
                             .expect("in the region")
                     })
                     .collect::<Vec<_>>();
-                let draft = self.endpoint.read(slices, &segments[..]);
+                let mut draft = self.endpoint.read(slices, &segments[..]);
+                if let Some(limit) = self.time_limit() {
+                    draft = draft.timeout(limit);
+                }
                 draft
                     .post()
                     .map(Pending::ReadSlice)
@@ -251,7 +271,10 @@ impl Side {
                 let buffers: Vec<_> = cut(len, count)
                     .map(|(from, to)| BytesMut::zeroed(to - from))
                     .collect();
-                let draft = self.endpoint.read(buffers, &segments[..]);
+                let mut draft = self.endpoint.read(buffers, &segments[..]);
+                if let Some(limit) = self.time_limit() {
+                    draft = draft.timeout(limit);
+                }
                 match queued {
                     false => draft.post().map(Pending::Read),
                     true => draft.queue(id).post().map(Pending::InAccepted),

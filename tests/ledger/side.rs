@@ -418,6 +418,9 @@ impl Side {
 
     fn ended(&mut self, id: u64, ended: Ended, place: Option<Place>) {
         self.book.end(id, ended);
+        if ended == Ended::TimedOut {
+            *self.book.touched.entry(("time out", "any")).or_default() += 1;
+        }
         let entry = &self.book.entries[&id];
         self.live_receives -= usize::from(entry.kind == OperationKind::Receive);
         match place {
@@ -439,6 +442,8 @@ impl Side {
                     self.remote_slots.push(slot);
                 }
             }
+            // The system may still write to it.
+            Some(Place::Local(_)) if ended == Ended::TimedOut => {}
             Some(Place::Local(slot)) => self.local_slots.push(slot),
             None => {}
         }

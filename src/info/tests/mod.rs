@@ -214,8 +214,12 @@ fn the_offer_is_that_of_libfabrics_tcp_provider() {
     );
     assert_eq!(info.rx.size, 256);
     let order = info.tx.msg_order;
-    assert!(order.contains(MsgOrder::RAR | MsgOrder::RAW | MsgOrder::RAS | MsgOrder::WAW));
-    assert!(order.contains(MsgOrder::WAS | MsgOrder::SAW | MsgOrder::SAS));
+    assert!(order.contains(MsgOrder::RAR | MsgOrder::RAW | MsgOrder::WAW));
+    assert!(order.contains(MsgOrder::SAW | MsgOrder::SAS));
+    assert!(
+        !order.intersects(MsgOrder::WAS | MsgOrder::RAS),
+        "not unless asked"
+    );
     assert!(!order.intersects(MsgOrder::SAR | MsgOrder::WAR | MsgOrder::RMA_WAR));
     assert_eq!(info.rx.msg_order, order);
     assert_eq!(info.domain.threading, Threading::Safe);

@@ -34,11 +34,15 @@ impl<T> Connection<T> {
         if self.lifecycle == Lifecycle::Closed {
             return;
         }
+        if self.ending.is_done() && !self.ending.is_wanted() {
+            self.fail(Error::new(ErrorKind::PeerClosed, "in order"));
+        }
         let error = self
             .fault
             .clone()
             .or_else(|| self.end_of_patience())
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
+        let lost = self.why_lost();
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
@@ -55,15 +59,29 @@ impl<T> Connection<T> {
         }
         self.acks.clear();
         self.reads.clear();
+        self.transmit.used -= std::mem::take(&mut self.transmit.left);
         let closing = match was {
             Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
             _ => Event::Closed {
-                error,
                 connected: was == Lifecycle::Connected,
+                lost,
             },
         };
         self.events.push_back(closing);
         self.invariants();
+    }
+
+    /// Why the connection did not end in order, if it did not.
+    fn why_lost(&self) -> Option<Error> {
+        if self.ending.is_done() {
+            return None;
+        }
+        let why = self.fault.clone().or_else(|| self.end_of_patience());
+        why.or_else(|| {
+            let what = "the peer did not agree to the end in time";
+            self.knows_end()
+                .then(|| Error::new(ErrorKind::TimedOut, what))
+        })
     }
 
     /// The memory that lies in queues rather than in the table, with its operation. What the

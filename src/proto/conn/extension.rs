@@ -6,15 +6,17 @@ use bytes::Bytes;
 use crate::buf::{Frame, Payload};
 use crate::error::Error;
 use crate::proto::event::Event;
-use crate::wire::{
-    Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, MessageCredit, Offer, WireError,
-};
+use crate::wire::{Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, Offer, WireError};
 
+use super::credit::SendCredit;
 use super::tx::RAW;
 use super::{Connection, Lifecycle, violation};
 
 /// All that is offered by who does not decline the extension.
-pub(crate) const OFFERED: Capabilities = Capabilities::LIVENESS.union(Capabilities::REFUSAL);
+pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
+    .union(Capabilities::LIVENESS)
+    .union(Capabilities::CREDIT)
+    .union(Capabilities::CLOSE);
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +109,7 @@ impl<T> Connection<T> {
     pub(super) fn begin_extension(&mut self, data: Bytes) {
         let hello = Hello {
             incarnation: self.extension.terms.incarnation,
-            messages: MessageCredit::default(),
+            messages: self.first_credit(),
             refusals_max: self.extension.terms.refusals_max,
             asks_after_ms: Some(self.extension.terms.asks_after_ms),
         };
@@ -128,6 +130,9 @@ impl<T> Connection<T> {
         tracing::trace!(?hello, "received");
         self.extension.awaited = None;
         self.extension.peer = Some(hello);
+        if self.agreed().contains(Capabilities::CREDIT) {
+            self.tx.credit = Some(SendCredit::new(hello.messages));
+        }
         if self.lifecycle == Lifecycle::Connecting {
             self.lifecycle.go(Lifecycle::Connected);
             let data = std::mem::take(&mut self.extension.data);

@@ -11,7 +11,10 @@
 //! `acks` name living operations in the order their frames were handed out.
 
 mod answer;
+mod close;
+mod credit;
 mod end;
+mod expire;
 mod extension;
 mod handshake;
 mod liveness;
@@ -27,12 +30,15 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
 use crate::proto::matching::Matcher;
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
+use close::Ending;
+use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
 pub(crate) use receive::ReceivePlan;
@@ -48,6 +54,27 @@ pub(crate) struct Sizes {
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
     pub(crate) unexpected_bytes: usize,
+    pub(crate) send_order: SendOrder,
+}
+
+/// What RMA does that was posted behind a message which has to wait for credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOrder {
+    /// It goes ahead.
+    Free,
+    /// It waits too (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
+    Strict,
+}
+
+impl SendOrder {
+    /// What this order of an endpoint asks for.
+    pub(crate) fn of(order: MsgOrder) -> Self {
+        if order.intersects(MsgOrder::WAS | MsgOrder::RAS) {
+            SendOrder::Strict
+        } else {
+            SendOrder::Free
+        }
+    }
 }
 
 /// One of the two contexts an endpoint has: how many operations it holds, and who waits.
@@ -55,6 +82,8 @@ pub(crate) struct Sizes {
 struct ContextQueue {
     size: usize,
     used: usize,
+    /// Of these, places of operations that ended before their answer came.
+    left: usize,
     backlog: VecDeque<(OpKey, Post)>,
     /// Room came free since the backlog was looked at.
     freed: bool,
@@ -65,6 +94,7 @@ impl ContextQueue {
         ContextQueue {
             size,
             used: 0,
+            left: 0,
             backlog: VecDeque::new(),
             freed: false,
         }
@@ -110,6 +140,8 @@ pub(crate) struct Connection<T> {
     transmit: ContextQueue,
     receive: ContextQueue,
     matcher: Matcher,
+    receive_credit: ReceiveCredit,
+    ending: Ending,
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
     /// Reads whose response is awaited, oldest first.
@@ -129,12 +161,14 @@ impl<T> Connection<T> {
             order: ByteOrder::Native,
             handshake: None,
             extension: Extension::new(terms),
-            tx: Tx::new(),
+            tx: Tx::new(sizes.send_order),
             rx: Rx::header(),
             ops: Slab::new(),
             transmit: ContextQueue::new(sizes.tx_size),
             receive: ContextQueue::new(sizes.rx_size),
             matcher: Matcher::new(sizes.unexpected_bytes),
+            receive_credit: ReceiveCredit::default(),
+            ending: Ending::default(),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
             refusals: Refusals::default(),
@@ -160,6 +194,7 @@ impl<T> Connection<T> {
         let Some(op) = self.ops.remove(key) else {
             return;
         };
+        self.ending.work += 1;
         if op.phase != Phase::Waiting {
             let queue = self.context(op.operation == OperationKind::Receive);
             queue.used -= 1;
@@ -190,6 +225,11 @@ impl<T> Connection<T> {
     /// How far an operation has come; `None` once it has ended.
     pub(crate) fn phase(&self, key: OpKey) -> Option<Phase> {
         self.ops.get(key).map(|op| op.phase)
+    }
+
+    /// What a living operation does.
+    pub(crate) fn operation(&self, key: OpKey) -> Option<OperationKind> {
+        self.ops.get(key).map(|op| op.operation)
     }
 
     /// The owner's note of a living operation.
@@ -275,18 +315,26 @@ impl<T> Connection<T> {
                 "who waits is in the backlog, once"
             );
             assert_eq!(
-                ops().count() - waiting,
+                ops().count() - waiting + queue.left,
                 queue.used,
-                "who does not takes room"
+                "who does not takes room, and so do places left behind"
             );
         }
         let reads = self.reads.iter().map(|read| &read.op);
-        for key in self.acks.iter().chain(reads) {
-            assert!(
-                self.ops.get(*key).is_some(),
-                "an awaited operation is in the table"
-            );
-        }
+        let awaited = self.acks.iter().chain(reads);
+        let left = awaited.filter(|key| self.ops.get(**key).is_none()).count();
+        let is_swallowing = matches!(
+            &self.rx,
+            Rx::Payload(landing) if matches!(
+                landing.target,
+                rx::Target::Read { op } if self.ops.get(op).is_none()
+            )
+        );
+        assert_eq!(
+            left + usize::from(is_swallowing),
+            self.transmit.left,
+            "an awaited operation is in the table, or has left its place"
+        );
         let posted = self
             .ops
             .iter()

@@ -124,6 +124,12 @@ impl<T> Connection<T> {
         }
         match (self.lifecycle, &self.fault) {
             (_, Some(error)) => Err(error.clone()),
+            (Lifecycle::Connected, None)
+                if self.ending.is_peer_closing()
+                    && !(post.is_receive() && self.matcher.has_early()) =>
+            {
+                Err(Error::new(ErrorKind::PeerClosed, "it is closing"))
+            }
             (Lifecycle::Closed, None) => {
                 Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
             }
@@ -281,7 +287,7 @@ impl<T> Connection<T> {
         }
     }
 
-    fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
+    pub(super) fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
         let op = self.ops.get_mut(key)?;
         let is_receive = op.operation == OperationKind::Receive;
         match op.phase {

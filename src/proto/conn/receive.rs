@@ -86,6 +86,13 @@ impl<T> Connection<T> {
             debug_assert!(len as u64 <= landing.wanted());
             landing.payload = Some(payload);
             landing.done += len as u64;
+            let ours = matches!(
+                landing.target,
+                Target::Read { .. } | Target::ReadData { .. }
+            );
+            if ours {
+                self.ending.work += len as u64;
+            }
             self.count_read(len);
         }
         self.finish_landing();
@@ -129,6 +136,7 @@ impl<T> Connection<T> {
                 if let Some(header) = header {
                     tracing::trace!(%header, "received");
                     self.check_agreed(&header)?;
+                    self.check_closing(&header)?;
                     self.begin_frame(header, host)?;
                 }
                 Ok(taken)
@@ -195,6 +203,9 @@ impl<T> Connection<T> {
 
     /// The stream ended (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
+        if self.end_is_in_order() {
+            return;
+        }
         let what = if self.handshake.is_some() || self.extension.is_hello_awaited() {
             "during the handshake"
         } else if self.rx.is_at_boundary() {
@@ -234,10 +245,19 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
             }
             FrameHeader::Pong { .. } => self.rx = Rx::header(),
-            FrameHeader::Hello { .. }
-            | FrameHeader::Credit { .. }
-            | FrameHeader::Stalled { .. }
-            | FrameHeader::Close { .. } => return Err(violation("a frame not agreed on")),
+            FrameHeader::Credit { posted } => {
+                self.handle_credit(posted);
+                self.rx = Rx::header();
+            }
+            FrameHeader::Stalled { .. } => {
+                self.handle_stalled();
+                self.rx = Rx::header();
+            }
+            FrameHeader::Close => {
+                self.handle_close();
+                self.rx = Rx::header();
+            }
+            FrameHeader::Hello { .. } => return Err(violation("a second hello")),
             FrameHeader::Write {
                 data,
                 ack,
@@ -318,6 +338,7 @@ impl<T> Connection<T> {
             };
             return;
         };
+        self.receive_credit.arrive(len);
         self.rx = Rx::Payload(landing);
     }
 
@@ -416,6 +437,7 @@ impl<T> Connection<T> {
                     operation: OperationKind::RemoteWrite,
                 });
             }
+            Target::Read { op } if self.ops.get(op).is_none() => self.place_answered(),
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
             Target::ReadData { op } => self.read_data_landed(op, landing.len, payload),
             Target::Refused { .. } => {} // Told above.

@@ -63,6 +63,7 @@ impl<T> Connection<T> {
             return Err(violation("an acknowledgement that nothing awaits"));
         };
         let Some(op) = self.ops.get_mut(key) else {
+            self.place_answered();
             self.live_with(answer);
             return Ok(());
         };
@@ -157,6 +158,7 @@ impl<T> Connection<T> {
         self.reads.pop_front();
         let answer = refused.map_or(Ok(()), Err);
         let Some(op) = self.ops.get_mut(read.op) else {
+            self.place_answered();
             self.live_with(answer);
             return Ok(());
         };
@@ -210,7 +212,7 @@ impl<T> Connection<T> {
 
     /// True once the peer has guessed too often: the owner closes the connection in order, so that
     /// the peer still gets its answers.
-    pub(crate) fn wants_end(&self) -> bool {
+    pub(crate) fn has_had_enough(&self) -> bool {
         self.refusals.enough
     }
 

@@ -17,6 +17,8 @@ impl<T> Connection<T> {
         if self.fault.is_some() {
             return None;
         }
+        self.tell_credit();
+        self.tell_end();
         let Connection {
             tx,
             ops,

@@ -2,7 +2,8 @@
 //!
 //! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
 //! overtake the parts of an answer that was cut up; a frame once handed out keeps its place until
-//! its last byte is gone. Byte 7 of each header counts the
+//! its last byte is gone. User frames go out in the order in which they were posted, save that RMA
+//! passes messages that wait for credit. Byte 7 of each header counts the
 //! frames of this direction in transmission order, which debug builds of libfabric insist on.
 //!
 //! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
@@ -16,7 +17,9 @@ use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
+use super::SendOrder;
 use super::answer::{AnswerFrame, Part, ReadAnswers};
+use super::credit::SendCredit;
 use super::liveness::Signs;
 
 /// A frame not yet handed out.
@@ -64,32 +67,78 @@ pub(super) enum Gone {
     Answer,
 }
 
+/// User frames of one kind, each with its number in the order of all.
+#[derive(Debug, Default)]
+struct Lane {
+    queue: VecDeque<(u64, Queued)>,
+    /// Payload bytes of them.
+    bytes: usize,
+}
+
+impl Lane {
+    fn push(&mut self, number: u64, queued: Queued) {
+        self.bytes += queued.payload.len();
+        self.queue.push_back((number, queued));
+    }
+
+    fn pop(&mut self) -> Option<Queued> {
+        let (_, queued) = self.queue.pop_front()?;
+        self.bytes -= queued.payload.len();
+        Some(queued)
+    }
+
+    fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
+        let at = self
+            .queue
+            .iter()
+            .position(|(_, queued)| queued.op == Some(op))?;
+        let (_, queued) = self.queue.remove(at)?;
+        self.bytes -= queued.payload.len();
+        Some(queued.payload)
+    }
+
+    fn next(&self) -> Option<u64> {
+        self.queue.front().map(|(number, _)| *number)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Tx {
     control: VecDeque<Queued>,
     /// Answers that go out in parts; plain ones are control frames.
     pub(super) reads: ReadAnswers,
-    user: VecDeque<Queued>,
+    messages: Lane,
+    /// RMA, and the end of the direction.
+    others: Lane,
+    /// The number of the next user frame.
+    next_number: u64,
+    order: SendOrder,
+    /// What the peer takes in of messages; `None`: a plain peer, which has to see for itself.
+    pub(super) credit: Option<SendCredit>,
+    /// Bytes of operations that have been sent.
+    pub(super) work: u64,
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
     out: bool,
     next_id: u8,
-    /// Payload bytes of `user`.
-    user_bytes: usize,
 }
 
 impl Tx {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(order: SendOrder) -> Self {
         Tx {
             control: VecDeque::new(),
             reads: ReadAnswers::default(),
-            user: VecDeque::new(),
+            messages: Lane::default(),
+            others: Lane::default(),
+            next_number: 0,
+            order,
+            credit: None,
+            work: 0,
             signs: Signs::default(),
             carry: VecDeque::new(),
             out: false,
             next_id: 0,
-            user_bytes: 0,
         }
     }
 
@@ -102,12 +151,19 @@ impl Tx {
     }
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
-        self.user_bytes += payload.len();
-        self.user.push_back(Queued {
-            header,
-            payload,
-            op,
-        });
+        let lane = match header {
+            FrameHeader::Message { .. } => &mut self.messages,
+            _ => &mut self.others,
+        };
+        lane.push(
+            self.next_number,
+            Queued {
+                header,
+                payload,
+                op,
+            },
+        );
+        self.next_number += 1;
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
@@ -124,10 +180,18 @@ impl Tx {
 
     /// Takes a frame back that was never handed out.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
-        let at = self.user.iter().position(|queued| queued.op == Some(op))?;
-        let payload = self.user.remove(at).map(|queued| queued.payload)?;
-        self.user_bytes -= payload.len();
-        Some(payload)
+        self.messages
+            .withdraw(op)
+            .or_else(|| self.others.withdraw(op))
+    }
+
+    /// Takes back all messages that were never handed out.
+    pub(super) fn drain_messages(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let lane = std::mem::take(&mut self.messages);
+        let queued = lane.queue.into_iter();
+        queued
+            .map(|(_, queued)| (queued.op, queued.payload))
+            .collect()
     }
 
     /// Nothing queued and nothing with the transport: a new frame may go out at once.
@@ -141,7 +205,8 @@ impl Tx {
             && self.signs.is_empty()
             && self.control.is_empty()
             && self.reads.is_empty()
-            && self.user.is_empty()
+            && self.messages.queue.is_empty()
+            && self.others.queue.is_empty()
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -150,7 +215,9 @@ impl Tx {
 
     /// Enough is queued for one vectored send.
     pub(super) fn is_gathered(&self) -> bool {
-        self.user.len() >= GATHER_FRAMES_MAX || self.user_bytes >= GATHER_BYTES_MAX
+        let frames = self.messages.queue.len() + self.others.queue.len();
+        let bytes = self.messages.bytes + self.others.bytes;
+        frames >= GATHER_FRAMES_MAX || bytes >= GATHER_BYTES_MAX
     }
 
     /// Signs of life that go out before everything else that is queued.
@@ -215,6 +282,9 @@ impl Tx {
             bytes = bytes.saturating_add(frame.remaining());
             frames.push_back(frame);
         }
+        if frames.is_empty() {
+            return Ok(None); // All there is waits for credit.
+        }
         self.out = true;
         Ok(Some(Outgoing { frames, leases }))
     }
@@ -258,10 +328,35 @@ impl Tx {
         Ok(())
     }
 
+    /// The oldest user frame that may go out.
     fn pop_user(&mut self) -> Option<Queued> {
-        let queued = self.user.pop_front()?;
-        self.user_bytes -= queued.payload.len();
-        Some(queued)
+        let Some((number, queued)) = self.messages.queue.front() else {
+            return self.others.pop();
+        };
+        let is_older = self.others.next().is_none_or(|other| *number < other);
+        let len = queued.header.payload_len();
+        match &mut self.credit {
+            _ if !is_older => self.others.pop(),
+            Some(credit) if !credit.allows(len) => {
+                if let Some(header) = credit.stall() {
+                    return Some(Queued {
+                        header,
+                        payload: Payload::empty(),
+                        op: None,
+                    });
+                }
+                match self.order {
+                    SendOrder::Free => self.others.pop(),
+                    SendOrder::Strict => None,
+                }
+            }
+            credit => {
+                if let Some(credit) = credit {
+                    credit.take(len);
+                }
+                self.messages.pop()
+            }
+        }
     }
 
     /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
@@ -277,6 +372,9 @@ impl Tx {
         while let Some(frame) = frames.front_mut() {
             let step = frame.remaining().min(sent);
             frame.advance(step);
+            if op_of(frame.token()).is_some() {
+                self.work += step as u64;
+            }
             sent -= step;
             if frame.remaining() > 0 {
                 break;
@@ -308,9 +406,13 @@ impl Tx {
             let token = frame.token();
             all.push((op_of(token), frame.into_payload()));
         }
-        self.user_bytes = 0;
         self.reads.clear();
-        for queued in self.control.drain(..).chain(self.user.drain(..)) {
+        let lanes = [
+            std::mem::take(&mut self.messages),
+            std::mem::take(&mut self.others),
+        ];
+        let user = lanes.into_iter().flat_map(|lane| lane.queue);
+        for queued in self.control.drain(..).chain(user.map(|(_, queued)| queued)) {
             all.push((queued.op, queued.payload));
         }
         all

@@ -5,7 +5,7 @@ use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{Lifecycle, Post, Sizes, Withdrawn};
+use crate::proto::{Lifecycle, Post, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -67,6 +67,7 @@ fn cancel_and_detach_in_each_phase() {
         tx_size: 2,
         rx_size: 1,
         unexpected_bytes: 0,
+        send_order: SendOrder::Free,
     });
     let moving = pair.a.send(1, b"moving");
     pair.a.hand_out();
@@ -232,6 +233,7 @@ fn close_ends_everything_once_in_order_with_its_memory() {
             tx_size: 5,
             rx_size: 2,
             unexpected_bytes: 1000,
+            send_order: SendOrder::Free,
         });
         pair.b.world.region(1, vec![3; 64], REMOTE);
         pair.a.send_acked(1, b"awaits its ack");
@@ -274,7 +276,12 @@ fn close_ends_everything_once_in_order_with_its_memory() {
             assert!(end.result.as_ref().unwrap_err().phase().is_some());
         }
         assert_eq!(bytes_of(&pair.a.ended[&7].payload), b"waits");
-        assert_eq!(pair.a.told.last().unwrap(), &format!("closed: {kind:?}"));
+        let why = if broken {
+            "closed: ConnectionReset"
+        } else {
+            "closed: in order"
+        };
+        assert_eq!(pair.a.told.last().unwrap(), why);
         pair.a.machine.handle_closed();
         pair.a.take_events();
         assert_eq!(pair.a.order.len(), 9, "a second close changes nothing");
@@ -346,5 +353,11 @@ fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
         region.read_at(0, &mut bytes).unwrap();
         assert_eq!(bytes.iter().filter(|byte| **byte == 1).count(), 30);
         pair.b.close();
+    }
+}
+
+pub(super) fn receive_of(len: usize) -> Post {
+    Post::Receive {
+        payload: Payload::from_vec(vec![0; len]),
     }
 }

@@ -79,7 +79,7 @@ fn extension_frames_without_the_extension_are_violations() {
     let frames = [
         FrameHeader::Ping { token: 1 },
         FrameHeader::Credit { posted: 1 },
-        FrameHeader::Close { taken: 0 },
+        FrameHeader::Close,
         FrameHeader::Hello { len: 0 },
         FrameHeader::ReadEnd { refused: None },
     ];

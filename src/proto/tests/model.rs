@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, segments};
 use crate::buf::{Payload, RegionMemory};
-use crate::error::{ErrorKind, OperationKind, Refusal};
+use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{OFFERED, OpKey, Post, Sizes, Terms, Withdrawn};
+use crate::proto::{OFFERED, OpKey, Post, SendOrder, Sizes, Terms, Withdrawn};
 use crate::wire::ByteOrder;
 
 /// The region each side may write, and the one it may read.
@@ -67,8 +67,9 @@ struct Model {
     writable: Arc<RegionMemory>,
     readable: Vec<u8>,
     ended: usize,
-    /// Operations that await acks, in the order of their posts.
-    acks: VecDeque<u64>,
+    /// Operations that await acks, in the order of their posts. RMA may pass messages that wait for
+    /// credit, and its acks with it.
+    acks: VecDeque<(u64, OperationKind)>,
     large: usize,
     /// Operations can be refused, and every write is answered.
     extended: bool,
@@ -97,8 +98,16 @@ impl Model {
         }
     }
 
+    /// An answer came, which has to be the next one of its kind.
+    fn answered(&mut self, token: u64, operation: OperationKind) {
+        let of_kind = |(_, kind): &(u64, _)| *kind == operation;
+        let first = self.acks.iter().position(of_kind).expect("this one");
+        let first = self.acks.remove(first);
+        assert_eq!(first, Some((token, operation)), "answers come in order");
+    }
+
     fn forget(&mut self, token: u64) {
-        self.acks.retain(|awaits| *awaits != token);
+        self.acks.retain(|(awaits, _)| *awaits != token);
         self.messages.retain(|message| message.token != token);
         self.writes.retain(|written| written.token != token);
         self.receives.retain(|receive| *receive != token);
@@ -189,7 +198,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
     ) || model.extended && operation == OperationKind::Write
     {
-        model.acks.push_back(token);
+        model.acks.push_back((token, operation));
     }
     match side.try_post(token, post, rng.chance(80)) {
         Ok(key) => {
@@ -220,14 +229,18 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     if posted.detached {
         return;
     }
-    let detach = rng.chance(50);
     let key = posted.key;
-    let withdrawn = if detach {
-        side.machine.detach(key)
-    } else {
-        side.machine.cancel(key)
+    let phase = side.machine.phase(key);
+    let is_started = !matches!(phase, Some(Phase::Waiting | Phase::Queued));
+    let (detach, withdrawn) = match rng.below(3) {
+        0 => (true, side.machine.detach(key)),
+        1 => (false, side.machine.cancel(key)),
+        // Its owner is told, and hears no more of it.
+        _ => (true, side.machine.expire(key)),
     };
     match withdrawn {
+        // What the peer was asked is done, or was; only the answer is nobody's.
+        Withdrawn::Ended if is_started => model.acks.retain(|(ack, _)| *ack != token),
         Withdrawn::Ended => model.forget(token),
         Withdrawn::Running => {
             posted.detached |= detach;
@@ -254,7 +267,7 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
         assert_eq!(end.operation, posted.operation);
         let got = bytes_of(&end.payload);
         match &end.result {
-            Err(error) if error.kind() == ErrorKind::Canceled => {
+            Err(error) if matches!(error.kind(), ErrorKind::Canceled | ErrorKind::TimedOut) => {
                 assert!(posted.detached || got.len() == posted.bytes.len());
                 model.receives.retain(|receive| *receive != token);
                 if posted.detached && posted.operation == OperationKind::Receive {
@@ -266,7 +279,7 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
                 assert_eq!(error.refusal(), Some(Refusal::UnknownKey));
                 assert_eq!((end.len, got.len()), (0, posted.bytes.len()));
                 if posted.operation == OperationKind::Write {
-                    assert_eq!(model.acks.pop_front(), Some(token), "answers come in order");
+                    model.answered(token, OperationKind::Write);
                 }
             }
             Err(error) if error.kind() != ErrorKind::Truncated => panic!("{error}"),
@@ -286,8 +299,8 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
                 assert_eq!(got.len(), posted.bytes.len(), "the buffer is the one given");
             }
             _ => {
-                if model.acks.contains(&token) {
-                    assert_eq!(model.acks.pop_front(), Some(token), "acks come in order");
+                if model.acks.iter().any(|(awaits, _)| *awaits == token) {
+                    model.answered(token, end.operation);
                 }
                 assert_eq!(end.len, posted.bytes.len());
                 assert_eq!(got, posted.bytes);
@@ -374,6 +387,7 @@ fn run(seed: u64, steps: usize) {
         tx_size: 1 + rng.below(10),
         rx_size: 1 + rng.below(10),
         unexpected_bytes: [0, 200, 5000, 1 << 20][rng.below(4)],
+        send_order: [SendOrder::Free, SendOrder::Strict][rng.below(2)],
     };
     let extended = rng.chance(50);
     let terms = if extended { LIVING_ON } else { PLAIN };

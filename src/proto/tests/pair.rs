@@ -8,7 +8,8 @@ use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, Sizes, Terms,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, SendOrder, Sizes,
+    Terms,
 };
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
@@ -128,7 +129,7 @@ pub(super) struct Side {
     pub(super) wire: VecDeque<u8>,
     /// The peer has sent its last byte.
     pub(super) finished: bool,
-    sending: Option<(VecDeque<Frame>, Vec<Leases>)>,
+    pub(super) sending: Option<(VecDeque<Frame>, Vec<Leases>)>,
     direct: Option<Direct>,
     stage: Vec<u8>,
     /// Ends told, by token.
@@ -286,9 +287,11 @@ impl Side {
                         error.data()
                     ));
                 }
-                Event::Closed { error, connected } => {
+                Event::Closed { connected, lost } => {
                     let what = if connected { "closed" } else { "given up" };
-                    self.told.push(format!("{what}: {:?}", error.kind()));
+                    let why = lost.map(|error| format!("{:?}", error.kind()));
+                    let why = why.as_deref().unwrap_or("in order");
+                    self.told.push(format!("{what}: {why}"));
                 }
             }
         }
@@ -375,13 +378,17 @@ impl Side {
             }
             ReceivePlan::Stage => {
                 self.stage = self.wire.drain(..most.min(self.wire.len())).collect();
-                if self.stage.is_empty() && self.finished && self.machine.fault().is_none() {
+                if self.stage.is_empty() && self.finished && !self.has_ended() {
                     self.machine.handle_end();
                     return true;
                 }
                 !self.stage.is_empty()
             }
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.machine.fault().is_some() || self.machine.is_end_done()
     }
 
     /// What the driver does besides: lets those in who wait.
@@ -442,6 +449,7 @@ pub(super) const TINY: Sizes = Sizes {
     tx_size: 1,
     rx_size: 1,
     unexpected_bytes: 0,
+    send_order: SendOrder::Free,
 };
 
 /// The protocol without the extension.
@@ -457,6 +465,7 @@ pub(super) fn sizes() -> Sizes {
         tx_size: 64,
         rx_size: 64,
         unexpected_bytes: 1 << 20,
+        send_order: SendOrder::Free,
     }
 }
 

@@ -192,7 +192,7 @@ fn by_default_the_initiator_ends_its_connection_after_the_refused_operation() {
             let fault = pair.a.machine.fault().map(|error| error.kind());
             assert_eq!(fault, Some(ErrorKind::Canceled));
             assert!(pair.b.machine.fault().is_none(), "the target goes on");
-            assert!(!pair.b.machine.wants_end());
+            assert!(!pair.b.machine.has_had_enough());
             pair.a.close();
             assert_eq!(pair.a.order, [2, 1, 3]);
             assert_eq!(pair.a.end_kind(1), ErrorKind::Canceled);
@@ -215,7 +215,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         }
         pair.run();
         assert_eq!(pair.a.ended.len(), 40);
-        assert!(!pair.b.machine.wants_end());
+        assert!(!pair.b.machine.has_had_enough());
         for token in 200..210 {
             match token % 2 {
                 0 => pair.a.read(token, 8, &[(9, 0, 8)]),
@@ -229,7 +229,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
             error.refusal() == Some(Refusal::UnknownKey)
         });
         assert_eq!(guesses.count(), limit as usize);
-        assert!(pair.b.machine.wants_end() && pair.b.is_paused());
+        assert!(pair.b.machine.has_had_enough() && pair.b.is_paused());
         assert!(pair.b.machine.is_transmit_drained(), "all were answered");
         pair.b.receive(1, 1);
         pair.b.close();
@@ -249,7 +249,7 @@ fn whatever_was_agreed_nobody_guesses_for_ever() {
         let guess = guess.encode(ByteOrder::Native, 0);
         let mut nowhere = VecDeque::new();
         for at in 0..REFUSALS_MAX + 10 {
-            assert_eq!(pair.b.machine.wants_end(), at >= REFUSALS_MAX);
+            assert_eq!(pair.b.machine.has_had_enough(), at >= REFUSALS_MAX);
             pair.b.wire.extend(guess.iter());
             pair.b.move_in(usize::MAX);
             pair.b.move_in(usize::MAX);

@@ -376,6 +376,10 @@ impl Link for EpollLink {
         })
     }
 
+    fn look(&mut self) {
+        self.unread |= matches!(self.submitted.reading, Reading::Armed(_));
+    }
+
     fn limit(&mut self, sizes: IoSizes) {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;

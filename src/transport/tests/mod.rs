@@ -6,14 +6,17 @@ mod suite;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
 
@@ -133,6 +136,8 @@ pub(super) struct World {
     pub(super) transport: Arc<dyn Transport>,
     /// What it was made with.
     name: &'static str,
+    /// Ends the thread that drives, if there is one, by its drop.
+    drives: Option<oneshot::Sender<()>>,
 }
 
 impl World {
@@ -144,12 +149,19 @@ impl World {
         let options = TransportOptions {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
+            own_thread: name.contains("thread"),
             faults,
             ..TransportOptions::default()
         };
-        let transport = open(&options)?.transport;
-        drive(Arc::clone(&transport));
-        Ok(World { transport, name })
+        let Selection {
+            transport, runner, ..
+        } = open(&options)?;
+        let drives = Some(drive_on(runner, &transport)?);
+        Ok(World {
+            transport,
+            name,
+            drives,
+        })
     }
 
     /// `None`, and a line that says so, where the kernel refuses.
@@ -159,6 +171,15 @@ impl World {
 
     pub(super) fn io_uring_with(plan: FaultPlan) -> Option<World> {
         World::if_offered("io-uring with faults", Some(plan))
+    }
+
+    /// The same, with a thread that alone enters the kernel.
+    pub(super) fn thread() -> Option<World> {
+        World::if_offered("io-uring on a thread", None)
+    }
+
+    pub(super) fn thread_with(plan: FaultPlan) -> Option<World> {
+        World::if_offered("io-uring on a thread with faults", Some(plan))
     }
 
     fn if_offered(name: &'static str, faults: Option<FaultPlan>) -> Option<World> {
@@ -177,6 +198,7 @@ impl World {
         [World::epoll(), World::loopback()]
             .into_iter()
             .chain(World::io_uring())
+            .chain(World::thread())
     }
 
     pub(super) fn epoll() -> World {
@@ -215,6 +237,25 @@ impl World {
         assert_eq!(near.link.peer_addr(), far.link.local_addr());
         (near, far)
     }
+}
+
+/// Polls what a driver polls, until what it returns is dropped.
+pub(super) fn drive_on(
+    runner: Runner,
+    transport: &Arc<dyn Transport>,
+) -> Result<oneshot::Sender<()>> {
+    let driven = Arc::clone(transport);
+    let (sender, mut end) = oneshot::channel();
+    let driver = poll_fn(move |cx| {
+        if Pin::new(&mut end).poll(cx).is_ready() {
+            driven.driver_gone();
+            return Poll::Ready(());
+        }
+        let _ = driven.poll_drive(cx);
+        Poll::Pending
+    });
+    runner.start("driver", driver)?;
+    Ok(sender)
 }
 
 /// Polls what a driver polls, for as long as the runtime lives.

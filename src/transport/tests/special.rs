@@ -61,6 +61,7 @@ async fn an_idle_connection_holds_no_staging_buffer() {
     let world = World {
         transport: Arc::new(EpollTransport::new(runtime, None, Arc::clone(&stages))),
         name: "epoll",
+        drives: None,
     };
     let (mut near, mut far) = world.pair().await;
     far.link.receive(Receive::Stage);

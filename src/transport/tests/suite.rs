@@ -44,6 +44,17 @@ macro_rules! on_every_backend {
                 if let Some(world) = super::World::io_uring() { super::$test(world).await }
             })*
         }
+        mod io_uring_on_a_thread {
+            $(#[tokio::test] async fn $test() {
+                if let Some(world) = super::World::thread() { super::$test(world).await }
+            })*
+        }
+        mod io_uring_on_a_thread_with_faults {
+            $(#[tokio::test] async fn $test() {
+                let world = super::World::thread_with(super::faults());
+                if let Some(world) = world { super::$test(world).await }
+            })*
+        }
     };
 }
 

@@ -22,8 +22,30 @@ fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport
     let world = World {
         transport: Arc::clone(&transport) as Arc<dyn Transport>,
         name: "io-uring",
+        drives: None,
     };
     Some((world, transport))
+}
+
+/// The same on a ring of a thread, which ends with the world.
+fn thread_ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport>)> {
+    let made =
+        UringTransport::for_thread_with_sizes(None, StagePool::new(4), submissions, completions);
+    let (ring, reactor) = match made {
+        Ok((transport, reactor)) => (Arc::new(transport), reactor),
+        Err(error) => {
+            super::say_left_out(&error);
+            return None;
+        }
+    };
+    let transport = Arc::clone(&ring) as Arc<dyn Transport>;
+    let drives = drive_on(Runner::Thread(Box::new(reactor)), &transport).expect("a thread");
+    let world = World {
+        transport,
+        name: "io-uring on a thread",
+        drives: Some(drives),
+    };
+    Some((world, ring))
 }
 
 fn usual() -> Option<(World, Arc<UringTransport>)> {
@@ -140,29 +162,29 @@ async fn more_than_all_buffers_hold_arrives_in_order() {
 
 #[tokio::test]
 async fn a_full_completion_queue_loses_nothing() {
-    let Some((world, ring)) = ring(2, 4) else {
-        return;
-    };
-    let mut pairs = Vec::new();
-    for _ in 0..20 {
-        let (mut near, mut far) = world.pair().await;
-        warm_up(&mut near, &mut far).await;
-        far.link.receive(Receive::Stage);
-        pairs.push((near, far));
-    }
-    until(|| ring.in_flight() == 20).await;
-    for (near, _) in &mut pairs {
-        // Without a pause, so that nobody harvests meanwhile.
-        near.link.send(plain(b"one of many"));
-        assert!(matches!(
-            near.link.poll_outcome(),
-            Some(Outcome::Sent { .. })
-        ));
-    }
-    for (_, far) in &mut pairs {
-        match far.received().await {
-            Received::Stage(stage) => assert_eq!(&*stage, b"one of many"),
-            other => panic!("expected bytes, found {other:?}"),
+    for made in [ring(2, 4), thread_ring(2, 4)] {
+        let Some((world, ring)) = made else { return };
+        let mut pairs = Vec::new();
+        for _ in 0..20 {
+            let (mut near, mut far) = world.pair().await;
+            warm_up(&mut near, &mut far).await;
+            far.link.receive(Receive::Stage);
+            pairs.push((near, far));
+        }
+        until(|| ring.in_flight() == 20).await;
+        for (near, _) in &mut pairs {
+            // Without a pause, so that nobody harvests meanwhile.
+            near.link.send(plain(b"one of many"));
+            assert!(matches!(
+                near.link.poll_outcome(),
+                Some(Outcome::Sent { .. })
+            ));
+        }
+        for (_, far) in &mut pairs {
+            match far.received().await {
+                Received::Stage(stage) => assert_eq!(&*stage, b"one of many"),
+                other => panic!("expected bytes, found {other:?}"),
+            }
         }
     }
 }
@@ -347,4 +369,59 @@ async fn without_its_driver_a_ring_ends_what_is_in_flight() {
         assert_eq!(ring.in_flight(), 0);
         assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
     }
+}
+
+/// Memory-model rule 7 on a ring of a thread, whose links are dropped by another one: that cannot
+/// ask the kernel for anything itself.
+#[tokio::test]
+async fn a_link_dropped_by_another_thread_gives_its_lease_back() {
+    let Some((world, ring)) = thread_ring(64, 1024) else {
+        return;
+    };
+    let (mut near, mut far) = world.pair().await;
+    until(|| ring.in_flight() == 0).await;
+    let (payload, memory) = remote(64);
+    far.link.receive(Receive::Direct(direct(payload, 0, 64)));
+    assert!(far.link.poll_outcome().is_none());
+    // The kernel has it: some bytes have landed.
+    near.send_all(plain(&[7; 40])).await;
+    let mut bytes = [0; 40];
+    until(|| memory.read_at(0, &mut [0; 40]).is_ok() && ring.in_flight() == 1).await;
+    while bytes != [7; 40] {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        memory.read_at(0, &mut bytes).unwrap();
+    }
+    drop(far);
+    until(|| Arc::strong_count(&memory) == 1).await;
+    assert_eq!(ring.in_flight(), 0);
+}
+
+/// The same after the thread has gone: what was in flight has ended with it, and what is submitted
+/// later is never the kernel's.
+#[tokio::test]
+async fn a_thread_leaves_nothing_in_flight() {
+    let Some((mut world, ring)) = thread_ring(64, 1024) else {
+        return;
+    };
+    let (mut near, mut far) = world.pair().await;
+    let (before, early) = remote(64);
+    far.link.receive(Receive::Direct(direct(before, 0, 64)));
+    until(|| ring.in_flight() == 1).await;
+    drop(world.drives.take());
+    until(|| ring.in_flight() == 0).await;
+    let (after, late) = remote(64);
+    near.link.receive(Receive::Direct(direct(after, 0, 64)));
+    near.link.cancel_receive();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let ring = {
+        let weak = ring.ring();
+        drop(ring);
+        weak
+    };
+    drop((near, far));
+    assert_eq!(Arc::strong_count(&early), 1, "the payload is freed");
+    assert_eq!(Arc::strong_count(&late), 1, "the payload is freed");
+    drop(world);
+    // The thread itself goes last.
+    until(|| ring.upgrade().is_none()).await;
 }

@@ -8,7 +8,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
 use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
-use super::op::{Cargo, OpKind, cancelled};
+use super::op::{BELL, CANCELLATION, Cargo, OpKind, cancelled};
 use super::ring::State;
 use crate::slab::Key;
 
@@ -29,12 +29,17 @@ impl State {
         };
         let count = entries.len();
         for entry in entries {
-            match cancelled(entry.user_data()) {
-                Some(target) => self.cancelled(ring, target, entry.result()),
-                None => {
-                    let key = Key::from_bits(entry.user_data());
-                    self.complete(ring, key, entry.result(), entry.flags());
-                }
+            match entry.user_data() {
+                CANCELLATION => {}
+                BELL if cqueue::more(entry.flags()) => {}
+                BELL => self.arm_bell(ring),
+                other => match cancelled(other) {
+                    Some(target) => self.cancelled(ring, target, entry.result()),
+                    None => {
+                        let key = Key::from_bits(other);
+                        self.complete(ring, key, entry.result(), entry.flags());
+                    }
+                },
             }
         }
         if count == COMPLETIONS_PER_ROUND {
@@ -98,7 +103,13 @@ impl State {
     }
 
     /// Memory of an operation that has ended goes to its owner, or is freed.
-    fn unload(&mut self, owner: Option<Key>, kind: OpKind, mut cargo: Cargo, result: i32) {
+    pub(super) fn unload(
+        &mut self,
+        owner: Option<Key>,
+        kind: OpKind,
+        mut cargo: Cargo,
+        result: i32,
+    ) {
         let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
         match (mailbox, kind) {
             (Some(Mailbox::Link(mail)), OpKind::Send) => {

@@ -1,5 +1,6 @@
 //! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor, and
-//! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed.
+//! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed. Or
+//! a thread of its own sleeps in the ring itself: [`thread`].
 //!
 //! Sends are tried in the call that submits them, as most find room; the rest and all receives are
 //! the ring's. See [`ring`] for locks and teardown, [`op`] for who owns which memory when, [`bufs`]
@@ -21,6 +22,7 @@ mod mail;
 mod op;
 pub(in crate::transport) mod probe;
 mod ring;
+mod thread;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -34,15 +36,55 @@ use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
 
-/// TCP on a ring in the reactor of one Tokio runtime.
+/// TCP on a ring.
 pub(super) struct UringTransport {
-    runtime: Handle,
+    home: Home,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
     ring: Arc<ring::Ring>,
 }
 
+/// Where the ring is looked after.
+enum Home {
+    /// In the reactor of a runtime.
+    Runtime(Handle),
+    /// By a thread of its own.
+    Thread(Arc<thread::Desk>),
+}
+
 impl UringTransport {
+    /// A transport that belongs to a thread: that of the reactor, once it has begun.
+    ///
+    /// # Errors
+    /// As for [`UringTransport::new`].
+    pub(super) fn for_thread(
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+    ) -> Result<(Self, thread::RingThread)> {
+        Self::for_thread_with_sizes(ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
+    }
+
+    /// The same with queues of these sizes, each a power of two.
+    pub(super) fn for_thread_with_sizes(
+        ports: Option<PortRange>,
+        stages: Arc<StagePool>,
+        submissions: u32,
+        completions: u32,
+    ) -> Result<(Self, thread::RingThread)> {
+        let refused = |error| probe::refusal_of(&error);
+        let desk = thread::Desk::new().map_err(refused)?;
+        let ring = ring::Ring::for_thread(submissions, completions).map_err(refused)?;
+        let reactor = thread::RingThread::new(Arc::clone(&ring), Arc::clone(&desk));
+        let home = Home::Thread(desk);
+        let transport = UringTransport {
+            home,
+            ports,
+            stages,
+            ring,
+        };
+        Ok((transport, reactor))
+    }
+
     /// Everything made by this transport lives on `runtime`, which must have I/O enabled and whose
     /// driver polls [`Transport::poll_drive`].
     ///
@@ -69,7 +111,7 @@ impl UringTransport {
             ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
         };
         Ok(UringTransport {
-            runtime,
+            home: Home::Runtime(runtime),
             ports,
             stages,
             ring,
@@ -134,8 +176,13 @@ impl Transport for UringTransport {
     }
 
     fn clock(&self) -> Result<Box<dyn Clock>> {
-        let _runtime = self.runtime.enter();
-        Ok(Box::new(TimerClock::new()?))
+        match &self.home {
+            Home::Runtime(runtime) => {
+                let _runtime = runtime.enter();
+                Ok(Box::new(TimerClock::new()?))
+            }
+            Home::Thread(desk) => Ok(Box::new(thread::ThreadClock::new(Arc::clone(desk)))),
+        }
     }
 }
 

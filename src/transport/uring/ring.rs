@@ -7,7 +7,7 @@
 //!
 //! Submission is batched: a push wakes the driver, once, and its next [`Ring::poll_drive`] submits
 //! everything there is by one system call. Only cancellations that somebody waits for are submitted
-//! within the call.
+//! within the call. In a ring of a thread all this is that thread's: see [`super::thread`].
 //!
 //! The ring runs its completions in the thread that submitted (no `COOP_TASKRUN`: it would leave
 //! the completions of a thread that computes for long undone). If that thread has exited, they end
@@ -24,14 +24,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use io_uring::IoUring;
 use io_uring::squeue::Entry;
+use io_uring::{EnterFlags, IoUring};
 use tokio::io::unix::AsyncFd;
 
 use super::bufs::BufferRing;
 use super::harvest::refuse;
 use super::mail::{LinkMail, ListenerMail, Mailbox};
-use super::op::{Cargo, Op, OpKind, cancel_entry};
+use super::op::{BELL, Cargo, Op, OpKind, cancel_entry};
+use super::thread::Seat;
 use crate::buf::Stage;
 use crate::slab::{Key, Slab};
 use crate::transport::{Direct, SendBatch};
@@ -48,8 +49,16 @@ const ROUNDS_PER_DRIVE: usize = 4;
 const REAP_TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct Ring {
-    fd: AsyncFd<IoUring>,
+    home: Home,
     state: Mutex<State>,
+}
+
+/// Who sleeps until something ends.
+enum Home {
+    /// The reactor that watches the ring's descriptor.
+    Reactor(AsyncFd<IoUring>),
+    /// A thread, in the ring itself.
+    Thread(IoUring),
 }
 
 /// What the lock guards.
@@ -65,6 +74,14 @@ pub(super) struct State {
     driver: Option<Waker>,
     /// Nobody drives again: whoever gives something up waits for its end.
     undriven: bool,
+    /// Who may enter the kernel.
+    seat: Seat,
+    /// What wakes the thread of a ring that has one.
+    bell: Option<Entry>,
+    /// Nothing is submitted any more, ever; what is in `ops` the kernel has not seen.
+    retired: bool,
+    /// The kernel has given the buffers back.
+    buffers_are_ours: bool,
     pub(super) spare: Vec<Cargo>,
     pub(super) outbox: Outbox,
 }
@@ -92,8 +109,29 @@ impl Ring {
         // moves into the `AsyncFd`, out of which nothing takes it.
         let registered = unsafe { AsyncFd::register(ring) };
         let fd = registered.map_err(io::Error::from)?;
-        Ok(Arc::new(Ring {
-            fd,
+        Ok(Ring::of(Home::Reactor(fd), buffers, Seat::Anyone))
+    }
+
+    /// A ring for the thread that [begins](Ring::begin) with it.
+    pub(super) fn for_thread(submissions: u32, completions: u32) -> io::Result<Arc<Self>> {
+        let ring = IoUring::builder()
+            .setup_clamp()
+            .setup_submit_all()
+            .setup_cqsize(completions)
+            .setup_r_disabled()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .dontfork()
+            .build(submissions)?;
+        super::probe::check(&ring)?;
+        let buffers = BufferRing::register(&ring)?;
+        Ok(Ring::of(Home::Thread(ring), buffers, Seat::Vacant))
+    }
+
+    fn of(home: Home, buffers: BufferRing, seat: Seat) -> Arc<Self> {
+        Arc::new(Ring {
+            home,
             state: Mutex::new(State {
                 ops: Slab::new(),
                 mailboxes: Slab::new(),
@@ -102,16 +140,39 @@ impl Ring {
                 dirty: false,
                 driver: None,
                 undriven: false,
+                seat,
+                bell: None,
+                retired: false,
+                buffers_are_ours: false,
                 spare: Vec::new(),
                 outbox: Outbox::default(),
             }),
-        }))
+        })
+    }
+
+    /// Makes the calling thread the one that enters the kernel; the ring tells it of its bell.
+    pub(super) fn begin(&self, bell: Entry) -> io::Result<()> {
+        self.with(|state, ring| {
+            debug_assert_eq!(state.seat, Seat::Vacant, "a ring has one thread");
+            ring.submitter().register_enable_rings()?;
+            state.seat = Seat::Taken(std::thread::current().id());
+            state.bell = Some(bell);
+            state.arm_bell(ring);
+            Ok(())
+        })
+    }
+
+    pub(super) fn ring(&self) -> &IoUring {
+        match &self.home {
+            Home::Reactor(fd) => fd.get_ref(),
+            Home::Thread(ring) => ring,
+        }
     }
 
     /// Takes the lock for `act`, and sees to what came up under it.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = act(&mut state, self.fd.get_ref());
+        let result = act(&mut state, self.ring());
         let outbox = state.take_outbox();
         drop(state);
         outbox.deliver();
@@ -121,27 +182,20 @@ impl Ring {
     /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
     /// Ready when there was anything to harvest.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
-        // Readiness is cleared, and the waker registered, before the queue is looked at: so no edge
-        // is lost. Without its reactor (an error) nothing here makes progress, and the driver is
-        // being dropped. All outside of Tokio's cooperative budget, as what the driver does.
-        let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
-            match self.fd.poll_read_ready(cx) {
-                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
-                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(()),
-            }
-        })));
-        let _ = ready.as_mut().poll(cx);
+        if let Home::Reactor(fd) = &self.home {
+            wait_in_reactor(fd, cx);
+        }
+        let submits = matches!(self.home, Home::Reactor(_));
         let (harvested, is_more) = self.with(|state, ring| {
             let (mut harvested, mut is_more) = (false, false);
             for _ in 0..ROUNDS_PER_DRIVE {
                 let (any, more) = state.harvest_some(ring);
                 harvested |= any;
-                is_more = more;
-                // What can be done at once has ended by then.
-                if !state.submit(ring) && !more {
+                // What can be done at once has ended by then. A thread submits as it goes to sleep.
+                is_more = submits && state.submit(ring) || more;
+                if !is_more {
                     break;
                 }
-                is_more = true;
             }
             match &mut state.driver {
                 Some(driver) => driver.clone_from(cx.waker()),
@@ -172,10 +226,14 @@ impl Ring {
         }
     }
 
-    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone).
+    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone). A ring of a thread
+    /// ends with this, on that thread.
     pub(super) fn driver_gone(&self) {
         self.with(|state, _| state.undriven = true);
         self.reap();
+        if matches!(self.home, Home::Thread(_)) {
+            self.with(|state, ring| state.retire(ring));
+        }
     }
 
     /// Ends everything in flight. A cancellation that concerns another thread's operation, or that
@@ -191,6 +249,19 @@ impl Ring {
     pub(super) fn in_flight(&self) -> usize {
         self.with(|state, _| state.ops.len())
     }
+}
+
+/// Readiness is cleared, and the waker registered, before the queue is looked at: so no edge is
+/// lost. Without its reactor (an error) nothing here makes progress, and the driver is being
+/// dropped. All outside of Tokio's cooperative budget, as what the driver does.
+fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
+    let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
+        match fd.poll_read_ready(cx) {
+            Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+            Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(()),
+        }
+    })));
+    let _ = ready.as_mut().poll(cx);
 }
 
 impl State {
@@ -317,10 +388,20 @@ impl State {
 
     /// Asks the kernel to end an operation; its own completion tells when it has.
     pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
-        self.push_entry(ring, cancel_entry(op));
+        self.push_entry(ring, cancel_entry(op.to_bits()));
+    }
+
+    /// Asks to be told when the bell rings, unless the thread is ending.
+    pub(super) fn arm_bell(&mut self, ring: &IoUring) {
+        if let (Some(bell), false) = (self.bell.clone(), self.undriven) {
+            self.push_entry(ring, bell);
+        }
     }
 
     fn push_entry(&mut self, ring: &IoUring, entry: Entry) {
+        if self.retired {
+            return;
+        }
         self.backlog.push_back(entry);
         self.unload_backlog(ring);
         self.mark_dirty();
@@ -328,6 +409,10 @@ impl State {
 
     pub(super) fn mark_dirty(&mut self) {
         self.dirty = true;
+        // The thread of a ring submits before it sleeps; it need not be woken by itself.
+        if matches!(self.seat, Seat::Taken(_)) && self.seat.is_mine() {
+            return;
+        }
         if let Some(driver) = self.driver.take() {
             self.outbox.wakers.push(driver);
         }
@@ -342,7 +427,9 @@ impl State {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: what an entry points to is in the cargo of its slot, at an address that does
             // not change until the operation's completion (memory-model rule 1); its descriptor is
-            // open as long, by the slot's `fd`. Entries without cargo point to nothing.
+            // open as long, by the slot's `fd`; that of a bell, until the thread has submitted it,
+            // by the desk. Entries without cargo point to nothing. A thread that submits without
+            // the lock reads only what is published, by atomics.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
             }
@@ -350,13 +437,37 @@ impl State {
         }
     }
 
+    /// The thread of the ring is about to sleep: puts what it can into the queue. Tells whether
+    /// there is anything to enter the kernel for, and whether some found no room.
+    pub(super) fn before_sleep(&mut self, ring: &IoUring) -> (bool, bool) {
+        self.unload_backlog(ring);
+        self.dirty = false;
+        // SAFETY: as in `unload_backlog`.
+        let queue = unsafe { ring.submission_shared() };
+        let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        (has_work, !self.backlog.is_empty())
+    }
+
+    /// Gives the kernel what is in the queue.
+    pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
+        if self.seat == Seat::Anyone {
+            return ring.submitter().submit();
+        }
+        // SAFETY: as in `unload_backlog`.
+        let count = unsafe { ring.submission_shared() }.len() as u32;
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
+        // makes the kernel do what it has deferred.
+        unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
+    }
+
     /// Submits everything that was pushed. True if there was anything.
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
-        if !mem::take(&mut self.dirty) {
+        if !self.seat.is_mine() || !mem::take(&mut self.dirty) {
             return false;
         }
         for _ in 0..SUBMIT_ATTEMPTS {
-            match ring.submitter().submit() {
+            match self.enter(ring) {
                 Ok(_) => {
                     self.unload_backlog(ring);
                     // SAFETY: as in `unload_backlog`.
@@ -384,7 +495,11 @@ impl State {
     }
 
     /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
+    /// On a ring of another thread that thread does, which has been woken by the push.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
+        if !self.seat.is_mine() {
+            return;
+        }
         self.submit(ring);
         if let (_, true) = self.harvest_some(ring) {
             // No edge will tell the driver of the rest.
@@ -399,9 +514,9 @@ impl State {
         self.submit_and_harvest(ring);
     }
 
-    /// Waits a little for operations to end. True once all have.
+    /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
     fn reap_some(&mut self, ring: &IoUring) -> bool {
-        if self.ops.len() == 0 {
+        if self.ops.len() == 0 || !self.seat.is_mine() {
             return true;
         }
         let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
@@ -434,12 +549,59 @@ impl State {
             }
         };
         for key in ops.into_iter().flatten() {
+            if self.retired {
+                self.withdraw(key);
+                continue;
+            }
             if let Some(op) = self.ops.get_mut(key) {
                 op.owner = None;
             }
             self.push_cancel(ring, key);
         }
         self.submit_and_harvest(ring);
+    }
+
+    /// Frees an operation that the kernel has not seen.
+    fn withdraw(&mut self, key: Key) {
+        if let Some(op) = self.ops.remove(key)
+            && let Some(cargo) = op.cargo
+        {
+            self.unload(None, op.kind, cargo, 0);
+        }
+    }
+
+    /// Nothing is submitted from now on: everything is cancelled and waited for. What does not end
+    /// in time keeps its memory for ever, since the kernel may still use it (memory-model rule 7),
+    /// and so does everything that is in the hands of a thread other than this.
+    fn retire(&mut self, ring: &IoUring) {
+        if self.retired {
+            return;
+        }
+        self.cancel_all(ring);
+        let deadline = Instant::now() + REAP_TIME;
+        while !self.reap_some(ring) && Instant::now() < deadline {}
+        self.retired = true;
+        let was_submitted = mem::replace(&mut self.seat, Seat::Vacant) != Seat::Vacant;
+        let left = self.ops.keys();
+        if !was_submitted {
+            left.into_iter().for_each(|key| self.withdraw(key));
+        } else if !left.is_empty() {
+            tracing::warn!(
+                left = left.len(),
+                "operations did not end with their ring; memory is leaked"
+            );
+            for key in left {
+                mem::forget(self.ops.remove(key));
+            }
+            return;
+        }
+        if self.bell.take().is_some() {
+            // The kernel keeps the bell's descriptor no longer than the thread.
+            let bell = io_uring::types::CancelBuilder::user_data(BELL);
+            let _ = ring.submitter().register_sync_cancel(None, bell);
+        }
+        let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
+        self.buffers_are_ours = unregistered.is_ok();
     }
 
     fn take_outbox(&mut self) -> Outbox {
@@ -459,29 +621,16 @@ impl Outbox {
 }
 
 impl Drop for Ring {
-    /// Everything is cancelled and waited for; what does not end in time keeps its memory for ever,
-    /// since the kernel may still use it (memory-model rule 7).
+    /// Everything is cancelled and waited for, here or when the ring's thread ended.
     fn drop(&mut self) {
-        let ring = self.fd.get_ref();
+        let ring = match &self.home {
+            Home::Reactor(fd) => fd.get_ref(),
+            Home::Thread(ring) => ring,
+        };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        state.cancel_all(ring);
-        let deadline = Instant::now() + REAP_TIME;
-        while !state.reap_some(ring) && Instant::now() < deadline {}
+        state.retire(ring);
         drop(state.take_outbox());
-        let left = state.ops.len();
-        if left > 0 {
-            tracing::warn!(
-                left,
-                "operations did not end with their ring; memory is leaked"
-            );
-            mem::forget(mem::replace(&mut state.ops, Slab::new()));
-            return;
-        }
-        if ring
-            .submitter()
-            .unregister_buf_ring(super::bufs::GROUP)
-            .is_ok()
-        {
+        if state.buffers_are_ours {
             // SAFETY: taken once, in drop.
             let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
             // SAFETY: no operation is in flight, and the group is unregistered.

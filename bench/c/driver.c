@@ -1,0 +1,319 @@
+/*
+ * The ends of libfabric's tcp provider (FI_EP_MSG), for comparison:
+ *
+ *     driver server|client spin|wait name=value ...
+ *
+ * The words, what is said on the output and what is measured are those of the Rust ends: src/job.rs
+ * and src/end. "wait" sleeps in fi_cq_sread, "spin" reads the queue over and over.
+ */
+#define _GNU_SOURCE
+#include "base.h"
+#include "meter.h"
+#include "session.h"
+
+static void nothing(size_t connection)
+{
+	(void)connection;
+}
+
+/* ---- ping-pong ------------------------------------------------------------------------------ */
+
+static void one_receive(size_t connection)
+{
+	post_receives(connection, 1, job.size);
+}
+
+static void ping_pong(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	struct op sent = {.bytes = memory(job.size)};
+
+	open_side(4);
+	connect_all(one_receive, (uint64_t[2]){0, 0});
+	if (job.client)
+		pings_begin();
+	for (bool turn = job.client;;) {
+		if (turn) {
+			if (job.size <= INJECT_MAX)
+				POST(fi_inject(g.eps[0], sent.bytes, job.size, FI_ADDR_UNSPEC));
+			else
+				POST(fi_send(g.eps[0], sent.bytes, job.size, NULL, FI_ADDR_UNSPEC,
+					     &sent));
+			turn = false;
+		}
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			struct op *op = entries[i].op_context;
+
+			if (!op->is_receive)
+				continue;
+			post_receive(op, job.size);
+			turn = true;
+			if (job.client && pings_add())
+				return;
+		}
+	}
+}
+
+/* ---- messages one way ----------------------------------------------------------------------- */
+
+static void receives_of_messages(size_t connection)
+{
+	post_receives(connection, job.window, job.size);
+}
+
+static void receives_of_answers(size_t connection)
+{
+	post_receives(connection, job.answers, ANSWER_SIZE);
+}
+
+static void stream_server(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	static const uint8_t answer[ANSWER_SIZE];
+	size_t *unanswered = memory(job.connections * sizeof *unanswered);
+
+	connect_all(receives_of_messages, (uint64_t[2]){0, 0});
+	for (;;) {
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			struct op *op = entries[i].op_context;
+
+			post_receive(op, job.size);
+			if (++unanswered[op->connection] < job.batch)
+				continue;
+			unanswered[op->connection] = 0;
+			POST(fi_inject(g.eps[op->connection], answer, sizeof answer,
+				       FI_ADDR_UNSPEC));
+		}
+	}
+}
+
+struct sender {
+	size_t credits;
+	/* Operations with buffers that no send has; of large messages only. */
+	struct op **free;
+	size_t free_count;
+};
+
+static void send_allowed(struct sender *sender, size_t connection, const uint8_t *message)
+{
+	struct fid_ep *ep = g.eps[connection];
+
+	if (job.size <= INJECT_MAX) {
+		for (; sender->credits; sender->credits--)
+			POST(fi_inject(ep, message, job.size, FI_ADDR_UNSPEC));
+		return;
+	}
+	while (sender->credits && sender->free_count) {
+		struct op *op = sender->free[--sender->free_count];
+
+		sender->credits--;
+		POST(fi_send(ep, op->bytes, job.size, NULL, FI_ADDR_UNSPEC, op));
+	}
+}
+
+static void stream_client(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	struct sender *senders = memory(job.connections * sizeof *senders);
+	uint8_t *message = memory(job.size);
+
+	connect_all(receives_of_answers, NULL);
+	for (size_t c = 0; c < job.connections; c++) {
+		senders[c].credits = job.window;
+		senders[c].free = memory(job.window * sizeof *senders[c].free);
+		for (size_t i = 0; job.size > INJECT_MAX && i < job.window; i++) {
+			struct op *op = memory(sizeof *op);
+
+			*op = (struct op){.bytes = memory(job.size), .connection = (uint32_t)c};
+			senders[c].free[senders[c].free_count++] = op;
+		}
+		send_allowed(&senders[c], c, message);
+	}
+	for (;;) {
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			struct op *op = entries[i].op_context;
+			struct sender *sender = &senders[op->connection];
+
+			if (op->is_receive) {
+				post_receive(op, ANSWER_SIZE);
+				sender->credits += job.batch;
+				if (meter_add(job.batch))
+					return;
+			} else {
+				sender->free[sender->free_count++] = op;
+			}
+			send_allowed(sender, op->connection, message);
+		}
+	}
+}
+
+static void stream(void)
+{
+	open_side(job.window > job.answers ? job.window : job.answers);
+	if (job.client)
+		stream_client();
+	else
+		stream_server();
+}
+
+/* ---- remote memory -------------------------------------------------------------------------- */
+
+static void post_rma(struct op *op, bool is_write)
+{
+	uint64_t there = g.remote[0] + op->slot * job.size;
+
+	if (is_write)
+		POST(fi_write(g.eps[0], op->bytes, job.size, NULL, FI_ADDR_UNSPEC, there, g.remote[1],
+			      op));
+	else
+		POST(fi_read(g.eps[0], op->bytes, job.size, NULL, FI_ADDR_UNSPEC, there, g.remote[1],
+			     op));
+}
+
+static void rma(bool is_write)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+
+	open_side(job.window);
+	if (!job.client) {
+		size_t len = job.size * job.window;
+		struct fid_mr *mr;
+
+		MUST(fi_mr_reg(g.domain, memory(len), len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0,
+			       0xFAB, 0, &mr, NULL));
+		connect_all(one_receive, (uint64_t[2]){0, fi_mr_key(mr)});
+		/* Nothing completes here, but the provider moves only while somebody waits. */
+		for (;;)
+			completions(entries);
+	}
+	connect_all(nothing, NULL);
+	for (size_t i = 0; i < job.window; i++) {
+		struct op *op = memory(sizeof *op);
+
+		*op = (struct op){.bytes = memory(job.size), .slot = (uint32_t)i};
+		post_rma(op, is_write);
+	}
+	for (;;) {
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			post_rma(entries[i].op_context, is_write);
+			if (meter_add(1))
+				return;
+		}
+	}
+}
+
+static void rma_write(void)
+{
+	rma(true);
+}
+
+static void rma_read(void)
+{
+	rma(false);
+}
+
+/* ---- death ---------------------------------------------------------------------------------- */
+
+static void receives_for_death(size_t connection)
+{
+	post_receives(connection, job.window, job.size);
+}
+
+/* True when the queue has told of the end; receives are flushed with an error each, or the event
+ * queue says FI_SHUTDOWN: whichever is first. */
+static bool has_ended(void)
+{
+	struct fi_cq_msg_entry entry;
+	struct fi_eq_cm_entry cm;
+	uint32_t event = 0;
+
+	return fi_cq_read(g.cq, &entry, 1) == -FI_EAVAIL ||
+	       (fi_eq_read(g.eq, &event, &cm, sizeof cm, 0) > 0 && event == FI_SHUTDOWN);
+}
+
+static void death(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	struct pollfd fds[2] = {{.events = POLLIN}, {.events = POLLIN}};
+	struct fid *fids[2];
+
+	open_side(job.window);
+	connect_all(job.client ? receives_for_death : one_receive, (uint64_t[2]){0, 0});
+	if (!job.client)
+		for (;;)
+			completions(entries);
+	printf("READY\n");
+	fflush(stdout);
+	fids[0] = &g.cq->fid;
+	fids[1] = &g.eq->fid;
+	if (!job.spin)
+		for (int i = 0; i < 2; i++)
+			MUST(fi_control(fids[i], FI_GETWAIT, &fds[i].fd));
+	while (!has_ended())
+		if (!job.spin && !fi_trywait(g.fabric, fids, 2))
+			poll(fds, 2, -1);
+	say("ended_ns", now_ns());
+}
+
+/* ---- idle ----------------------------------------------------------------------------------- */
+
+static void receives_for_rest(size_t connection)
+{
+	post_receives(connection, 1, 64);
+}
+
+/* Sleeps in the queue: nothing completes. */
+static void rest_for(uint64_t ns)
+{
+	struct fi_cq_msg_entry entry;
+	uint64_t end = now_ns() + ns, now;
+
+	while ((now = now_ns()) < end)
+		fi_cq_sread(g.cq, &entry, 1, NULL, (int)((end - now) / 1000000) + 1);
+}
+
+static void idle(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	uint64_t client, server, used, begin, cpu;
+
+	open_side(1);
+	client = resident(getpid());
+	server = resident(job.peer);
+	used = heap();
+	connect_all(receives_for_rest, (uint64_t[2]){0, 0});
+	if (!job.client)
+		for (;;)
+			completions(entries);
+	rest_for(job.warm_ns);
+	say("resident_client", resident(getpid()) - client);
+	say("resident_server", resident(job.peer) - server);
+	say("heap_client", heap() - used);
+	begin = now_ns();
+	cpu = cpu_ns();
+	rest_for(job.run_ns);
+	say("elapsed_ns", now_ns() - begin);
+	say("cpu_ns", cpu_ns() - cpu);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} works[] = {
+    {"ping-pong", ping_pong}, {"stream", stream}, {"write", rma_write},
+    {"read", rma_read},       {"death", death},   {"idle", idle},
+};
+
+int main(int argc, char **argv)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	parse(argc, argv);
+	pin();
+	for (size_t i = 0; i < sizeof works / sizeof works[0]; i++)
+		if (!strcmp(works[i].name, job.work)) {
+			works[i].run();
+			fflush(stdout);
+			_exit(0);
+		}
+	fail("no work is called %s", job.work);
+}

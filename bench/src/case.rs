@@ -1,0 +1,85 @@
+//! One case of a measure: a job, where it runs, and what is read from the ends' reports.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::job::Job;
+
+/// Where the two ends run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placement {
+    /// Each end on its own processor: waking the other one costs most.
+    TwoCores,
+    /// Both on one: shows what the software itself costs.
+    SameCore,
+}
+
+impl Placement {
+    pub const BOTH: [Placement; 2] = [Placement::TwoCores, Placement::SameCore];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::TwoCores => "two cores",
+            Placement::SameCore => "same core",
+        }
+    }
+}
+
+/// What the client's end reported: names and numbers.
+pub type Facts = BTreeMap<String, f64>;
+
+/// A figure of the result.
+#[derive(Debug)]
+pub struct Quantity {
+    /// What it is called in tables and in JSON.
+    pub measure: &'static str,
+    pub unit: &'static str,
+    /// Computes it; `None` if the facts do not tell.
+    pub read: fn(&Facts, &Job) -> Option<f64>,
+    /// Whether more is better; ratios are always ours divided by the peer's.
+    pub more_is_better: bool,
+    /// Whether the page shows ratios too. They are in the JSON in any case.
+    pub shows_ratios: bool,
+}
+
+/// What a case varies, for its row and for JSON.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Params {
+    pub cores: &'static str,
+    /// The row's name: `64 B`, `window 16`.
+    pub what: String,
+    pub size: usize,
+    pub window: usize,
+    pub connections: usize,
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct Case {
+    pub what: String,
+    pub job: Job,
+    pub placement: Placement,
+    pub quantities: &'static [Quantity],
+}
+
+impl Case {
+    pub fn params(&self) -> Params {
+        Params {
+            cores: self.placement.name(),
+            what: self.what.clone(),
+            size: self.job.size,
+            window: self.job.window,
+            connections: self.job.connections,
+        }
+    }
+}
+
+/// `65536` as `64 KiB`.
+pub fn bytes(size: usize) -> String {
+    match size {
+        0x10_0000.. if size.is_multiple_of(0x10_0000) => format!("{} MiB", size >> 20),
+        0x400.. if size.is_multiple_of(0x400) => format!("{} KiB", size >> 10),
+        _ => format!("{size} B"),
+    }
+}

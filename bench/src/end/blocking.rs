@@ -1,0 +1,150 @@
+//! Plain TCP with blocking calls, without any runtime: the floor of all that sleeps.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Result, bail};
+
+use super::landing::{Landing, messages};
+use super::meter::Meter;
+use super::pings::Pings;
+use super::{ANY_PORT, say, server_of};
+use crate::job::{ANSWER_SIZE, Told, Work};
+use crate::sys;
+
+pub fn serve(told: &Told) -> Result<()> {
+    let listener = TcpListener::bind(ANY_PORT)?;
+    say("PORT", listener.local_addr()?.port());
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let job = &told.job;
+    match job.work {
+        Work::PingPong => {
+            let mut message = vec![0; job.size];
+            loop {
+                stream.read_exact(&mut message)?;
+                stream.write_all(&message)?;
+            }
+        }
+        Work::Stream => {
+            let mut landing = Landing::new(job);
+            let mut unanswered = 0;
+            loop {
+                unanswered += read_some(&mut stream, &mut landing)?;
+                for _ in 0..unanswered / job.batch() {
+                    stream.write_all(&[0; ANSWER_SIZE])?;
+                }
+                unanswered %= job.batch();
+            }
+        }
+        Work::Read => {
+            for message in messages(job).iter().cycle() {
+                stream.read_exact(&mut [0; ANSWER_SIZE])?;
+                stream.write_all(message)?;
+            }
+            Ok(())
+        }
+        Work::Write | Work::Death | Work::Idle => {
+            let mut landing = Landing::new(job);
+            loop {
+                read_some(&mut stream, &mut landing)?;
+            }
+        }
+    }
+}
+
+pub fn call(told: &Told, gather: bool) -> Result<()> {
+    let mut stream = TcpStream::connect(server_of(told))?;
+    stream.set_nodelay(true)?;
+    match told.job.work {
+        Work::PingPong => ping(told, &mut stream),
+        Work::Stream => send(told, &mut stream, gather),
+        Work::Write => push(told, &mut stream),
+        Work::Read => fetch(told, &mut stream),
+        Work::Death => {
+            say("READY", "");
+            let ended = stream.read(&mut [0; 64]);
+            let now = sys::monotonic_ns();
+            if let Ok(1..) = ended {
+                bail!("a server that was killed has sent something");
+            }
+            say("ended_ns", now);
+            Ok(())
+        }
+        Work::Idle => bail!("blocking calls hold no idle connections"),
+    }
+}
+
+fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let mut message = vec![0; told.job.size];
+    let mut pings = Pings::new(told)?;
+    loop {
+        stream.write_all(&message)?;
+        stream.read_exact(&mut message)?;
+        if pings.add() {
+            return Ok(());
+        }
+    }
+}
+
+fn send(told: &Told, stream: &mut TcpStream, gather: bool) -> Result<()> {
+    let job = &told.job;
+    let messages = messages(job);
+    let mut next = messages.iter().cycle();
+    let gathered = if gather {
+        messages.concat()
+    } else {
+        Vec::new()
+    };
+    let mut answers = Landing::of_answers();
+    let mut meter = Meter::new(told);
+    let mut credits = job.window;
+    loop {
+        if gather {
+            stream.write_all(&gathered[..credits * job.size])?;
+        } else {
+            for message in next.by_ref().take(credits) {
+                stream.write_all(message)?;
+            }
+        }
+        credits = read_some(stream, &mut answers)? * job.batch();
+        if meter.add(credits as u64) {
+            return Ok(());
+        }
+    }
+}
+
+fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let messages = messages(&told.job);
+    let mut meter = Meter::new(told);
+    for message in messages.iter().cycle() {
+        stream.write_all(message)?;
+        if meter.add(1) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let mut landing = Landing::new(&told.job);
+    let mut meter = Meter::new(told);
+    let mut due = told.job.window;
+    loop {
+        for _ in 0..due {
+            stream.write_all(&[0; ANSWER_SIZE])?;
+        }
+        due = read_some(stream, &mut landing)?;
+        if due > 0 && meter.add(due as u64) {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads once. Gives the number of messages that are whole now.
+fn read_some(stream: &mut TcpStream, landing: &mut Landing) -> Result<usize> {
+    match stream.read(landing.room())? {
+        0 => bail!("the other end has gone"),
+        bytes => Ok(landing.took(bytes)),
+    }
+}

@@ -1,0 +1,121 @@
+//! Opening a side as its subject asks, and meeting the other.
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use tokio_fabric::{
+    Completion, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric, Hints,
+    PassiveEndpoint,
+};
+
+use super::super::{ANY_PORT, say, server_of};
+use crate::job::Told;
+use crate::subject;
+
+/// Completions taken from a queue at once.
+pub const BATCH_MAX: usize = 256;
+
+/// A domain, and the queue of its endpoints.
+#[derive(Debug)]
+pub struct Side {
+    pub fabric: Fabric,
+    pub domain: Domain,
+    pub queue: CompletionQueue,
+    /// Operations per context of an endpoint.
+    operations: usize,
+}
+
+impl Side {
+    /// `operations` for each of the connections, in each direction.
+    pub fn open(how: subject::Fabric, told: &Told, operations: usize) -> Result<Side> {
+        let fabric = Fabric::open(Hints::new().backend(how.backend))?;
+        let domain = fabric
+            .domain()
+            .driver(how.driver)
+            .busy_poll(how.busy_poll)
+            .open()?;
+        // Room for both directions, and some for what nobody posts.
+        let places = (operations * told.job.connections * 2 + 64).max(1024);
+        let queue = domain.completion_queue().size(places).open()?;
+        Ok(Side {
+            fabric,
+            domain,
+            queue,
+            operations,
+        })
+    }
+
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        let endpoint = self.domain.endpoint().completion_queue(&self.queue);
+        let endpoint = endpoint
+            .transmit_size(self.operations)
+            .receive_size(self.operations);
+        Ok(endpoint.open()?)
+    }
+
+    /// An endpoint that is connected to the server, and what that has sent along; `prepare` posts
+    /// its receives before.
+    pub async fn connect(
+        &self,
+        told: &Told,
+        prepare: impl FnOnce(&Endpoint) -> Result<()>,
+    ) -> Result<(Endpoint, Bytes)> {
+        let endpoint = self.endpoint()?;
+        prepare(&endpoint)?;
+        let data = endpoint.connect(server_of(told)).await?;
+        Ok((endpoint, data))
+    }
+
+    /// Completions: those that are there, or the next one.
+    pub async fn completions(&self, into: &mut Vec<Completion>) -> Result<()> {
+        if self.queue.read_batch(into, BATCH_MAX) == 0 {
+            into.push(self.queue.next().await.context("the queue is closed")?);
+            self.queue.read_batch(into, BATCH_MAX - 1);
+        }
+        Ok(())
+    }
+}
+
+/// A listener that has told its port.
+#[derive(Debug)]
+pub struct Door {
+    _listener: PassiveEndpoint,
+    events: EventQueue,
+}
+
+impl Door {
+    pub fn open(side: &Side) -> Result<Door> {
+        let events = side.fabric.event_queue().open()?;
+        let listener = side.fabric.passive_endpoint(&events).listen_at(ANY_PORT)?;
+        say("PORT", listener.local_addr().port());
+        Ok(Door {
+            _listener: listener,
+            events,
+        })
+    }
+
+    /// The next client, with this sent along; `prepare` posts the endpoint's receives before.
+    pub async fn accept(
+        &self,
+        side: &Side,
+        data: impl AsRef<[u8]>,
+        prepare: impl FnOnce(&Endpoint) -> Result<()>,
+    ) -> Result<Endpoint> {
+        loop {
+            match self
+                .events
+                .next()
+                .await
+                .context("the event queue is closed")?
+            {
+                Event::ConnRequest(request) => {
+                    let endpoint = side.endpoint()?;
+                    prepare(&endpoint)?;
+                    endpoint.accept(request).data(data).await?;
+                    return Ok(endpoint);
+                }
+                Event::Error(error) => bail!("listening: {}", error.error),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Receives are posted, and end when the peer is killed.
+
+use anyhow::{Result, bail};
+
+use super::super::say;
+use super::connect::{Door, Side};
+use crate::job::Told;
+use crate::subject::Fabric;
+use crate::sys;
+
+pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, told.job.window)?;
+    let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
+    endpoint.recv(vec![0; 1]).await?;
+    Ok(())
+}
+
+pub async fn call(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, told.job.window)?;
+    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let post = |_| endpoint.recv(vec![0; told.job.size]).post();
+    let receives = (0..told.job.window)
+        .map(post)
+        .collect::<Result<Vec<_>, _>>()?;
+    say("READY", "");
+    for receive in receives {
+        if receive.await.is_ok() {
+            bail!("a server that was killed has sent something");
+        }
+    }
+    say("ended_ns", sys::monotonic_ns());
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! This library's ends, for each kind of work.
+
+mod connect;
+mod death;
+mod ping_pong;
+mod rest;
+mod rma;
+mod stream;
+
+use anyhow::Result;
+
+use crate::job::{Told, Work};
+use crate::subject::Fabric;
+
+pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+    match told.job.work {
+        Work::PingPong => ping_pong::serve(how, told).await,
+        Work::Stream => stream::serve(how, told).await,
+        Work::Write | Work::Read => rma::serve(how, told).await,
+        Work::Death => death::serve(how, told).await,
+        Work::Idle => rest::serve(how, told).await,
+    }
+}
+
+pub async fn call(how: Fabric, told: Told) -> Result<()> {
+    match told.job.work {
+        Work::PingPong => ping_pong::call(how, told).await,
+        Work::Stream => stream::call(how, told).await,
+        Work::Write | Work::Read => rma::call(how, told).await,
+        Work::Death => death::call(how, told).await,
+        Work::Idle => rest::call(how, told).await,
+    }
+}

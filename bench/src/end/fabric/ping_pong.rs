@@ -1,0 +1,71 @@
+//! One message there and the same back, awaited, with a receive posted ahead.
+
+use anyhow::Result;
+use tokio_fabric::limits::INJECT_SIZE_MAX;
+use tokio_fabric::{Endpoint, Op, Received};
+
+use super::super::pings::Pings;
+use super::connect::{Door, Side};
+use crate::job::Told;
+use crate::subject::Fabric;
+
+const OPERATIONS: usize = 4;
+
+/// The receive that is always posted, and the message.
+#[derive(Debug)]
+struct Player {
+    endpoint: Endpoint,
+    receive: Op<Vec<u8>, Received>,
+    message: Vec<u8>,
+}
+
+impl Player {
+    fn new(endpoint: Endpoint, size: usize) -> Result<Player> {
+        let receive = endpoint.recv(vec![0; size]).post()?;
+        Ok(Player {
+            endpoint,
+            receive,
+            message: vec![0; size],
+        })
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        // What may be injected is, as in libfabric's programs.
+        if self.message.len() <= INJECT_SIZE_MAX {
+            return Ok(self.endpoint.inject(&self.message)?);
+        }
+        let message = std::mem::take(&mut self.message);
+        (_, self.message) = self.endpoint.send(message).await?;
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<()> {
+        let (_, buffer) = (&mut self.receive).await?;
+        self.receive = self.endpoint.recv(buffer).post()?;
+        Ok(())
+    }
+}
+
+pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, OPERATIONS)?;
+    let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
+    let mut player = Player::new(endpoint, told.job.size)?;
+    loop {
+        player.receive().await?;
+        player.send().await?;
+    }
+}
+
+pub async fn call(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, OPERATIONS)?;
+    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let mut player = Player::new(endpoint, told.job.size)?;
+    let mut pings = Pings::new(&told)?;
+    loop {
+        player.send().await?;
+        player.receive().await?;
+        if pings.add() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! RMA writes and reads, a window of them under way, each in its own part of the region.
+
+use anyhow::{Context, Result};
+use tokio_fabric::{Access, RemoteRegion};
+
+use super::super::meter::Meter;
+use super::connect::{Door, Side};
+use crate::job::{Told, Work};
+use crate::subject::Fabric;
+
+pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, told.job.window)?;
+    let memory = vec![0; told.job.size * told.job.window];
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let region = side.domain.register(memory).access(access).await?;
+    let door = Door::open(&side)?;
+    let endpoint = door
+        .accept(&side, region.remote().to_bytes(), |_| Ok(()))
+        .await?;
+    // Nothing is left to do here: progress is the domain's own business. Nothing will come.
+    endpoint.recv(vec![0; 1]).await?;
+    Ok(())
+}
+
+pub async fn call(how: Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, &told, told.job.window)?;
+    let (endpoint, data) = side.connect(&told, |_| Ok(())).await?;
+    let remote = RemoteRegion::from_bytes(&data)?;
+    let size = told.job.size;
+    let post = |slot: usize, buffer: Vec<u8>| -> Result<()> {
+        let begin = slot * size;
+        let there = remote.slice(begin as u64..(begin + size) as u64)?;
+        match told.job.work {
+            Work::Read => endpoint.read(buffer, there).queue(slot).try_post()?,
+            _ => endpoint.write(buffer, there).queue(slot).try_post()?,
+        };
+        Ok(())
+    };
+    let mut meter = Meter::new(&told);
+    for slot in 0..told.job.window {
+        post(slot, vec![0; size])?;
+    }
+    let mut completions = Vec::new();
+    loop {
+        side.completions(&mut completions).await?;
+        for mut completion in completions.drain(..) {
+            completion.result.clone().map_err(|failed| failed.error)?;
+            let buffer = completion
+                .take_buffer()
+                .and_then(|buffer| buffer.into_vec().ok());
+            let buffer = buffer.context("a completion without its buffer")?;
+            post(completion.context.0 as usize, buffer)?;
+            if meter.add(1) {
+                return Ok(());
+            }
+        }
+    }
+}

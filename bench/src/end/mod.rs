@@ -1,0 +1,83 @@
+//! One end of a run, in a process of its own. It says on its output `PORT n` (the server, once it
+//! listens), `READY` (the client, where the parent has to act), then the client's figures as
+//! `name number` lines, or `ERROR why`.
+
+mod blocking;
+mod fabric;
+mod idle;
+mod landing;
+mod meter;
+mod pings;
+mod spinning;
+mod streams;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result};
+
+use crate::job::{Role, Told};
+use crate::options;
+use crate::pin;
+use crate::subject::{self, Kind, Tcp};
+use crate::sys;
+
+/// Plays the end, and tells the parent, on failure too.
+pub fn run(end: &options::End) -> Result<()> {
+    // Nobody waits for an end whose parent has gone.
+    let killed = rustix::process::Signal::KILL;
+    rustix::process::set_parent_process_death_signal(Some(killed))?;
+    sys::raise_descriptor_limit();
+    let played = play(end);
+    if let Err(error) = &played {
+        let words: Vec<String> = format!("{error:#}")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        say("ERROR", words.join(" "));
+    }
+    // The parent has heard it; nobody reads what a failing end prints besides.
+    Ok(())
+}
+
+fn play(end: &options::End) -> Result<()> {
+    let told = Told::parse(&end.job)?;
+    let subject = subject::named(&end.subject_name).context("no such subject")?;
+    pin::to(told.cpu)?;
+    match (subject.kind, end.role) {
+        (Kind::Tcp(Tcp::Spin), Role::Server) => spinning::serve(&told),
+        (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&told),
+        (Kind::Tcp(_), Role::Server) => blocking::serve(&told),
+        (Kind::Tcp(how), Role::Client) => blocking::call(&told, how == Tcp::Gather),
+        (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(told)),
+        (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(told, gather)),
+        (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, told)),
+        (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, told)),
+        (Kind::Libfabric { .. }, _) => anyhow::bail!("libfabric's ends are a program in C"),
+    }
+}
+
+/// One thread for the application and for progress, and the work in a task of its own: the runtime
+/// looks for I/O before it polls a `main` that was woken, but not before a task that was.
+fn on_runtime(work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async { tokio::spawn(work).await? })
+}
+
+/// Where servers listen.
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn server_of(told: &Told) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, told.port).into()
+}
+
+/// A line for the parent.
+fn say(name: &str, value: impl Display) {
+    let mut out = std::io::stdout().lock();
+    // A parent that has gone needs nothing.
+    let _ = writeln!(out, "{name} {value}");
+    let _ = out.flush();
+}

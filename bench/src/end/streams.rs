@@ -1,0 +1,206 @@
+//! Tokio's `TcpStream`, a task per connection, on a `current_thread` runtime.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::idle::{Memory, Watch};
+use super::landing::{Landing, messages};
+use super::meter::Meter;
+use super::pings::Pings;
+use super::{ANY_PORT, say, server_of};
+use crate::job::{ANSWER_SIZE, Job, Told, Work};
+use crate::sys;
+
+pub async fn serve(told: Told) -> Result<()> {
+    let listener = TcpListener::bind(ANY_PORT).await?;
+    say("PORT", listener.local_addr()?.port());
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        // The client waits for it, lest thousands of connections overrun the backlog.
+        stream.write_all(&[0]).await?;
+        let job = told.job.clone();
+        // A connection that ends is the end of the run.
+        tokio::spawn(async move { serve_one(stream, job).await.ok() });
+    }
+}
+
+async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
+    match job.work {
+        Work::PingPong => {
+            let mut message = vec![0; job.size];
+            loop {
+                stream.read_exact(&mut message).await?;
+                stream.write_all(&message).await?;
+            }
+        }
+        Work::Stream => {
+            let mut landing = Landing::new(&job);
+            let mut unanswered = 0;
+            loop {
+                unanswered += read_some(&mut stream, &mut landing).await?;
+                for _ in 0..unanswered / job.batch() {
+                    stream.write_all(&[0; ANSWER_SIZE]).await?;
+                }
+                unanswered %= job.batch();
+            }
+        }
+        Work::Read => {
+            for message in messages(&job).iter().cycle() {
+                stream.read_exact(&mut [0; ANSWER_SIZE]).await?;
+                stream.write_all(message).await?;
+            }
+            Ok(())
+        }
+        Work::Write => {
+            let mut landing = Landing::new(&job);
+            loop {
+                read_some(&mut stream, &mut landing).await?;
+            }
+        }
+        Work::Death | Work::Idle => wait_for_the_end(stream).await,
+    }
+}
+
+pub async fn call(told: Told, gather: bool) -> Result<()> {
+    let before = Memory::now(&told);
+    let mut streams = Vec::new();
+    for _ in 0..told.job.connections {
+        let mut stream = TcpStream::connect(server_of(&told)).await?;
+        stream.set_nodelay(true)?;
+        stream.read_exact(&mut [0]).await?;
+        streams.push(stream);
+    }
+    match told.job.work {
+        Work::Stream => return send_over_all(told, streams, gather).await,
+        Work::Idle => return idle(told, streams, before).await,
+        _ => {}
+    }
+    let mut stream = streams.pop().context("one connection at least")?;
+    match told.job.work {
+        Work::PingPong => ping(&told, &mut stream).await,
+        Work::Write => push(&told, &mut stream).await,
+        Work::Read => fetch(&told, &mut stream).await,
+        Work::Death => {
+            say("READY", "");
+            wait_for_the_end(stream).await?;
+            say("ended_ns", sys::monotonic_ns());
+            Ok(())
+        }
+        Work::Stream | Work::Idle => unreachable!("returned above"),
+    }
+}
+
+async fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let mut message = vec![0; told.job.size];
+    let mut pings = Pings::new(told)?;
+    loop {
+        stream.write_all(&message).await?;
+        stream.read_exact(&mut message).await?;
+        if pings.add() {
+            return Ok(());
+        }
+    }
+}
+
+/// A task per connection, all of them counted together. Ends with the task that has counted enough.
+async fn send_over_all(told: Told, streams: Vec<TcpStream>, gather: bool) -> Result<()> {
+    let meter = Arc::new(Mutex::new(Meter::new(&told)));
+    let mut tasks = JoinSet::new();
+    for stream in streams {
+        tasks.spawn(send(told.job.clone(), stream, gather, meter.clone()));
+    }
+    tasks
+        .join_next()
+        .await
+        .context("one connection at least")??
+}
+
+async fn send(
+    job: Job,
+    mut stream: TcpStream,
+    gather: bool,
+    meter: Arc<Mutex<Meter>>,
+) -> Result<()> {
+    let messages = messages(&job);
+    let mut next = messages.iter().cycle();
+    let gathered = if gather {
+        messages.concat()
+    } else {
+        Vec::new()
+    };
+    let mut answers = Landing::of_answers();
+    let mut credits = job.window;
+    loop {
+        if gather {
+            stream.write_all(&gathered[..credits * job.size]).await?;
+        } else {
+            for message in next.by_ref().take(credits) {
+                stream.write_all(message).await?;
+            }
+        }
+        credits = read_some(&mut stream, &mut answers).await? * job.batch();
+        if meter.lock().expect("no task panics").add(credits as u64) {
+            return Ok(());
+        }
+    }
+}
+
+async fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let messages = messages(&told.job);
+    let mut meter = Meter::new(told);
+    for message in messages.iter().cycle() {
+        stream.write_all(message).await?;
+        if meter.add(1) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
+    let mut landing = Landing::new(&told.job);
+    let mut meter = Meter::new(told);
+    let mut due = told.job.window;
+    loop {
+        for _ in 0..due {
+            stream.write_all(&[0; ANSWER_SIZE]).await?;
+        }
+        due = read_some(stream, &mut landing).await?;
+        if due > 0 && meter.add(due as u64) {
+            return Ok(());
+        }
+    }
+}
+
+/// Each connection has a task that waits for a message, as an application's would.
+async fn idle(told: Told, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
+    for stream in streams {
+        tokio::spawn(async move { wait_for_the_end(stream).await.ok() });
+    }
+    tokio::time::sleep(told.job.warm).await;
+    Memory::now(&told).tell_since(&before);
+    let watch = Watch::start(&told);
+    tokio::time::sleep(told.job.run).await;
+    watch.tell(&told);
+    Ok(())
+}
+
+async fn wait_for_the_end(mut stream: TcpStream) -> Result<()> {
+    match stream.read(&mut [0; 64]).await {
+        Ok(1..) => bail!("an idle end has sent something"),
+        Ok(0) | Err(_) => Ok(()),
+    }
+}
+
+/// Reads once. Gives the number of messages that are whole now.
+async fn read_some(stream: &mut TcpStream, landing: &mut Landing) -> Result<usize> {
+    match stream.read(landing.room()).await? {
+        0 => bail!("the other end has gone"),
+        bytes => Ok(landing.took(bytes)),
+    }
+}

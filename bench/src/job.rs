@@ -1,0 +1,140 @@
+//! What one run asks of its two ends. It goes to them as `name=value` words, which the C program
+//! understands too.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+/// Which end a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Listens, serves, and is killed when the client is done.
+    Server,
+    /// Connects, measures and reports.
+    Client,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Server => "server",
+            Role::Client => "client",
+        })
+    }
+}
+
+/// What the two ends do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Work {
+    /// A message there, the same back.
+    PingPong,
+    /// Messages one way, at most `window` on the way per connection; the receiver answers each
+    /// half window.
+    Stream,
+    /// RMA writes, `window` under way. Of plain TCP: bytes one way, unasked.
+    Write,
+    /// RMA reads, `window` under way. Of plain TCP: small requests, large answers.
+    Read,
+    /// Receives are posted, then the server is killed.
+    Death,
+    /// Connections with nothing to do.
+    Idle,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("no kind of work is hidden");
+        f.write_str(value.get_name())
+    }
+}
+
+/// A message that answers others; its content is nothing.
+pub const ANSWER_SIZE: usize = 8;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub work: Work,
+    /// Bytes of a message or of an RMA.
+    pub size: usize,
+    /// Operations under way per connection.
+    pub window: usize,
+    pub connections: usize,
+    pub warm: Duration,
+    pub run: Duration,
+}
+
+impl Job {
+    /// Messages that one answer answers: half a window, so that the sender need not stop.
+    pub fn batch(&self) -> usize {
+        (self.window / 2).max(1)
+    }
+
+    /// Answers that may be on the way at once, per connection.
+    pub fn answers(&self) -> usize {
+        self.window / self.batch() + 1
+    }
+
+    pub fn words(&self) -> Vec<String> {
+        vec![
+            format!("work={}", self.work),
+            format!("size={}", self.size),
+            format!("window={}", self.window),
+            format!("connections={}", self.connections),
+            format!("warm_ms={}", self.warm.as_millis()),
+            format!("run_ms={}", self.run.as_millis()),
+        ]
+    }
+}
+
+/// A job as one end sees it: with where it runs and whom it meets.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub job: Job,
+    /// The processor to stay on.
+    pub cpu: usize,
+    /// Of a client: the server's port on 127.0.0.1, and its process.
+    pub port: u16,
+    pub peer: u32,
+}
+
+impl Told {
+    pub fn parse(words: &[String]) -> Result<Told> {
+        let text = |name: &str| {
+            let found = words
+                .iter()
+                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            found.with_context(|| format!("no {name} was given"))
+        };
+        let number = |name: &str| -> Result<u64> {
+            text(name)?
+                .parse()
+                .with_context(|| format!("{name} is no number"))
+        };
+        let optional = |name: &str| -> u32 {
+            text(name)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default()
+        };
+        let work = match Work::from_str(text("work")?, false) {
+            Ok(work) => work,
+            Err(why) => bail!("work: {why}"),
+        };
+        Ok(Told {
+            job: Job {
+                work,
+                size: number("size")? as usize,
+                window: number("window")?.max(1) as usize,
+                connections: number("connections")?.max(1) as usize,
+                warm: Duration::from_millis(number("warm_ms")?),
+                run: Duration::from_millis(number("run_ms")?),
+            },
+            cpu: number("cpu")? as usize,
+            port: optional("port") as u16,
+            peer: optional("peer"),
+        })
+    }
+}

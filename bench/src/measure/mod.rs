@@ -1,0 +1,131 @@
+//! The measures, each a file: which cases it has and what it reads from them.
+
+mod bandwidth;
+mod connections;
+mod half_round_trip;
+mod idle;
+mod message_rate;
+mod time_to_error;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::case::{Case, Facts};
+use crate::job::{Job, Work};
+use crate::options::Options;
+use crate::subject::SUBJECTS;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// The few cases of a smoke test.
+    pub quick: bool,
+    pub run: Duration,
+    pub idle_connections: usize,
+}
+
+impl Scale {
+    fn new(options: &Options) -> Scale {
+        let quick = options.quick;
+        let run_ms = options.run_ms.unwrap_or(if quick { 60 } else { 300 });
+        Scale {
+            quick,
+            run: Duration::from_millis(run_ms),
+            idle_connections: options
+                .idle_connections
+                .unwrap_or(if quick { 100 } else { 1000 }),
+        }
+    }
+
+    fn job(&self, work: Work) -> Job {
+        Job {
+            work,
+            size: 64,
+            window: 1,
+            connections: 1,
+            warm: self.run / 4,
+            run: self.run,
+        }
+    }
+}
+
+struct Measure {
+    name: &'static str,
+    about: &'static str,
+    cases: fn(&Scale) -> Vec<Case>,
+}
+
+const MEASURES: &[Measure] = &[
+    Measure {
+        name: "half-round-trip",
+        about: "half the time of a ping-pong, 8 B to 1 MiB",
+        cases: half_round_trip::cases,
+    },
+    Measure {
+        name: "message-rate",
+        about: "64 B messages per second, windows of 1 to 256",
+        cases: message_rate::cases,
+    },
+    Measure {
+        name: "bandwidth",
+        about: "send, RMA write and RMA read of 64 KiB to 16 MiB, and the CPU time of a gigabyte",
+        cases: bandwidth::cases,
+    },
+    Measure {
+        name: "connections",
+        about: "64 B messages over 1 to 256 connections, and the CPU time of a million",
+        cases: connections::cases,
+    },
+    Measure {
+        name: "time-to-error",
+        about: "from the peer's kill -9 to the end of the last operation",
+        cases: time_to_error::cases,
+    },
+    Measure {
+        name: "idle",
+        about: "CPU and memory of connections with nothing to do",
+        cases: idle::cases,
+    },
+];
+
+/// The cases of the measures that were asked for.
+pub fn cases(options: &Options) -> Result<Vec<Case>> {
+    for only in &options.only {
+        if !MEASURES.iter().any(|measure| measure.name == only) {
+            bail!("no measure is called {only}; see `fabric-bench list`");
+        }
+    }
+    let scale = Scale::new(options);
+    let wanted = |measure: &&Measure| {
+        options.only.is_empty() || options.only.iter().any(|only| only == measure.name)
+    };
+    Ok(MEASURES
+        .iter()
+        .filter(wanted)
+        .flat_map(|measure| (measure.cases)(&scale))
+        .collect())
+}
+
+/// Prints what there is.
+pub fn list() -> Result<()> {
+    for measure in MEASURES {
+        println!("measure {:<16} {}", measure.name, measure.about);
+    }
+    for subject in SUBJECTS {
+        println!("subject {}", subject.name);
+    }
+    Ok(())
+}
+
+/// Messages (or RMAs) per second.
+fn rate(facts: &Facts) -> Option<f64> {
+    let (count, elapsed) = (facts.get("count")?, facts.get("elapsed_ns")?);
+    Some(count / elapsed * 1e9)
+}
+
+/// CPU seconds of both ends for each message (or RMA).
+fn cpu_per_message(facts: &Facts) -> Option<f64> {
+    let (cpu, count) = (facts.get("cpu_ns")?, facts.get("count")?);
+    Some(cpu / 1e9 / count)
+}

@@ -1,0 +1,199 @@
+//! Two tables for each figure: the medians of all subjects, and ours divided by everybody else's
+//! (left out where only the order of magnitude matters). Between two of ours, only the ratios to
+//! the first are shown.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Measured, Report};
+use crate::rounds::Outcome;
+use crate::spread::Spread;
+use crate::subject::Subject;
+
+/// What is between these lines of a page is the bench's.
+const BEGIN: &str = "<!-- fabric-bench: begin -->\n";
+const END: &str = "<!-- fabric-bench: end -->\n";
+
+impl Report {
+    /// Writes the tables to a file: into their place, if it is a page that has one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn write_markdown(&self, file: &Path) -> std::io::Result<()> {
+        let tables = self.markdown();
+        let page = std::fs::read_to_string(file).unwrap_or_default();
+        let page = put_between(&page, &tables).unwrap_or(tables);
+        std::fs::write(file, page)
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut text = format!("Machine: {}.\n\n", self.machine);
+        text += &self.rounds();
+        text += &self.targets();
+        for measured in self.quantities() {
+            measured.write(&mut text);
+        }
+        text
+    }
+
+    /// How quiet the machine was.
+    fn rounds(&self) -> String {
+        let all = || self.outcomes.iter().flat_map(|outcome| &outcome.rounds);
+        let thrown: usize = self
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.thrown_away)
+            .sum();
+        let spread = |spread: Option<Spread>, digits: usize| match spread {
+            Some(Spread { median, min, max }) => {
+                format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
+            }
+            None => "unknown".to_owned(),
+        };
+        let per_case = Spread::of(
+            self.outcomes
+                .iter()
+                .map(|outcome| outcome.rounds.len() as f64),
+        );
+        format!(
+            "Rounds: {} per case, {} in all, {thrown} more thrown away; others took {} % of the \
+             time; bounce {} ns per hop.\n",
+            spread(per_case, 0),
+            all().count(),
+            spread(Spread::of(all().map(|round| round.others_share * 100.0)), 0),
+            spread(Spread::of(all().map(|round| round.bounce_ns)), 0),
+        )
+    }
+}
+
+impl Measured<'_> {
+    fn write(&self, text: &mut String) {
+        let better = if self.more_is_better { "more" } else { "less" };
+        let (name, cores, unit) = (self.name, self.cores, self.unit);
+        let _ = writeln!(
+            text,
+            "\n### {}, {cores}\n\n{unit}; {better} is better.\n",
+            capital(name)
+        );
+        let subjects = self.subjects();
+        row(
+            text,
+            "",
+            subjects.iter().map(|subject| subject.name.to_owned()),
+        );
+        row(text, "---", subjects.iter().map(|_| "---:".to_owned()));
+        for (at, outcome) in &self.cases {
+            let value = |subject: &&Subject| match outcome.value(*at, subject.name) {
+                Some(spread) => figure(spread.median),
+                None => "-".to_owned(),
+            };
+            row(text, &outcome.case.what, subjects.iter().map(value));
+        }
+        if self.shows_ratios {
+            self.write_ratios(text, &subjects);
+        }
+    }
+
+    /// Each of ours against each peer, and against the first of ours.
+    fn write_ratios(&self, text: &mut String, subjects: &[&'static Subject]) {
+        let (ours, mut peers): (Vec<&Subject>, Vec<&Subject>) =
+            subjects.iter().partition(|subject| subject.is_ours());
+        let Some(first) = ours.first() else {
+            return;
+        };
+        if ours.len() > 1 {
+            peers.push(first);
+        }
+        if peers.is_empty() {
+            return;
+        }
+        text.push('\n');
+        row(text, "ratio to", peers.iter().map(|peer| short(peer.name)));
+        row(text, "---", peers.iter().map(|_| "---:".to_owned()));
+        for (at, outcome) in &self.cases {
+            for subject in &ours {
+                let ratios = peers.iter().map(|peer| ratio(outcome, *at, subject, peer));
+                let what = format!("{}, {}", outcome.case.what, short(subject.name));
+                row(text, &what, ratios);
+            }
+        }
+    }
+
+    /// Those that have a figure in any case, in the order of the table of subjects.
+    fn subjects(&self) -> Vec<&'static Subject> {
+        let has = |subject: &&'static Subject| {
+            self.cases
+                .iter()
+                .any(|(at, outcome)| outcome.value(*at, subject.name).is_some())
+        };
+        crate::subject::SUBJECTS.iter().filter(has).collect()
+    }
+}
+
+fn ratio(outcome: &Outcome, at: usize, subject: &Subject, peer: &Subject) -> String {
+    if subject.name == peer.name {
+        return String::new();
+    }
+    match outcome.ratio(at, subject.name, peer.name) {
+        Some(Spread { median, min, max }) => format!("{median:.2} ({min:.2}..{max:.2})"),
+        None => "-".to_owned(),
+    }
+}
+
+/// Ours without what they have in common.
+fn short(name: &str) -> String {
+    name.trim_start_matches("tokio-fabric:").to_owned()
+}
+
+fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
+    let cells: Vec<String> = cells.collect();
+    let _ = writeln!(text, "| {head} | {} |", cells.join(" | "));
+}
+
+/// The page with these tables in the place of those before; `None` if it has no such place.
+fn put_between(page: &str, tables: &str) -> Option<String> {
+    let (head, rest) = page.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n{tables}\n{END}{tail}"))
+}
+
+/// Three digits that count.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size @ ..100.0 => format!(
+            "{value:.*}",
+            (2 - size.log10().floor() as i32).clamp(0, 4) as usize
+        ),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
+#[test]
+fn figures_have_three_digits_that_count() {
+    for (value, text) in [
+        (0.0, "0"),
+        (0.01234, "0.0123"),
+        (1.5, "1.50"),
+        (25.04, "25.0"),
+        (812.3, "812"),
+    ] {
+        assert_eq!(figure(value), text);
+    }
+}
+
+#[test]
+fn a_page_keeps_what_is_around_the_tables() {
+    let page = format!("head\n{BEGIN}old{END}tail\n");
+    let put = put_between(&page, "new").expect("it has a place");
+    assert_eq!(put, format!("head\n{BEGIN}\nnew\n{END}tail\n"));
+    assert_eq!(put_between("no place", "new"), None);
+}

@@ -1,0 +1,247 @@
+//! What the figures are held against.
+
+use std::fmt::Write;
+
+use super::Report;
+use crate::rounds::Outcome;
+use crate::spread::Spread;
+use crate::subject::Subject;
+
+/// One figure of ours, divided by a peer's or as it is, and its bound.
+#[derive(Debug)]
+struct Target {
+    measure: &'static str,
+    /// The case's row.
+    what: &'static str,
+    cores: &'static str,
+    ours: Ours,
+    /// The peer; none: the figure itself.
+    peer: Option<&'static str>,
+    bound: Bound,
+}
+
+/// Which of ours.
+#[derive(Clone, Copy, Debug)]
+enum Ours {
+    /// The best of those that sleep when there is nothing to do.
+    Sleeping,
+    /// The best of those that spin.
+    Spinning,
+    /// The best of all.
+    Best,
+    /// This one.
+    Named(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+use Bound::{AtLeast, AtMost};
+use Ours::{Best, Named, Sleeping, Spinning};
+
+const TWO: &str = "two cores";
+const ONE: &str = "same core";
+const EPOLL: &str = "tokio-fabric:epoll";
+const URING: &str = "tokio-fabric:io-uring";
+
+const fn target(
+    measure: &'static str,
+    what: &'static str,
+    cores: &'static str,
+    ours: Ours,
+    peer: &'static str,
+    bound: Bound,
+) -> Target {
+    Target {
+        measure,
+        what,
+        cores,
+        ours,
+        peer: Some(peer),
+        bound,
+    }
+}
+
+const HALF: &str = "half round trip, p50";
+const RATE: &str = "messages per second, 64 B";
+const SEND: &str = "bandwidth, send";
+const WRITE: &str = "bandwidth, RMA write";
+const READ: &str = "bandwidth, RMA read";
+const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
+
+const TARGETS: &[Target] = &[
+    target(HALF, "64 B", TWO, Sleeping, "tokio", AtMost(1.08)),
+    target(HALF, "64 B", ONE, Sleeping, "tokio", AtMost(1.15)),
+    target(HALF, "64 B", TWO, Sleeping, "libfabric:wait", AtMost(1.0)),
+    target(HALF, "64 B", ONE, Sleeping, "libfabric:wait", AtMost(1.0)),
+    target(HALF, "64 B", TWO, Spinning, "tcp:spin", AtMost(1.15)),
+    target(HALF, "64 B", TWO, Spinning, "libfabric:spin", AtMost(1.0)),
+    target(RATE, "window 64", TWO, Best, "libfabric:spin", AtLeast(5.0)),
+    target(
+        RATE,
+        "window 256",
+        TWO,
+        Best,
+        "libfabric:spin",
+        AtLeast(10.0),
+    ),
+    target(SEND, "1 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(SEND, "1 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target(SEND, "16 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(SEND, "16 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target(WRITE, "1 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(WRITE, "1 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target(WRITE, "16 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(WRITE, "16 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target(READ, "1 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(READ, "1 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target(READ, "16 MiB", TWO, Best, "tcp", AtLeast(0.97)),
+    target(READ, "16 MiB", TWO, Best, "libfabric:spin", AtLeast(1.0)),
+    target("CPU per GB, send", "1 MiB", TWO, Best, "tcp", AtMost(1.05)),
+    target(
+        "CPU per GB, RMA write",
+        "1 MiB",
+        TWO,
+        Best,
+        "tcp",
+        AtMost(1.05),
+    ),
+    target(
+        "CPU per GB, RMA read",
+        "1 MiB",
+        TWO,
+        Best,
+        "tcp",
+        AtMost(1.05),
+    ),
+    target(HALF, "64 B", TWO, Named(URING), EPOLL, AtMost(1.1)),
+    target(HALF, "64 B", ONE, Named(URING), EPOLL, AtMost(1.1)),
+    target(RATE, "window 64", TWO, Named(URING), EPOLL, AtLeast(0.9)),
+    target(WRITE, "1 MiB", TWO, Named(URING), EPOLL, AtLeast(0.9)),
+    target(
+        OVER_CONNECTIONS,
+        "64 connections",
+        TWO,
+        Named(URING),
+        EPOLL,
+        AtMost(1.0),
+    ),
+    target(
+        OVER_CONNECTIONS,
+        "256 connections",
+        TWO,
+        Named(URING),
+        EPOLL,
+        AtMost(1.0),
+    ),
+    target(
+        OVER_CONNECTIONS,
+        "64 connections",
+        ONE,
+        Named(URING),
+        EPOLL,
+        AtMost(1.0),
+    ),
+    target(
+        OVER_CONNECTIONS,
+        "256 connections",
+        ONE,
+        Named(URING),
+        EPOLL,
+        AtMost(1.0),
+    ),
+    Target {
+        measure: "heap per idle connection, connecting end",
+        what: "10000 connections",
+        cores: TWO,
+        ours: Best,
+        peer: None,
+        bound: AtMost(4.0),
+    },
+    Target {
+        measure: "idle CPU, both ends",
+        what: "10000 connections",
+        cores: TWO,
+        ours: Best,
+        peer: None,
+        bound: AtMost(0.1),
+    },
+];
+
+impl Report {
+    /// The targets whose case was measured, each with what came out.
+    pub(super) fn targets(&self) -> String {
+        let rows: Vec<String> = TARGETS
+            .iter()
+            .filter_map(|target| self.row(target))
+            .collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from("\n### Targets\n\n");
+        text += "| figure | case | ours | to | target | measured | met |\n";
+        text += "| --- | --- | --- | --- | ---: | ---: | --- |\n";
+        text += &rows.concat();
+        text
+    }
+
+    fn row(&self, target: &Target) -> Option<String> {
+        let measured = self.quantities();
+        let measured = measured
+            .iter()
+            .find(|measured| measured.name == target.measure && measured.cores == target.cores)?;
+        let (at, outcome) = measured
+            .cases
+            .iter()
+            .find(|(_, of)| of.case.what == target.what)?;
+        let fits = |subject: &Subject| match target.ours {
+            Sleeping => subject.is_ours() && !subject.spins(),
+            Spinning => subject.is_ours() && subject.spins(),
+            Best => subject.is_ours(),
+            Named(name) => subject.name == name,
+        };
+        let ours = best(outcome, *at, measured.more_is_better, fits)?;
+        let spread = match target.peer {
+            Some(peer) => outcome.ratio(*at, ours.name, peer)?,
+            None => outcome.value(*at, ours.name)?,
+        };
+        let (bound, met) = match target.bound {
+            AtMost(bound) => (format!("≤ {bound}"), spread.median <= bound),
+            AtLeast(bound) => (format!("≥ {bound}"), spread.median >= bound),
+        };
+        let Spread { median, min, max } = spread;
+        let mut row = String::new();
+        let _ = writeln!(
+            row,
+            "| {} | {}, {} | {} | {} | {bound} | {median:.2} ({min:.2}..{max:.2}) | {} |",
+            target.measure,
+            target.what,
+            target.cores,
+            ours.name,
+            target.peer.unwrap_or("itself"),
+            if met { "yes" } else { "no" },
+        );
+        Some(row)
+    }
+}
+
+/// Of those that fit, the subject whose median is best.
+fn best(
+    outcome: &Outcome,
+    at: usize,
+    more_is_better: bool,
+    fits: impl Fn(&Subject) -> bool,
+) -> Option<&'static Subject> {
+    let value = |subject: &Subject| {
+        let median = outcome.value(at, subject.name)?.median;
+        Some(if more_is_better { median } else { -median })
+    };
+    let fitting = outcome.subjects.iter().filter(|subject| fits(subject));
+    let found = fitting.filter_map(|subject| Some((*subject, value(subject)?)));
+    found
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(subject, _)| subject)
+}

@@ -1,0 +1,44 @@
+//! Median, smallest and largest.
+
+use serde::Serialize;
+
+/// What several rounds gave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let half = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            (values[half - 1] + values[half]) / 2.0
+        } else {
+            values[half]
+        };
+        Some(Spread { median, min, max })
+    }
+}
+
+#[test]
+fn the_median_of_an_even_count_lies_between() {
+    let spread = Spread::of([4.0, 1.0, f64::NAN, 2.0, 9.0]).expect("four numbers");
+    assert_eq!(
+        spread,
+        Spread {
+            median: 3.0,
+            min: 1.0,
+            max: 9.0
+        }
+    );
+    assert_eq!(Spread::of([]), None);
+}

@@ -1,0 +1,158 @@
+//! The table of what is measured. A line here is a subject; nothing else need know of it.
+
+use std::time::Duration;
+
+use tokio_fabric::Driver;
+
+use crate::case::Placement;
+use crate::job::{Job, Work};
+
+/// What is measured: a way to move bytes between two processes.
+#[derive(Debug)]
+pub struct Subject {
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+/// How a subject is run.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// The standard library's sockets.
+    Tcp(Tcp),
+    /// Tokio's `TcpStream` on a `current_thread` runtime.
+    Tokio {
+        /// All that a window allows in one write, instead of one write per message.
+        gather: bool,
+    },
+    /// This library.
+    Fabric(Fabric),
+    /// libfabric's `tcp` provider, through the C driver.
+    Libfabric {
+        /// Reads its queue over and over, instead of sleeping in it.
+        spin: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tcp {
+    /// Blocking calls, one write per message.
+    Blocking,
+    /// Blocking calls; all that a window allows in one write.
+    Gather,
+    /// Calls that do not block, repeated.
+    Spin,
+}
+
+/// A configuration of this library.
+#[derive(Clone, Copy, Debug)]
+pub struct Fabric {
+    pub backend: &'static str,
+    pub driver: Driver,
+    /// How long the driver spins before it sleeps.
+    pub busy_poll: Duration,
+}
+
+/// Longer than any pause of a run: it never sleeps.
+const ALWAYS: Duration = Duration::from_secs(1);
+
+/// Every subject, in the order of the tables' columns.
+pub static SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "tcp",
+        kind: Kind::Tcp(Tcp::Blocking),
+    },
+    Subject {
+        name: "tcp:gather",
+        kind: Kind::Tcp(Tcp::Gather),
+    },
+    Subject {
+        name: "tcp:spin",
+        kind: Kind::Tcp(Tcp::Spin),
+    },
+    Subject {
+        name: "tokio",
+        kind: Kind::Tokio { gather: false },
+    },
+    Subject {
+        name: "tokio:gather",
+        kind: Kind::Tokio { gather: true },
+    },
+    Subject {
+        name: "libfabric:wait",
+        kind: Kind::Libfabric { spin: false },
+    },
+    Subject {
+        name: "libfabric:spin",
+        kind: Kind::Libfabric { spin: true },
+    },
+    Subject {
+        name: "tokio-fabric:epoll",
+        kind: fabric("epoll", Driver::Task, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:io-uring",
+        kind: fabric("io-uring", Driver::Task, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:thread",
+        kind: fabric("io-uring", Driver::Thread, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:epoll:spin",
+        kind: fabric("epoll", Driver::Task, ALWAYS),
+    },
+    Subject {
+        name: "tokio-fabric:io-uring:spin",
+        kind: fabric("io-uring", Driver::Task, ALWAYS),
+    },
+];
+
+const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> Kind {
+    Kind::Fabric(Fabric {
+        backend,
+        driver,
+        busy_poll,
+    })
+}
+
+/// The subject of this name.
+pub fn named(name: &str) -> Option<&'static Subject> {
+    SUBJECTS.iter().find(|subject| subject.name == name)
+}
+
+/// Messages above this are large: a gathered write of several would gain nothing.
+const GATHER_SIZE_MAX: usize = 4096;
+
+impl Subject {
+    /// True of this library, whose figures are divided by everybody's.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Fabric(_))
+    }
+
+    /// True if it never sleeps while it waits.
+    pub fn spins(&self) -> bool {
+        match self.kind {
+            Kind::Tcp(how) => how == Tcp::Spin,
+            Kind::Tokio { .. } => false,
+            Kind::Fabric(how) => !how.busy_poll.is_zero(),
+            Kind::Libfabric { spin } => spin,
+        }
+    }
+
+    /// Whether this subject can do the job at all, or in a way that says something.
+    pub fn fits(&self, job: &Job, placement: Placement) -> bool {
+        // Two that spin on one processor measure the scheduler; an idle one that spins needs no
+        // measuring.
+        if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
+            return false;
+        }
+        let gathers = job.work == Work::Stream && job.window > 1 && job.size <= GATHER_SIZE_MAX;
+        match self.kind {
+            Kind::Tcp(Tcp::Blocking) => job.connections == 1,
+            Kind::Tcp(Tcp::Gather) => gathers && job.connections == 1,
+            Kind::Tcp(Tcp::Spin) => job.work == Work::PingPong,
+            Kind::Tokio { gather } => !gather || gathers,
+            Kind::Fabric(_) | Kind::Libfabric { .. } => true,
+        }
+    }
+}

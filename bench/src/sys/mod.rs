@@ -1,0 +1,22 @@
+//! What the safe libraries do not offer of the operating system: the only folder with `unsafe`.
+
+mod cpu_time;
+mod heap;
+
+pub use cpu_time::{children_cpu, monotonic_ns, process_cpu};
+pub use heap::heap_in_use;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// As many descriptors as this process may have; a thousand connections need more than the usual
+/// soft limit. What cannot be had shows when connections are made.
+pub fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
+}

@@ -1,0 +1,130 @@
+//! The agreed end of a connection: each side sends all it has accepted, hears what became of it,
+//! and says CLOSE; after both it ends its stream. The peer's end of stream then proves that it has
+//! seen everything. `docs/extension.md`, section 7, is the specification.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind};
+use crate::wire::{Capabilities, FrameHeader};
+
+use super::{Connection, Lifecycle, violation};
+
+/// How far the agreed end has come.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// This side wants to end.
+    wanted: bool,
+    /// Our CLOSE is on its way.
+    ours: bool,
+    /// The peer's CLOSE has come.
+    theirs: bool,
+    /// The peer's stream has ended after both.
+    done: bool,
+    /// Bytes that reads of ours have got, and operations that have ended.
+    pub(super) work: u64,
+}
+
+impl Ending {
+    /// This side began, or began too.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Both sides have seen everything of each other.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The peer posts nothing any more.
+    pub(super) fn is_peer_closing(&self) -> bool {
+        self.theirs
+    }
+}
+
+impl<T> Connection<T> {
+    /// This side wants to end: nothing is posted for transmission any more.
+    pub(crate) fn begin_end(&mut self) {
+        self.ending.wanted = true;
+    }
+
+    /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
+    /// a peer can go on with for ever.
+    pub(crate) fn work(&self) -> u64 {
+        self.tx.work + self.ending.work
+    }
+
+    /// True if the peer knows an agreed end.
+    pub(crate) fn knows_end(&self) -> bool {
+        self.lifecycle == Lifecycle::Connected
+            && self.agreed().contains(Capabilities::CLOSE)
+            && !self.has_had_enough()
+    }
+
+    /// Both sides have said CLOSE, and ours is out: the stream is to be ended.
+    pub(crate) fn is_end_agreed(&self) -> bool {
+        self.ending.ours && self.ending.theirs && self.tx.is_idle()
+    }
+
+    /// The peer has ended its stream after that: nothing is left to be said or heard.
+    pub(crate) fn is_end_done(&self) -> bool {
+        self.ending.done
+    }
+
+    /// The peer posts nothing any more, and this side may not either.
+    pub(crate) fn is_peer_closing(&self) -> bool {
+        self.ending.theirs
+    }
+
+    /// The stream ended. `true`: as it should.
+    pub(super) fn end_is_in_order(&mut self) -> bool {
+        self.ending.done = self.ending.ours && self.ending.theirs;
+        self.ending.done
+    }
+
+    pub(super) fn handle_close(&mut self) {
+        self.ending.theirs = true;
+        // Nothing will take what the peer had no room for.
+        for (key, payload) in self.tx.drain_messages() {
+            let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
+            if let Some(key) = key {
+                self.end_op(key, Err(error), 0, payload);
+            }
+        }
+    }
+
+    /// Refuses what may not follow a CLOSE.
+    pub(super) fn check_closing(&self, header: &FrameHeader) -> Result<(), Error> {
+        let asks = matches!(
+            header,
+            FrameHeader::Message { .. }
+                | FrameHeader::ReadRequest { .. }
+                | FrameHeader::Write { .. }
+                | FrameHeader::Stalled { .. }
+                | FrameHeader::Close
+        );
+        if self.ending.theirs && asks {
+            return Err(violation("a frame behind the last one"));
+        }
+        Ok(())
+    }
+
+    /// True if our CLOSE is due: this side wants to end, or the peer does, and nothing is
+    /// outstanding.
+    pub(crate) fn wants_end(&self) -> bool {
+        let is_due = (self.ending.wanted || self.ending.theirs) && !self.ending.ours;
+        is_due
+            && self.lifecycle == Lifecycle::Connected
+            && self.agreed().contains(Capabilities::CLOSE)
+            && self.transmit.used == 0
+            && self.is_transmit_drained()
+    }
+
+    /// Queues our CLOSE when it is due.
+    pub(super) fn tell_end(&mut self) {
+        if !self.wants_end() {
+            return;
+        }
+        self.ending.ours = true;
+        self.tx
+            .push_user(FrameHeader::Close, Payload::empty(), None);
+    }
+}

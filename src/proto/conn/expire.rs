@@ -1,0 +1,64 @@
+//! The end of an operation whose time has passed.
+//!
+//! Answers have no names, so the place of an operation that awaits one stays behind it: the answer
+//! is swallowed when it comes. The place counts as used until then, so that never more answers are
+//! awaited than the context holds.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind};
+use crate::proto::op::OpKey;
+
+use super::rx::{Rx, Target};
+use super::{Connection, Withdrawn};
+
+impl<T> Connection<T> {
+    /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of
+    /// it are moving right now: then it runs on to its own end, of which its owner is to hear no
+    /// more, and a message that is landing in it survives as if its owner had gone away.
+    pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
+        let payload = match self.take_unstarted(key) {
+            Some(payload) => payload,
+            None => {
+                let Some(op) = self.ops.get_mut(key) else {
+                    return Withdrawn::Gone;
+                };
+                op.orphaned = op.operation == OperationKind::Receive;
+                // What is in the table is at rest: an answer is awaited.
+                let at_rest = op.payload.take().or_else(|| self.take_landing(key));
+                let Some(payload) = at_rest else {
+                    return Withdrawn::Running;
+                };
+                self.transmit.used += 1;
+                self.transmit.left += 1;
+                payload
+            }
+        };
+        self.end_op(key, Err(Error::new(ErrorKind::TimedOut, "")), 0, payload);
+        self.invariants();
+        Withdrawn::Ended
+    }
+
+    /// The destination of a read whose answer is landing, if the transport does not have it; the
+    /// rest of the answer is dropped.
+    fn take_landing(&mut self, key: OpKey) -> Option<Payload> {
+        let Rx::Payload(landing) = &mut self.rx else {
+            return None;
+        };
+        match landing.target {
+            Target::Read { op } | Target::ReadData { op } if op == key => {}
+            _ => return None,
+        }
+        let payload = landing.payload.take()?;
+        landing.payload = Some(Payload::empty());
+        landing.capacity = 0;
+        Some(payload)
+    }
+
+    /// The answer came that an ended operation left its place for.
+    pub(super) fn place_answered(&mut self) {
+        debug_assert!(self.transmit.left > 0, "an answer for nobody");
+        self.transmit.left -= 1;
+        self.transmit.used -= 1;
+        self.transmit.freed = true;
+    }
+}

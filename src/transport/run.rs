@@ -1,0 +1,162 @@
+//! Who runs the future that drives a transport: a task of the application's runtime, or a thread of
+//! its own.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::thread;
+
+use futures::FutureExt;
+use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
+
+use super::Backend;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The place that a transport was made for, and where its one driver is to run.
+pub(crate) enum Runner {
+    Task(Handle),
+    Thread(Box<dyn Reactor>),
+}
+
+/// What a thread of its own waits in while its future has nothing to do.
+pub(crate) trait Reactor: Send {
+    /// Called once, on the thread, before anything else.
+    fn begin(&mut self) -> Result<()>;
+
+    /// Runs the future to its end.
+    fn block_on(&mut self, future: Pin<&mut (dyn Future<Output = ()> + Send)>);
+}
+
+type Guarded = Pin<Box<dyn Future<Output = Result<(), Box<dyn Any + Send>>> + Send>>;
+
+impl Runner {
+    /// Starts the future; a thread gets the name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitReached`] when no thread can be had.
+    pub(crate) fn start<F>(self, name: &str, future: F) -> Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // Unconstrained: a driver bounds its own turns; Tokio's budget would only make socket
+        // readiness look absent in the middle of one.
+        let future = tokio::task::unconstrained(future);
+        let mut reactor = match self {
+            Runner::Task(runtime) => {
+                runtime.spawn(future);
+                return Ok(());
+            }
+            Runner::Thread(reactor) => reactor,
+        };
+        let guarded: Guarded = Box::pin(AssertUnwindSafe(future).catch_unwind());
+        let (sender, begun) = mpsc::sync_channel(1);
+        let body = move || {
+            let begins = reactor.begin();
+            let is_begun = begins.is_ok();
+            // Only a receiver that has gone does not want to know.
+            let _ = sender.send(begins);
+            if is_begun {
+                run(&mut *reactor, guarded);
+            }
+        };
+        // Nobody waits for its end: it comes when the driver has nothing left to drive, and what
+        // the driver holds it drops before.
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body)
+            .map_err(|error| {
+                Error::new(
+                    ErrorKind::LimitReached,
+                    format!("starting the thread {name}: {error}"),
+                )
+            })?;
+        begun.recv().unwrap_or_else(|_| {
+            let what = "the driver's thread ended before it began";
+            Err(Error::new(ErrorKind::DriverGone, what))
+        })
+    }
+
+    /// True if another thread may be waiting in the reactor while the driver runs.
+    pub(crate) fn shares_reactor(&self) -> bool {
+        match self {
+            Runner::Task(runtime) => runtime.runtime_flavor() != RuntimeFlavor::CurrentThread,
+            Runner::Thread(_) => false,
+        }
+    }
+}
+
+/// A panic ends the driver as the end of its runtime would: by its drop, which tells everybody.
+fn run(reactor: &mut dyn Reactor, mut guarded: Guarded) {
+    let ends = async {
+        if guarded.as_mut().await.is_err() {
+            tracing::error!("the driver panicked, and ends");
+        }
+    };
+    reactor.block_on(std::pin::pin!(ends));
+    // On this thread: only it may take back what it gave to the kernel.
+    if catch_unwind(AssertUnwindSafe(|| drop(guarded))).is_err() {
+        tracing::error!("the driver panicked as it ended");
+    }
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Runner::Task(_) => "Task",
+            Runner::Thread(_) => "Thread",
+        })
+    }
+}
+
+/// A Tokio runtime of the thread's own, for the backends that live on Tokio's reactor and time.
+struct OwnRuntime {
+    runtime: Option<Runtime>,
+}
+
+/// A runner with a runtime of its own, and the handle of that.
+///
+/// # Errors
+/// [`ErrorKind::LimitReached`] when the system has no descriptor left for it.
+pub(super) fn own_runtime(backend: Backend) -> Result<(Runner, Handle)> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    match backend {
+        Backend::Epoll | Backend::IoUring => builder.enable_io(),
+        Backend::Loopback => builder.enable_time(),
+    };
+    let runtime = builder.build().map_err(|error| {
+        Error::new(
+            ErrorKind::LimitReached,
+            format!("making the driver's reactor: {error}"),
+        )
+    })?;
+    let handle = runtime.handle().clone();
+    let own = OwnRuntime {
+        runtime: Some(runtime),
+    };
+    Ok((Runner::Thread(Box::new(own)), handle))
+}
+
+impl Reactor for OwnRuntime {
+    fn begin(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn block_on(&mut self, future: Pin<&mut (dyn Future<Output = ()> + Send)>) {
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(future);
+        }
+    }
+}
+
+impl Drop for OwnRuntime {
+    /// A runtime's own drop panics in async code, which is where a thread that could not be started
+    /// is dropped.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

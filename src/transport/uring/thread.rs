@@ -1,0 +1,290 @@
+//! A ring that belongs to one thread: nobody else enters the kernel for it (`SINGLE_ISSUER`), and
+//! completions are made only while that thread asks for them (`DEFER_TASKRUN`). One system call
+//! submits what was pushed, makes completions, and sleeps until there are any.
+//!
+//! Who may do what, and when: anybody pushes entries and takes what has ended out of mailboxes,
+//! under the ring's lock. Only the thread in the [`Seat`] enters the kernel and takes completions
+//! in. The others ring the [`Bell`], which wakes the thread if it sleeps. When the thread leaves
+//! its seat, for good, everything that it has submitted has ended or is leaked (memory-model
+//! rule 7); what is pushed later is never submitted, so that its memory stays its owner's.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use io_uring::squeue::Entry;
+use io_uring::{Submitter, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::op::BELL;
+use super::ring::Ring;
+use crate::error::{Error, Result};
+use crate::transport::Clock;
+use crate::transport::run::Reactor;
+
+/// Who may enter the kernel for a ring, and take completions in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// Whoever has the lock.
+    Anyone,
+    /// Nobody: the thread has not begun, or has ended.
+    Vacant,
+    Taken(ThreadId),
+}
+
+impl Seat {
+    pub(super) fn is_mine(self) -> bool {
+        match self {
+            Seat::Anyone => true,
+            Seat::Vacant => false,
+            Seat::Taken(owner) => owner == thread::current().id(),
+        }
+    }
+}
+
+/// How the thread of a ring is woken, and when it wakes by itself.
+pub(super) struct Desk {
+    bell: Arc<Bell>,
+    timers: Mutex<BTreeMap<(Instant, u64), Waker>>,
+    next_clock: AtomicU64,
+    owner: OnceLock<ThreadId>,
+}
+
+impl Desk {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Desk {
+            bell: Arc::new(Bell::new()?),
+            timers: Mutex::new(BTreeMap::new()),
+            next_clock: AtomicU64::new(0),
+            owner: OnceLock::new(),
+        }))
+    }
+
+    fn timers(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Waker>> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_mine(&self) -> bool {
+        self.owner.get() == Some(&thread::current().id())
+    }
+
+    /// Wakes those whose time has come.
+    fn fire(&self) {
+        loop {
+            let due = {
+                let mut timers = self.timers();
+                match timers.first_entry() {
+                    Some(first) if first.key().0 <= Instant::now() => first.remove(),
+                    _ => return,
+                }
+            };
+            due.wake();
+        }
+    }
+
+    /// How long the thread may sleep.
+    fn time_left(&self) -> Option<Duration> {
+        let first = self.timers().keys().next().map(|(at, _)| *at);
+        first.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn set(&self, at: Instant, clock: u64, waker: &Waker) {
+        let is_first = {
+            let mut timers = self.timers();
+            timers.insert((at, clock), waker.clone());
+            timers.keys().next() == Some(&(at, clock))
+        };
+        // The thread may sleep for longer than that.
+        if is_first && !self.is_mine() {
+            self.bell.ring();
+        }
+    }
+}
+
+/// Wakes the thread, by a system call only if it sleeps.
+struct Bell {
+    state: AtomicU8,
+    /// Watched by the ring itself.
+    fd: OwnedFd,
+}
+
+/// The thread is at work and will look once more.
+const AWAKE: u8 = 0;
+/// It sleeps in the kernel, or is about to.
+const ASLEEP: u8 = 1;
+/// There is something it has not looked at.
+const RUNG: u8 = 2;
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        Ok(Bell {
+            state: AtomicU8::new(AWAKE),
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Tells the ring of each ringing; the count itself is never read, and 64 bits do not fill.
+    fn entry(&self) -> Entry {
+        opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), libc::POLLIN as u32)
+            .multi(true)
+            .build()
+            .user_data(BELL)
+    }
+
+    fn ring(&self) {
+        if self.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
+            // Fails only when the count is full, and then it is readable anyway.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Everything that was rung for before is looked at after this.
+    fn hush(&self) {
+        self.state.swap(AWAKE, Ordering::AcqRel);
+    }
+
+    /// False if it was rung since.
+    fn may_sleep(&self) -> bool {
+        let asleep =
+            self.state
+                .compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
+        asleep.is_ok()
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// Runs the future that drives a ring, on the ring's thread.
+pub(in crate::transport) struct RingThread {
+    ring: Arc<Ring>,
+    desk: Arc<Desk>,
+}
+
+impl RingThread {
+    pub(super) fn new(ring: Arc<Ring>, desk: Arc<Desk>) -> Self {
+        RingThread { ring, desk }
+    }
+
+    /// Submits what was pushed, and sleeps until something ends, somebody rings or a clock does.
+    fn park(&self, submitter: &Submitter<'_>) {
+        let time_left = self.desk.time_left();
+        let (has_work, has_backlog) = self.ring.with(|state, ring| state.before_sleep(ring));
+        let sleeps =
+            !has_backlog && time_left != Some(Duration::ZERO) && self.desk.bell.may_sleep();
+        let entered = match time_left {
+            _ if !sleeps && !has_work => return,
+            _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
+            None => submitter.submit_and_wait(1),
+            Some(left) => {
+                let time = types::Timespec::from(left);
+                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+            }
+        };
+        let Err(error) = entered else { return };
+        match error.raw_os_error() {
+            // Time is up, a signal came, completions wait to be taken in first: all seen to next.
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY) => {}
+            // Memory is short. Whatever else it is, trying without a pause would not end it.
+            code => {
+                if code != Some(libc::EAGAIN) {
+                    tracing::error!(%error, "the ring takes no operations");
+                }
+                thread::park_timeout(PAUSE);
+            }
+        }
+    }
+}
+
+/// Between two attempts of a kernel that is short of memory.
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Reactor for RingThread {
+    fn begin(&mut self) -> Result<()> {
+        self.ring
+            .begin(self.desk.bell.entry())
+            .map_err(|error| Error::from_io(&error, "starting a ring"))?;
+        let _ = self.desk.owner.set(thread::current().id());
+        Ok(())
+    }
+
+    fn block_on(&mut self, mut future: Pin<&mut (dyn Future<Output = ()> + Send)>) {
+        let waker = Waker::from(Arc::clone(&self.desk.bell));
+        let mut cx = Context::from_waker(&waker);
+        let mut submitter = self.ring.ring().submitter();
+        // Saves the kernel looking the descriptor up; it works as well without.
+        let _ = submitter.register_ring_fd();
+        loop {
+            self.desk.fire();
+            self.desk.bell.hush();
+            if future.as_mut().poll(&mut cx).is_ready() {
+                break;
+            }
+            self.park(&submitter);
+        }
+        let _ = submitter.unregister_ring_fd();
+    }
+}
+
+/// Real time, kept by the thread of a ring.
+pub(super) struct ThreadClock {
+    desk: Arc<Desk>,
+    id: u64,
+    set: Option<Instant>,
+}
+
+impl ThreadClock {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        let id = desk.next_clock.fetch_add(1, Ordering::Relaxed);
+        ThreadClock {
+            desk,
+            id,
+            set: None,
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(at) = self.set.take() {
+            self.desk.timers().remove(&(at, self.id));
+        }
+    }
+}
+
+impl Clock for ThreadClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if self.set != Some(at) {
+            self.clear();
+        }
+        if at <= Instant::now() {
+            self.clear();
+            return Poll::Ready(());
+        }
+        self.set = Some(at);
+        self.desk.set(at, self.id, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for ThreadClock {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

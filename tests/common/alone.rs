@@ -1,0 +1,26 @@
+//! Tests of what belongs to a whole process: its limits, its descriptors, its threads.
+
+use std::process::Command;
+
+/// Runs the ignored test `name` of this file in a process of its own. What it says is the answer.
+#[track_caller]
+pub fn alone(name: &str) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args([
+            name,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .output()
+        .expect("a second process");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{name} fails alone:\n{printed}\n{errors}"
+    );
+    printed + &errors
+}
