@@ -9,6 +9,7 @@ mod on_refusal;
 mod op;
 mod passive;
 mod post;
+mod region;
 mod remote;
 mod rma;
 

@@ -51,7 +51,6 @@ impl Port {
                 return Err((error, payload));
             }
         };
-        self.watch_life(&mut state);
         if let Some(timeout) = timeout {
             state.deadlines.add(key, timeout);
             self.waker.wake_by_ref();
@@ -71,6 +70,8 @@ impl Port {
             state.bursts = true;
             self.waker.wake_by_ref();
         }
+        // What was sent whole by now awaits nobody.
+        self.watch_life(&mut state);
         let mut cell = None;
         if state.machine.phase(key) == Some(Phase::Waiting)
             && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)

@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 
 use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
 use super::mark::STRAYS_MAX;
-use super::op::{BELL, CANCELLATION, Cargo, OpKind};
+use super::op::{BELL, CANCELLATION, Cargo, OpKind, cancelled};
 use super::ring::State;
 use crate::slab::Key;
 
@@ -34,10 +34,13 @@ impl State {
                 CANCELLATION => {}
                 BELL if cqueue::more(entry.flags()) => {}
                 BELL => self.arm_bell(ring),
-                key => {
-                    let key = Key::from_bits(key);
-                    self.complete(ring, key, entry.result(), entry.flags());
-                }
+                other => match cancelled(other) {
+                    Some(target) => self.cancelled(ring, target, entry.result()),
+                    None => {
+                        let key = Key::from_bits(other);
+                        self.complete(ring, key, entry.result(), entry.flags());
+                    }
+                },
             }
         }
         if count == COMPLETIONS_PER_ROUND {
@@ -50,6 +53,16 @@ impl State {
             self.dirty = true;
         }
         (count > 0, is_more)
+    }
+
+    /// The end of a cancellation; that of its target tells the rest. An operation that the kernel
+    /// is about to try again is not found just then, and would wait for ever if it were not
+    /// cancelled again. One that has ended is not in the table any more, or its completion is on
+    /// its way.
+    fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
+        if result == -libc::ENOENT && self.ops.get(target).is_some() {
+            self.push_cancel(ring, target);
+        }
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
