@@ -8,7 +8,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
 use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
-use super::op::{BELL, CANCELLATION, Cargo, OpKind};
+use super::op::{BELL, Cargo, OpKind, cancelled};
 use super::ring::State;
 use crate::slab::Key;
 
@@ -29,11 +29,11 @@ impl State {
         };
         let count = entries.len();
         for entry in entries {
-            match entry.user_data() {
-                CANCELLATION => {}
-                BELL if cqueue::more(entry.flags()) => {}
-                BELL => self.arm_bell(ring),
-                key => {
+            match (entry.user_data(), cancelled(entry.user_data())) {
+                (BELL, _) if cqueue::more(entry.flags()) => {}
+                (BELL, _) => self.arm_bell(ring),
+                (_, Some(target)) => self.cancel_answered(ring, target, entry.result()),
+                (key, None) => {
                     let key = Key::from_bits(key);
                     self.complete(ring, key, entry.result(), entry.flags());
                 }
@@ -49,6 +49,15 @@ impl State {
             self.dirty = true;
         }
         (count > 0, is_more)
+    }
+
+    /// The kernel finds an operation only where it waits. One that it is about to go on with,
+    /// because more bytes have just come, it misses, and then lets it wait for ever: so it is asked
+    /// again until the operation has ended, which is told before its cancellation is missed.
+    fn cancel_answered(&mut self, ring: &IoUring, target: Key, result: i32) {
+        if result < 0 && self.ops.get(target).is_some() {
+            self.push_cancel(ring, target);
+        }
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {

@@ -73,20 +73,28 @@ impl Op {
                 .flags(libc::SOCK_CLOEXEC)
                 .build(),
         };
+        debug_assert_eq!(cancelled(key.to_bits()), None, "no operation's own");
         entry.user_data(key.to_bits())
     }
 }
 
-/// The user data of cancellations, whose own completions tell nothing: the target's own does. No
-/// key has it, since a slab never has an entry of the highest index.
-pub(super) const CANCELLATION: u64 = u64::MAX;
-/// The user data of the bell of a ring's thread; no key's either, for the same reason.
-pub(super) const BELL: u64 = u64::MAX - (1 << 32);
+/// The user data of a cancellation: its target's with this bit. No key has it, since nobody has the
+/// memory for 2^31 operations.
+const CANCELLATION: u64 = 1 << 31;
+/// The user data of the bell of a ring's thread: of no key, and of no key's cancellation, since a
+/// slab never has an entry of the highest index.
+pub(super) const BELL: u64 = u64::MAX;
 
-pub(super) fn cancel_entry(target: u64) -> Entry {
+pub(super) fn cancel_entry(target: Key) -> Entry {
+    let target = target.to_bits();
     opcode::AsyncCancel::new(target)
         .build()
-        .user_data(CANCELLATION)
+        .user_data(target | CANCELLATION)
+}
+
+/// Whose cancellation has this user data.
+pub(super) fn cancelled(user_data: u64) -> Option<Key> {
+    (user_data & CANCELLATION != 0).then(|| Key::from_bits(user_data & !CANCELLATION))
 }
 
 /// The memory of one operation at an address of its own: what is sent or received into, and the
