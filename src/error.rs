@@ -60,6 +60,9 @@ pub enum ErrorKind {
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if it
     /// was the peer who said so, [`Error::refusal`] has its reason.
     AccessDenied,
+    /// Memory that is not there: a page of an address range that is not mapped, or not for this
+    /// access (`FI_EFAULT`).
+    BadAddress,
     /// These flags are not supported here (`FI_EBADFLAGS`).
     BadFlags,
     /// Nothing offered fits the hints (`FI_ENODATA`).
@@ -113,6 +116,7 @@ impl ErrorKind {
             ErrorKind::KeyInUse => 266,
             ErrorKind::KeyRejected => 129,
             ErrorKind::AccessDenied => 13,
+            ErrorKind::BadAddress => 14,
             ErrorKind::BadFlags => 260,
             ErrorKind::NoMatch => 61,
             ErrorKind::Unsupported => 38,
@@ -149,6 +153,7 @@ impl ErrorKind {
             ErrorKind::KeyInUse => "the requested key is in use",
             ErrorKind::KeyRejected => "the requested key is not available",
             ErrorKind::AccessDenied => "the region does not allow this access",
+            ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",
             ErrorKind::NoMatch => "nothing offered fits the hints",
             ErrorKind::Unsupported => "not supported",
@@ -246,7 +251,11 @@ impl Error {
 
     /// The error of an operation that the peer refused for this reason.
     pub(crate) fn refused(reason: Refusal) -> Self {
-        let mut this = Error::new(ErrorKind::AccessDenied, reason.to_string());
+        let kind = match reason {
+            Refusal::Fault => ErrorKind::BadAddress,
+            _ => ErrorKind::AccessDenied,
+        };
+        let mut this = Error::new(kind, reason.to_string());
         this.edit(|inner| inner.refusal = Some(reason));
         this
     }
@@ -266,6 +275,7 @@ impl Error {
             Io::AddrNotAvailable => ErrorKind::AddressNotAvailable,
             Io::NotConnected => ErrorKind::NotConnected,
             Io::OutOfMemory => ErrorKind::LimitReached,
+            _ if os == Some(libc::EFAULT) => ErrorKind::BadAddress,
             _ if matches!(os, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS)) => {
                 ErrorKind::LimitReached
             }

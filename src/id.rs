@@ -32,11 +32,31 @@ impl EndpointId {
         let value = NEXT.fetch_add(1, Ordering::Relaxed);
         EndpointId(NonZeroU64::new(value).expect("2^64 endpoints are never opened"))
     }
+
+    /// A fraction in [0, 1): those of many endpoints that were opened in a row lie evenly, from
+    /// where `seed` says.
+    pub(crate) fn spread(self, seed: u64) -> f64 {
+        /// 2^64 divided by the golden ratio: its multiples never crowd.
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let at = self.0.get().wrapping_mul(GOLDEN).wrapping_add(seed);
+        (at >> 32) as f64 / (1_u64 << 32) as f64
+    }
 }
 
 impl fmt::Debug for EndpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EndpointId({})", self.0)
+    }
+}
+
+/// Names a domain within this process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DomainId(u64);
+
+impl DomainId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        DomainId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -72,6 +72,8 @@
 //!
 //! A builder's call beats the variable.
 //!
+//! - `FI_MR_CACHE_MAX_SIZE`, `FI_MR_CACHE_MAX_COUNT`, `FI_MR_CACHE_MERGE_REGIONS`: the bounds of a
+//!   [`RegistrationCache`], and whether it merges regions.
 //! - `FI_TCP_IFACE`: the only network interface to offer.
 //! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own
 //!   look for one.
@@ -104,13 +106,17 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use buf::{Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+pub use buf::{
+    AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
+    RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
+};
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{
     Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
 };
 pub use domain::{
-    Domain, DomainBind, DomainBuilder, Register, RegisterReadOnly, Registration,
+    CacheRegister, CacheRegistration, Domain, DomainBind, DomainBuilder, RegionHandle, Register,
+    RegisterReadOnly, Registration, RegistrationCache, RegistrationCacheBuilder,
     RegistrationProgress,
 };
 pub use endpoint::{
@@ -123,7 +129,11 @@ pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
 pub use fabric::{Fabric, discover};
 pub use id::{Context, EndpointId, OperationId};
 pub use info::*;
-pub use mr::{Access, MemoryRegion, Quiesced, ReadOnlyRegion, RegionSlice, RemoteRegion};
+pub use mr::{
+    Access, AtomicInteger, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey,
+    MemoryRegion, MrBind, MrFlags, Quiesced, RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice,
+    RemoteRegion,
+};
 pub use op_error::Failed;
 pub use progress::Liveness;
 pub use transport::Backend;

@@ -8,6 +8,8 @@ pub const IOV_LIMIT: usize = 4;
 pub const RMA_IOV_LIMIT: usize = 4;
 /// Largest payload that `inject` copies, in bytes; C peers offer the same by default.
 pub const INJECT_SIZE_MAX: usize = 128;
+/// Bytes of a raw key (`FI_MR_RAW`): a 64-bit key, and the tag that proves it.
+pub const RAW_KEY_SIZE: usize = 32;
 /// Largest private data of connect, accept and reject, in bytes; the control frame's own limit.
 pub const CM_DATA_SIZE_MAX: usize = 256;
 /// Largest data header on the wire, in bytes: base, CQ data, four RMA segments.
@@ -25,6 +27,10 @@ pub const RECEIVE_SIZE_MAX: usize = 65_536;
 pub const CQ_SIZE_DEFAULT: usize = 1024;
 /// Events a queue holds.
 pub const EQ_SIZE_DEFAULT: usize = 256;
+/// Registrations that a cache keeps track of (`FI_MR_CACHE_MAX_COUNT`); libfabric's default too.
+pub const CACHE_COUNT_DEFAULT: usize = 1024;
+/// Buffers that a cache merges into one region; each costs every transfer of the region a little.
+pub const CACHE_PIECES_MAX: usize = 64;
 /// Bytes of early messages an endpoint keeps before it stops reading from its peer.
 pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
 /// Bookkeeping counted per early message beside its payload, so that empty ones are bounded too.

@@ -60,6 +60,11 @@ impl<T> Slab<T> {
         Key { index, generation }
     }
 
+    /// Gives the memory of free places behind the last entry back.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         Some(self.entries.remove(key.index as usize).1)

@@ -36,6 +36,9 @@ fn public_types_go_to_any_thread() {
     handle::<CompletionQueue>();
     handle::<Counter>();
     handle::<MemoryRegion>();
+    value::<MappedKey>();
+    value::<AddressRange>();
+    value::<RawKey>();
     handle::<ReadOnlyRegion>();
     handle::<RemoteRegion>();
     handle::<RemoteRegions>();
@@ -219,6 +222,7 @@ fn errors_have_libfabrics_numbers() {
         (Again, 11),
         (LimitReached, 12),
         (AccessDenied, 13),
+        (BadAddress, 14),
         (Busy, 16),
         (InvalidArgument, 22),
         (Unsupported, 38),

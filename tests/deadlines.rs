@@ -4,15 +4,15 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::on_every_backend;
+use common::on_every_backend_at_once;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{Access, Endpoint, ErrorKind, MemoryRegion, OperationKind, Phase};
 
 const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(30);
 
-/// Two connected plain endpoints; the second keeps no early messages, so without a receive it does not
-/// read.
+/// Two connected plain endpoints; the second keeps no early messages, so without a receive it does
+/// not read.
 async fn deaf(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let queue = a.domain.completion_queue().open().unwrap();
@@ -33,7 +33,7 @@ async fn region(peer: &Peer, len: usize) -> MemoryRegion {
 /// A receive whose time passes is not there any more: a message that comes later is the next one's.
 #[test]
 fn a_receive_that_nothing_comes_for_ends() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (x, y) = net.pair().await.unwrap();
         let begun = Instant::now();
         let failed = y.recv(vec![7; 10]).timeout(SHORT).await.unwrap_err();
@@ -54,7 +54,7 @@ fn a_receive_that_nothing_comes_for_ends() {
 /// it go on.
 #[test]
 fn what_has_not_started_is_withdrawn() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (_a, _b, x, y) = deaf(&net).await;
         let moving = x.send(vec![1; 20 << 20]).post().unwrap();
         let late: Vec<_> = (0..8)
@@ -79,7 +79,7 @@ fn what_has_not_started_is_withdrawn() {
 /// An acknowledgement that comes too late is swallowed in its turn, and the next one is its own.
 #[test]
 fn a_late_acknowledgement_is_nobody_elses() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (_a, b, x, y) = deaf(&net).await;
         let region = region(&b, 100).await;
         let first = x.send("first").delivery_complete().timeout(SHORT);
@@ -124,7 +124,7 @@ fn a_late_acknowledgement_is_nobody_elses() {
 /// A read's answer that comes too late is dropped, whatever its size, and the next one is its own.
 #[test]
 fn a_late_read_response_is_dropped() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (_a, b, x, y) = deaf(&net).await;
         let region = region(&b, 3 << 20).await;
         // Nothing behind this is looked at until it is received.
@@ -154,7 +154,7 @@ fn a_late_read_response_is_dropped() {
 /// and the message goes on.
 #[test]
 fn a_message_under_way_goes_on_without_its_owner() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (_a, _b, x, y) = deaf(&net).await;
         let moving = x.send(vec![1; 20 << 20]).timeout(SHORT).post().unwrap();
         let queued = x.send(vec![2; 30]).timeout(4 * SHORT).queue(5_u64);
@@ -180,7 +180,7 @@ fn a_message_under_way_goes_on_without_its_owner() {
 /// goes back to the head": none is lost.
 #[test]
 fn a_message_that_lands_too_late_is_the_next_receives() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let slow = Duration::from_millis(40)..=Duration::from_millis(41);
         let net = Net::on(net.backend()).faults(FaultPlan::seeded(4).delay(slow));
         let (x, y) = net.pair().await.unwrap();
@@ -207,7 +207,7 @@ fn a_message_that_lands_too_late_is_the_next_receives() {
 /// The same while it lands: told without its buffer, and the message whole for the next.
 #[test]
 fn a_receive_that_a_message_lands_in_is_told_without_its_buffer() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let slow = Duration::from_millis(40)..=Duration::from_millis(41);
         let net = Net::on(net.backend()).faults(FaultPlan::seeded(4).delay(slow));
         let (x, y) = net.pair().await.unwrap();
@@ -228,7 +228,7 @@ fn a_receive_that_a_message_lands_in_is_told_without_its_buffer() {
 /// Each timed out operation is counted once, as an error; those that end in time are not.
 #[test]
 fn a_timed_out_operation_is_counted_once() {
-    on_every_backend(|net| async move {
+    on_every_backend_at_once(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let counter = a.domain.counter();
         let builder = a.domain.endpoint().send_counter(&counter);

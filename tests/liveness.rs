@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use child::PeerProcess;
-use common::{backends, on, on_every_backend};
+use common::{on_each_at_once, on_every_backend_at_once, on_sockets_at_once};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
     Access, Backend, Completion, Driver, Endpoint, ErrorKind, Event, Liveness, MemoryRegion,
@@ -19,9 +19,9 @@ use tokio_fabric::{
 
 /// Quick enough for a test, slow enough for a busy machine: 1.2 s.
 fn quick() -> Liveness {
-    Liveness::default()
-        .interval(Duration::from_millis(200))
-        .rounds(4)
+    let interval = Duration::from_millis(200);
+    let quick = Liveness::default().interval(interval).rounds(4);
+    quick.idle_interval(interval)
 }
 
 fn limit() -> Duration {
@@ -54,12 +54,6 @@ async fn shutdown_is_told(peer: &Peer) {
     };
     soon("Shutdown", shutdown).await;
     assert!(peer.events.is_empty(), "something follows Shutdown");
-}
-
-/// The socket backends that can be used here.
-fn sockets() -> Vec<Backend> {
-    let is_socket = |backend: &Backend| *backend != Backend::Loopback;
-    backends().into_iter().filter(is_socket).collect()
 }
 
 /// A connection to another process, with the region that it offers.
@@ -179,15 +173,12 @@ async fn open_region(peer: &Peer) -> MemoryRegion {
 /// comes Shutdown.
 #[test]
 fn a_stopped_peer_is_found_dead_with_everything_outstanding() {
-    for backend in sockets() {
-        on(backend, |net| async move {
-            for connecting in [true, false] {
-                for blocked in [true, false] {
-                    found_dead(&net, connecting, blocked).await;
-                }
-            }
-        });
-    }
+    on_sockets_at_once(|net| async move {
+        for connecting in [true, false] {
+            let cells = [true, false].map(|blocked| found_dead(&net, connecting, blocked));
+            futures::future::join_all(cells).await;
+        }
+    });
 }
 
 /// `blocked`: with more to send than there is room for, so that no question can go out.
@@ -252,34 +243,70 @@ async fn found_dead(net: &Net, connecting: bool, blocked: bool) {
     timed_out(late.kind());
 }
 
+/// docs/extension.md: "one that has only receives posted asks after an idle interval": a stopped
+/// process is found then, and no sooner; within `interval`s once something else is outstanding.
+#[test]
+fn a_lone_receive_is_watched_at_the_idle_interval() {
+    let second = Duration::from_secs(1);
+    on_sockets_at_once(|net| async move {
+        let idle = other(&net, "silent", true, quick().idle_interval(second));
+        let busy = other(&net, "silent", true, quick().idle_interval(60 * second));
+        let (idle, busy) = (idle.await, busy.await);
+        for other in [&idle, &busy] {
+            other.process.stop();
+        }
+        let begun = Instant::now();
+        let receives = [&idle, &busy].map(|other| {
+            let receive = other.endpoint.recv(vec![0; 100]);
+            receive.post().unwrap()
+        });
+        let [idle_receive, busy_receive] = receives;
+        let failed = soon("an idle receive", idle_receive).await.unwrap_err();
+        let took = begun.elapsed();
+        assert_eq!(failed.kind(), ErrorKind::TimedOut);
+        let rounds = 4 * Duration::from_millis(200);
+        assert!(took >= second / 2 + rounds, "after {took:?}");
+        assert!(took < 2 * second + limit() + 3 * second, "after {took:?}");
+        assert!(busy.endpoint.is_connected());
+        let begun = Instant::now();
+        let read = busy
+            .endpoint
+            .read(vec![0; 10], busy.remote.slice(..10).unwrap());
+        let failed = soon("a read", read).await.unwrap_err();
+        let took = begun.elapsed();
+        assert_eq!(failed.kind(), ErrorKind::TimedOut);
+        assert!(took < limit() + 3 * second, "after {took:?}");
+        soon("a receive beside it", busy_receive).await.unwrap_err();
+    });
+}
+
 /// A process that is stopped, and goes on in time, is no dead one.
 #[test]
 fn a_peer_that_goes_on_in_time_lives() {
-    for backend in sockets() {
-        on(backend, |net| async move {
-            let patient = quick().rounds(20);
-            let other = other(&net, "echo", true, patient).await;
-            let receive = other.endpoint.recv(vec![0; 100]).post().unwrap();
-            for _ in 0..2 {
-                other.process.stop();
-                tokio::time::sleep(Duration::from_millis(1500)).await;
-                assert!(other.endpoint.is_connected());
-                other.process.go_on();
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            other.endpoint.send("hello").await.unwrap();
-            let (received, _) = soon("the echo", receive).await.unwrap();
-            assert_eq!(received.len, 5);
-        });
-    }
+    on_sockets_at_once(|net| async move {
+        let patient = quick().rounds(20);
+        let other = other(&net, "echo", true, patient).await;
+        let receive = other.endpoint.recv(vec![0; 100]).post().unwrap();
+        for _ in 0..2 {
+            other.process.stop();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            assert!(other.endpoint.is_connected());
+            other.process.go_on();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        other.endpoint.send("hello").await.unwrap();
+        let (received, _) = soon("the echo", receive).await.unwrap();
+        assert_eq!(received.len, 5);
+    });
 }
 
 /// docs/extension.md: "A side that does not read cannot answer: it says PONG unasked": whoever does
 /// not receive is not dead, on either side, and both at once.
 #[test]
 fn a_peer_that_does_not_receive_lives() {
-    on_every_backend(|net| async move {
-        for both in [false, true] {
+    on_every_backend_at_once(|net| async move {
+        let net = &net;
+        let cells = [false, true].map(async |both| {
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
             let [x, y] = [&a, &b].map(|peer| {
                 let builder = peer.domain.endpoint().unexpected_bytes(0);
@@ -300,7 +327,8 @@ fn a_peer_that_does_not_receive_lives() {
             for send in sends {
                 soon("a send", send.unwrap()).await.unwrap();
             }
-        }
+        });
+        futures::future::join_all(cells).await;
     });
 }
 
@@ -308,8 +336,9 @@ fn a_peer_that_does_not_receive_lives() {
 /// design; for less it is not. (One that a thread drives would go on giving signs.)
 #[test]
 fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
-    on_every_backend(|net| async move {
-        for (rounds, dies) in [(2, true), (60, false)] {
+    on_every_backend_at_once(|net| async move {
+        let net = &net;
+        let cells = [(2, true), (60, false)].map(async |(rounds, dies)| {
             let us = net.peer().unwrap();
             let x = endpoint(&us, quick().rounds(rounds));
             let requests = us.fabric.event_queue().open().unwrap();
@@ -345,7 +374,8 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
             }
             let joined = tokio::task::spawn_blocking(move || blocked.join());
             joined.await.unwrap().unwrap().unwrap();
-        }
+        });
+        futures::future::join_all(cells).await;
     });
 }
 
@@ -353,40 +383,36 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
 /// to the dead is refused, and so it learns of it.
 #[test]
 fn a_side_that_does_not_read_learns_of_a_killed_peer() {
-    for backend in sockets() {
-        on(backend, |net| async move {
-            let mut other = other(&net, "flood", true, quick()).await;
-            // Until nothing more finds room: the end of the stream does not either.
-            tokio::time::sleep(Duration::from_millis(600)).await;
-            other.process.kill();
-            shutdown_is_told(&other.us).await;
-        });
-    }
+    on_sockets_at_once(|net| async move {
+        let mut other = other(&net, "flood", true, quick()).await;
+        // Until nothing more finds room: the end of the stream does not either.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        other.process.kill();
+        shutdown_is_told(&other.us).await;
+    });
 }
 
 /// Ruling 13: "a stopped (SIGSTOP) C peer cannot be told from a slow one": a peer without the
 /// extension that has no room, stopped or not, lives, since its system answers every probe.
 #[test]
 fn a_plain_peer_that_does_not_read_lives() {
-    for backend in sockets() {
-        on(backend, |net| async move {
-            let second = Liveness::default().interval(Duration::from_millis(300));
-            let other = other(&net, "plain-echo", true, second.rounds(3)).await;
-            let x = &other.endpoint;
-            assert_eq!(x.peer_incarnation(), None);
-            other.process.stop();
-            let receive = x.recv(vec![0; 1 << 16]).post().unwrap();
-            let sends: Vec<_> = (0..200)
-                .map(|_| x.send(vec![5; 1 << 16]).post().unwrap())
-                .collect();
-            tokio::time::sleep(Duration::from_secs(6)).await;
-            assert!(x.is_connected());
-            assert_ne!(sends.last().unwrap().phase(), tokio_fabric::Phase::Ended);
-            other.process.go_on();
-            soon("the echo", receive).await.unwrap();
-            drop(sends);
-        });
-    }
+    on_sockets_at_once(|net| async move {
+        let second = Liveness::default().interval(Duration::from_millis(300));
+        let other = other(&net, "plain-echo", true, second.rounds(3)).await;
+        let x = &other.endpoint;
+        assert_eq!(x.peer_incarnation(), None);
+        other.process.stop();
+        let receive = x.recv(vec![0; 1 << 16]).post().unwrap();
+        let sends: Vec<_> = (0..200)
+            .map(|_| x.send(vec![5; 1 << 16]).post().unwrap())
+            .collect();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(x.is_connected());
+        assert_ne!(sends.last().unwrap().phase(), tokio_fabric::Phase::Ended);
+        other.process.go_on();
+        soon("the echo", receive).await.unwrap();
+        drop(sends);
+    });
 }
 
 /// "A machine busy for seconds must not kill peers": hundreds of connections, all cores busy, and
@@ -410,9 +436,7 @@ fn a_storm_kills_nobody() {
             })
         })
         .collect();
-    for backend in backends() {
-        on(backend, |net| storm(net, connections, lasts));
-    }
+    on_each_at_once(|net| storm(net, connections, lasts));
     over.store(true, Ordering::Relaxed);
     for thread in busy {
         thread.join().unwrap();

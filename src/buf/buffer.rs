@@ -5,12 +5,14 @@ use std::ops::Deref;
 
 use super::held::Held;
 use super::piece::Memory;
+use super::range::AddressRange;
 use super::traits::IoBuf;
 
 /// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
 /// with its type put aside so that completions of all operations fit into one queue.
 ///
-/// It derefs to its bytes. [`Buffer::downcast`] gives the original type back.
+/// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the
+/// original type back.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -36,14 +38,27 @@ impl Buffer {
         self.held
     }
 
-    /// Length in bytes: that of the buffer as it went in, not of what was received.
+    pub(super) fn is_range(&self) -> bool {
+        self.held.is_range()
+    }
+
+    /// The address range that was registered.
+    ///
+    /// # Errors
+    /// The buffer itself, if it is another kind of buffer.
+    pub fn into_range(self) -> Result<AddressRange, Buffer> {
+        self.held.into_range().map_err(Buffer::new)
+    }
+
+    /// Length in bytes: that of the buffer as it went in, not of what was received. 0 for an
+    /// address range.
     pub fn len(&self) -> usize {
-        self.held.len()
+        if self.is_range() { 0 } else { self.held.len() }
     }
 
     /// True if it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.len() == 0
     }
 
     /// The bytes, for change; `None` if the buffer is of a read-only type (`Bytes`, `String`, ..).

@@ -6,11 +6,14 @@ use bytes::{Bytes, BytesMut};
 
 use super::buffer::Buffer;
 use super::held::Held;
+use super::mapped::MappedBuffer;
 use super::payload::Payload;
 use super::piece::Memory;
+use super::range::AddressRange;
 use super::traits::{
     Convert, ConvertMany, IoBuf, IoBufMut, LocalUse, ReadOnlyBuf, Refused, RegionBuf,
 };
+use crate::error::{Error, ErrorKind};
 
 macro_rules! convert_held {
     ($($buffer:ty, $back:ident;)*) => {$(
@@ -42,6 +45,7 @@ convert_held! {
     Arc<[u8]>, into_counted;
     Bytes, into_bytes;
     BytesMut, into_bytes_mut;
+    MappedBuffer, into_mapped;
     &'static [u8], into_static;
     &'static str, into_static_text;
 }
@@ -49,10 +53,12 @@ convert_held! {
 impl IoBufMut for Vec<u8> {}
 impl IoBufMut for Box<[u8]> {}
 impl IoBufMut for BytesMut {}
+impl IoBufMut for MappedBuffer {}
 
 impl RegionBuf for Vec<u8> {}
 impl RegionBuf for Box<[u8]> {}
 impl RegionBuf for BytesMut {}
+impl RegionBuf for MappedBuffer {}
 
 impl ReadOnlyBuf for Bytes {}
 impl ReadOnlyBuf for Arc<[u8]> {}
@@ -61,6 +67,10 @@ impl ReadOnlyBuf for &'static str {}
 
 impl Convert for Buffer {
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        if self.is_range() {
+            let what = "an address range is used as a slice of a region made of it";
+            return Err((Error::new(ErrorKind::InvalidArgument, what), self));
+        }
         Ok(Memory::Held(self.into_held()))
     }
 
@@ -78,7 +88,27 @@ impl Convert for Buffer {
 
 impl IoBuf for Buffer {}
 
-impl<B: IoBuf> ConvertMany for B {
+/// Only for registration: it is no buffer of an operation by itself.
+impl Convert for AddressRange {
+    fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        Ok(Memory::Held(Held::from(self)))
+    }
+
+    fn from_memory(memory: Memory) -> Result<Self, Memory> {
+        match memory {
+            Memory::Held(held) => held.into_range().map_err(Memory::Held),
+            region => Err(region),
+        }
+    }
+
+    fn piece_len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RegionBuf for AddressRange {}
+
+impl<B: Convert> ConvertMany for B {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         self.into_memory(usage).map(Payload::from_memory)
     }
@@ -100,7 +130,7 @@ impl<B: IoBuf> ConvertMany for B {
     }
 }
 
-impl<B: IoBuf> ConvertMany for Vec<B> {
+impl<B: Convert> ConvertMany for Vec<B> {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         let mut pieces = Vec::with_capacity(self.len());
         let mut rest = self.into_iter();
@@ -135,7 +165,7 @@ impl<B: IoBuf> ConvertMany for Vec<B> {
     }
 }
 
-impl<B: IoBuf, const N: usize> ConvertMany for [B; N] {
+impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         Vec::from(self)
             .into_payload(usage)
@@ -165,14 +195,14 @@ impl<B: IoBuf, const N: usize> ConvertMany for [B; N] {
     }
 }
 
-fn total_len<B: IoBuf>(buffers: &[B]) -> usize {
+fn total_len<B: Convert>(buffers: &[B]) -> usize {
     // Saturates only for lists whose every limit is exceeded long before.
     buffers
         .iter()
         .fold(0, |sum, buffer| sum.saturating_add(buffer.piece_len()))
 }
 
-fn into_buffers<B: IoBuf>(pieces: Vec<Memory>) -> Option<Vec<B>> {
+fn into_buffers<B: Convert>(pieces: Vec<Memory>) -> Option<Vec<B>> {
     let back = pieces.into_iter().map(|piece| B::from_memory(piece).ok());
     back.collect()
 }

@@ -9,19 +9,20 @@
 //!
 //! The argument for shared bytes. A plain or even volatile access that races with another thread's
 //! is undefined in Rust; an atomic one is not. So every byte of shared memory belongs, for its
-//! whole life, to exactly one *cell*: an aligned 8-byte word if the whole word lies within the
-//! segment, else a single byte (the at most seven before the first word and after the last). Each
-//! access of this process to a cell is an atomic access of the cell's own size, relaxed: two of our
-//! threads therefore never race on a location, nor with different sizes. What is smaller than its
-//! cell is taken out of a load of the whole cell, or put in by compare-and-exchange, which writes
-//! the neighbours back only if they have not changed since they were read, so no neighbour's update
-//! is lost, not even one by the kernel. The kernel's accesses are not part of the Rust program; to
-//! it they are like relaxed accesses by bytes, and a copy beside them yields old and new bytes
-//! mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is claimed: who
-//! must see whose bytes is settled by completions and by the gate's lock.
+//! whole life, to exactly one *cell*: the largest aligned block of 8, 4, 2 or 1 bytes around it
+//! that lies within the segment (smaller than 8 only before the first word and after the last).
+//! Each access of this process to a cell is an atomic access of the cell's own size, relaxed: two
+//! of our threads therefore never race on a location, nor with different sizes. What is smaller
+//! than its cell is taken out of a load of the whole cell, or put in by compare-and-exchange, which
+//! writes the neighbours back only if they have not changed since they were read, so no neighbour's
+//! update is lost, not even one by the kernel. The kernel's accesses are not part of the Rust
+//! program; to it they are like relaxed accesses by bytes, and a copy beside them yields old and
+//! new bytes mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is
+//! claimed: who must see whose bytes is settled by completions and by the gate's lock.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use super::span::Span;
 
@@ -67,7 +68,7 @@ pub(super) unsafe fn read_shared(segment: Span, offset: usize, mut into: &mut [u
         let skip = at - cell.start;
         let (now, rest) = into.split_at_mut(count);
         // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
-        let bytes = unsafe { cell.load(segment) };
+        let bytes = unsafe { cell.load(segment, Relaxed) };
         now.copy_from_slice(&bytes[skip..skip + count]);
         at += count;
         into = rest;
@@ -120,19 +121,45 @@ pub(super) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8])
     }
 }
 
-/// The aligned word at `offset` of `segment`, for loads, stores and exchanges in place; `None` if
-/// the address is not a multiple of eight or the word is not all within.
+/// Loads the `size` bytes (1, 2, 4 or 8) at `offset` of `segment` all at once, offers them to
+/// `change`, and stores what it gives in their place if nobody has changed them meanwhile, else
+/// offers them anew. Acquires, and releases if it stores. The bytes stand at the front of the
+/// arrays. `None` if their address is not a multiple of their number, or they are not all within;
+/// else what was loaded last.
 ///
 /// # Safety
-/// As for [`read_shared`], for as long as the reference lives.
-pub(super) unsafe fn shared_word<'a>(segment: Span, offset: usize) -> Option<&'a AtomicU64> {
-    let end = offset.checked_add(WORD)?;
+/// As for [`read_shared`].
+pub(super) unsafe fn update_shared(
+    segment: Span,
+    offset: usize,
+    size: usize,
+    mut change: impl FnMut([u8; WORD]) -> Option<[u8; WORD]>,
+) -> Option<[u8; WORD]> {
+    debug_assert!([1, 2, 4, 8].contains(&size));
+    let end = offset.checked_add(size)?;
     let address = segment.as_ptr().addr().wrapping_add(offset);
-    if end > segment.len() || !address.is_multiple_of(WORD) {
+    if end > segment.len() || !address.is_multiple_of(size) {
         return None;
     }
-    // SAFETY: aligned and within, as just checked; the rest is the caller's promise.
-    Some(unsafe { word_at(segment, offset) })
+    // It contains all of them: they are themselves an aligned block within the segment.
+    let cell = Cell::at(segment, offset);
+    let skip = offset - cell.start;
+    // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
+    let mut whole = unsafe { cell.load(segment, Acquire) };
+    loop {
+        let mut value = [0; WORD];
+        value[..size].copy_from_slice(&whole[skip..skip + size]);
+        let Some(changed) = change(value) else {
+            return Some(value);
+        };
+        let mut new = whole;
+        new[skip..skip + size].copy_from_slice(&changed[..size]);
+        // SAFETY: as above.
+        match unsafe { cell.exchange(segment, whole, new, AcqRel, Acquire) } {
+            Ok(()) => return Some(value),
+            Err(newer) => whole = newer,
+        }
+    }
 }
 
 /// Makes the page of the byte at `offset` present and private by a write that changes nothing,
@@ -145,17 +172,10 @@ pub(super) unsafe fn touch_shared(segment: Span, offset: usize) {
     let cell = Cell::at(segment, offset);
     // An exchange of a value for itself, and not an `or` with zero: compilers turn the latter into
     // a read, and a read maps the shared zero page.
-    if cell.size == WORD {
-        // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
-        let word = unsafe { word_at(segment, cell.start) };
-        let seen = word.load(Relaxed);
-        let _ = word.compare_exchange(seen, seen, Relaxed, Relaxed);
-    } else {
-        // SAFETY: a byte cell is within; the rest is the caller's promise.
-        let byte = unsafe { byte_at(segment, cell.start) };
-        let seen = byte.load(Relaxed);
-        let _ = byte.compare_exchange(seen, seen, Relaxed, Relaxed);
-    }
+    // SAFETY: `cell` is a cell of `segment`, and the caller's promises are those asked for.
+    let seen = unsafe { cell.load(segment, Relaxed) };
+    // SAFETY: as above.
+    let _ = unsafe { cell.exchange(segment, seen, seen, Relaxed, Relaxed) };
 }
 
 fn assert_within(segment: Span, offset: usize, len: usize) {
@@ -175,13 +195,16 @@ struct Cell {
 impl Cell {
     /// The cell of the byte at `offset`: it depends on the segment alone, never on the access.
     fn at(segment: Span, offset: usize) -> Cell {
-        let misaligned = segment.as_ptr().addr().wrapping_add(offset) % WORD;
-        match offset.checked_sub(misaligned) {
-            Some(start) if segment.len() - start >= WORD => Cell { start, size: WORD },
-            _ => Cell {
-                start: offset,
-                size: 1,
-            },
+        let address = segment.as_ptr().addr().wrapping_add(offset);
+        for size in [WORD, 4, 2] {
+            match offset.checked_sub(address % size) {
+                Some(start) if segment.len() - start >= size => return Cell { start, size },
+                _ => {}
+            }
+        }
+        Cell {
+            start: offset,
+            size: 1,
         }
     }
 
@@ -193,17 +216,65 @@ impl Cell {
     ///
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.
-    unsafe fn load(&self, segment: Span) -> [u8; WORD] {
-        if self.size == WORD {
-            // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
-            let word = unsafe { word_at(segment, self.start) };
-            return word.load(Relaxed).to_ne_bytes();
-        }
-        // SAFETY: a byte cell is within; the rest is the caller's promise.
-        let byte = unsafe { byte_at(segment, self.start) }.load(Relaxed);
+    unsafe fn load(&self, segment: Span, order: Ordering) -> [u8; WORD] {
         let mut bytes = [0; WORD];
-        bytes[0] = byte;
+        // SAFETY: the cell lies within the segment and is aligned to its size, and is accessed in
+        // this size only; the rest is the caller's promise (memory-model rules 2, 6).
+        unsafe {
+            let at = segment.as_ptr().add(self.start);
+            match self.size {
+                WORD => bytes = AtomicU64::from_ptr(at.cast()).load(order).to_ne_bytes(),
+                4 => {
+                    let value = AtomicU32::from_ptr(at.cast()).load(order);
+                    bytes[..4].copy_from_slice(&value.to_ne_bytes());
+                }
+                2 => {
+                    let value = AtomicU16::from_ptr(at.cast()).load(order);
+                    bytes[..2].copy_from_slice(&value.to_ne_bytes());
+                }
+                _ => bytes[0] = AtomicU8::from_ptr(at).load(order),
+            }
+        }
         bytes
+    }
+
+    /// Puts `new` in place of the cell's bytes if those are `old`; else says what they are.
+    ///
+    /// # Safety
+    /// As for [`read_shared`]; `self` is a cell of `segment`.
+    unsafe fn exchange(
+        &self,
+        segment: Span,
+        old: [u8; WORD],
+        new: [u8; WORD],
+        stored: Ordering,
+        seen: Ordering,
+    ) -> Result<(), [u8; WORD]> {
+        let mut newer = [0; WORD];
+        macro_rules! exchange {
+            ($at:expr, $atomic:ty, $number:ty, $size:literal) => {{
+                let number = |bytes: &[u8; WORD]| {
+                    let mut own = [0; $size];
+                    own.copy_from_slice(&bytes[..$size]);
+                    <$number>::from_ne_bytes(own)
+                };
+                <$atomic>::from_ptr($at.cast())
+                    .compare_exchange(number(&old), number(&new), stored, seen)
+                    .map(|_| ())
+                    .map_err(|value| newer[..$size].copy_from_slice(&value.to_ne_bytes()))
+            }};
+        }
+        // SAFETY: as in `load`; region memory is writable, as `from_ptr` asks.
+        let done = unsafe {
+            let at = segment.as_ptr().add(self.start);
+            match self.size {
+                WORD => exchange!(at, AtomicU64, u64, 8),
+                4 => exchange!(at, AtomicU32, u32, 4),
+                2 => exchange!(at, AtomicU16, u16, 2),
+                _ => exchange!(at, AtomicU8, u8, 1),
+            }
+        };
+        done.map_err(|()| newer)
     }
 
     /// Puts `from` at `skip` of the cell.
@@ -211,25 +282,23 @@ impl Cell {
     /// # Safety
     /// As for [`read_shared`]; `self` is a cell of `segment`.
     unsafe fn store(&self, segment: Span, skip: usize, from: &[u8]) {
-        if self.size == 1 {
-            // SAFETY: a byte cell is within; the rest is the caller's promise.
-            unsafe { byte_at(segment, self.start) }.store(from[0], Relaxed);
-            return;
-        }
-        // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
-        let word = unsafe { word_at(segment, self.start) };
-        let put = |old: u64| {
-            let mut bytes = old.to_ne_bytes();
-            bytes[skip..skip + from.len()].copy_from_slice(from);
-            u64::from_ne_bytes(bytes)
-        };
         if from.len() == WORD {
-            word.store(put(0), Relaxed);
+            let mut bytes = [0; WORD];
+            bytes.copy_from_slice(from);
+            // SAFETY: a word cell is aligned and within; the rest is the caller's promise.
+            unsafe { word_at(segment, self.start) }.store(u64::from_ne_bytes(bytes), Relaxed);
             return;
         }
-        let mut old = word.load(Relaxed);
-        while let Err(newer) = word.compare_exchange_weak(old, put(old), Relaxed, Relaxed) {
-            old = newer;
+        // SAFETY: the caller's promises.
+        let mut old = unsafe { self.load(segment, Relaxed) };
+        loop {
+            let mut new = old;
+            new[skip..skip + from.len()].copy_from_slice(from);
+            // SAFETY: the caller's promises.
+            match unsafe { self.exchange(segment, old, new, Relaxed, Relaxed) } {
+                Ok(()) => return,
+                Err(newer) => old = newer,
+            }
         }
     }
 }
@@ -241,11 +310,4 @@ unsafe fn word_at<'a>(segment: Span, offset: usize) -> &'a AtomicU64 {
     // a word that lies within is always accessed as a word (memory-model rule 2 and the module's
     // argument). Region memory is writable, as `from_ptr` asks.
     unsafe { AtomicU64::from_ptr(segment.as_ptr().add(offset).cast()) }
-}
-
-/// # Safety
-/// As for [`read_shared`]; the byte lies within the segment and belongs to no word cell.
-unsafe fn byte_at<'a>(segment: Span, offset: usize) -> &'a AtomicU8 {
-    // SAFETY: as in `word_at`; a byte outside of the whole words is always accessed as a byte.
-    unsafe { AtomicU8::from_ptr(segment.as_ptr().add(offset)) }
 }

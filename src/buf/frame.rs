@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use super::denied::Denied;
 use super::payload::Payload;
 use super::span::{Span, SpanList};
 use crate::limits::HEADER_SIZE_MAX;
-use crate::sync::GateClosed;
 
 /// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
 /// change meanwhile, since the header is inside.
@@ -93,7 +93,7 @@ impl Frame {
 
     /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
     /// transports without a kernel. The cursor does not move.
-    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, GateClosed> {
+    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, Denied> {
         let count = into.len().min(self.remaining());
         let into = &mut into[..count];
         let header = &self.header[..usize::from(self.header_len)];

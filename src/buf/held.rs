@@ -4,24 +4,29 @@
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
 //! before the address is given to anyone, and put together again from exactly those, once. What
-//! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
-//! is.
+//! owns through raw pointers by itself (`Bytes`, `BytesMut`, `MappedBuffer`) makes no such claim
+//! and is kept as it is.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
-//! however often the `Held` is moved. Only the owner of a `Held` gives its span to others. No
-//! writer ever gets the span of one that is not [writable](Held::is_writable).
+//! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
+//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others.
+//! No writer ever gets the span of one that is not [writable](Held::is_writable).
 
 use std::fmt;
+use std::io;
 use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
 use super::copy;
+use super::mapped::MappedBuffer;
+use super::range::{self, AddressRange};
 use super::span::Span;
 
 /// How the bytes of a span are owned, and what they become again.
@@ -36,8 +41,13 @@ enum Owner {
     Counted,
     Bytes(Bytes),
     BytesMut(BytesMut),
+    Mapped(MappedBuffer),
+    /// Part of a buffer that others own too.
+    Window(Arc<Held>),
     Static,
     StaticText,
+    /// Nobody here: a range of addresses, never touched but by the kernel.
+    Range,
     /// Dissolved again; only seen by the drop that follows.
     Gone,
 }
@@ -52,18 +62,94 @@ pub struct Held {
 impl Held {
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
     pub(crate) fn is_writable(&self) -> bool {
-        matches!(
-            self.owner,
-            Owner::Vec { .. } | Owner::Boxed | Owner::BytesMut(_)
-        )
+        match &self.owner {
+            Owner::Vec { .. }
+            | Owner::Boxed
+            | Owner::BytesMut(_)
+            | Owner::Mapped(_)
+            | Owner::Range => true,
+            Owner::Window(whole) => whole.is_writable(),
+            _ => false,
+        }
+    }
+
+    /// Part of a buffer with many owners, and one more of them. Only for the memory of a region
+    /// that gives nothing back: whoever has a window shares its bytes with others.
+    pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
+        Held {
+            span: whole.span.part(offset, len),
+            owner: Owner::Window(Arc::clone(whole)),
+        }
+    }
+
+    /// The window and the buffer it is part of.
+    pub(crate) fn as_window(&self) -> Option<&Arc<Held>> {
+        match &self.owner {
+            Owner::Window(whole) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// A window of the same buffer at these addresses of it; `None` if this is none.
+    pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<Held> {
+        let whole = self.as_window()?;
+        let all = whole.span.addresses();
+        let start = addresses.start.max(all.start);
+        let end = addresses.end.min(all.end).max(start);
+        Some(Held::window(whole, start - all.start, end - start))
+    }
+
+    /// True if it has a byte of this range.
+    pub(crate) fn overlaps(&self, addresses: &Range<usize>) -> bool {
+        let own = self.span.addresses();
+        own.start < addresses.end && addresses.start < own.end
+    }
+
+    /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it
+    /// is the whole buffer's, so that all windows and the buffer itself agree.
+    pub(super) fn whole(&self) -> Span {
+        match &self.owner {
+            Owner::Window(whole) => whole.span,
+            _ => self.span,
+        }
+    }
+
+    /// True if the bytes are of a kind with many owners, and this is the last.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        match &self.owner {
+            Owner::Bytes(bytes) => bytes.is_unique(),
+            Owner::Counted => {
+                // SAFETY: the pointer of the `Arc` whose count this `Held` owns; it is not dropped.
+                let counted = unsafe { Arc::from_raw(self.raw_slice().cast_const()) };
+                Arc::strong_count(&ManuallyDrop::new(counted)) == 1
+            }
+            Owner::Window(whole) => whole.is_ours_alone(),
+            _ => false,
+        }
+    }
+
+    /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
+    pub(crate) fn is_range(&self) -> bool {
+        match &self.owner {
+            Owner::Range => true,
+            Owner::Window(whole) => whole.is_range(),
+            _ => false,
+        }
+    }
+
+    /// True if it is a range of addresses behind which files are mapped, shared with them.
+    pub(crate) fn is_shared_file(&self) -> io::Result<bool> {
+        Ok(self.is_range() && range::is_shared_file(self.span)?)
+    }
+
+    /// True if the span goes beyond the last address, as only one that the user named can.
+    pub(crate) fn wraps_around(&self) -> bool {
+        let start = self.span.as_ptr().addr();
+        start.checked_add(self.len()).is_none()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.span.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
@@ -71,11 +157,14 @@ impl Held {
         self.span
     }
 
-    /// The bytes.
+    /// The bytes; none of a range.
     ///
     /// # Safety
     /// Nobody writes to them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
+        if self.is_range() {
+            return &[];
+        }
         // SAFETY: invariant of the type: initialised and allocated while `self` is borrowed;
         // unwritten by the caller's promise (memory-model rule 1).
         unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) }
@@ -86,7 +175,7 @@ impl Held {
     /// # Safety
     /// Nobody touches them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        if !self.is_writable() {
+        if !self.is_writable() || self.is_range() {
             return None;
         }
         // SAFETY: invariant of the type: initialised, allocated and writable while `self` is
@@ -101,7 +190,7 @@ impl Held {
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
-            self.is_writable(),
+            self.is_writable() && !self.is_range(),
             "only writable buffers are received into"
         );
         let into = self.span.part(offset, bytes.len());
@@ -115,6 +204,7 @@ impl Held {
     /// # Safety
     /// Nobody writes to that range through the span meanwhile.
     pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(!self.is_range(), "a range is only part of a region");
         let from = self.span.part(offset, into.len());
         // SAFETY: within the span, allocated by the type's invariant; unwritten by the caller's
         // promise (memory-model rule 1).
@@ -127,6 +217,7 @@ impl Held {
             Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
             Owner::Static => Owner::Static,
             Owner::StaticText => Owner::StaticText,
+            Owner::Window(whole) => Owner::Window(Arc::clone(whole)),
             Owner::Counted => {
                 let parts = self.raw_slice();
                 // SAFETY: these are the parts of the `Arc` that `self` owns and keeps alive during
@@ -206,6 +297,20 @@ impl Held {
         }
     }
 
+    pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
+        match self.dissolve() {
+            (_, Owner::Mapped(buffer)) => Ok(buffer),
+            (span, owner) => Err(Held { span, owner }),
+        }
+    }
+
+    pub(super) fn into_range(self) -> Result<AddressRange, Held> {
+        match self.owner {
+            Owner::Range => Ok(AddressRange::of_span(self.span)),
+            _ => Err(self),
+        }
+    }
+
     pub(super) fn into_static(self) -> Result<&'static [u8], Held> {
         let Owner::Static = self.owner else {
             return Err(self);
@@ -247,7 +352,9 @@ impl Drop for Held {
             }
             Owner::Bytes(bytes) => drop(bytes),
             Owner::BytesMut(bytes) => drop(bytes),
-            Owner::Static | Owner::StaticText | Owner::Gone => {}
+            Owner::Mapped(buffer) => drop(buffer),
+            Owner::Window(whole) => drop(whole),
+            Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
     }
 }
@@ -314,11 +421,29 @@ impl From<BytesMut> for Held {
     }
 }
 
+impl From<MappedBuffer> for Held {
+    fn from(buffer: MappedBuffer) -> Self {
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::Mapped(buffer),
+        }
+    }
+}
+
 impl From<&'static [u8]> for Held {
     fn from(buffer: &'static [u8]) -> Self {
         Held {
             span: Span::of(buffer),
             owner: Owner::Static,
+        }
+    }
+}
+
+impl From<AddressRange> for Held {
+    fn from(range: AddressRange) -> Self {
+        Held {
+            span: range.span(),
+            owner: Owner::Range,
         }
     }
 }

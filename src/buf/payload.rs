@@ -1,6 +1,7 @@
 //! What an operation holds: its memory, in order, whatever it is made of.
 
 use super::buffer::Buffer;
+use super::denied::Denied;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
@@ -104,6 +105,10 @@ impl Payload {
         Self::from_vec(bytes.to_vec())
     }
 
+    pub(super) fn pieces(&self) -> &[Memory] {
+        self.pieces.as_slice()
+    }
+
     /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -132,7 +137,7 @@ impl Payload {
 
     /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
     /// is a region's. Refused if a region is.
-    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, GateClosed> {
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, Denied> {
         let pieces = self.pieces.as_slice();
         if !pieces
             .iter()
@@ -147,7 +152,7 @@ impl Payload {
 
     /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
-    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), GateClosed> {
+    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Denied> {
         self.assert_within(offset, bytes.len());
         debug_assert!(!matches!(self.pieces, Pieces::Zeros), "zeros are only sent");
         let mut skip = offset;
@@ -174,7 +179,7 @@ impl Payload {
     }
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
-    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
         self.assert_within(offset, into.len());
         if matches!(self.pieces, Pieces::Zeros) {
             into.fill(0);
@@ -205,7 +210,7 @@ impl Payload {
     }
 
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
-    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), GateClosed> {
+    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), Denied> {
         // Messages that came early lie in buffers of their own, so one piece is the usual case; the
         // detour over a small block keeps shared and exclusive memory apart in the others.
         let mut block = [0; 4096];
@@ -225,6 +230,7 @@ impl Payload {
         let mut leases = Leases::none();
         for piece in self.pieces.as_slice() {
             if let Memory::Region(region) = piece
+                && region.len() > 0
                 && let Some(entry) = region.lease()?
             {
                 leases.add(entry);
@@ -235,10 +241,10 @@ impl Payload {
 
     /// True if no peer's operation uses any of it, so that a lease would be empty.
     pub(crate) fn needs_no_lease(&self) -> bool {
-        self.pieces
-            .as_slice()
-            .iter()
-            .all(|piece| !matches!(piece, Memory::Region(region) if region.role() == Role::Remote))
+        self.pieces.as_slice().iter().all(|piece| match piece {
+            Memory::Region(it) => it.role() == Role::Local || it.len() == 0,
+            Memory::Held(_) => true,
+        })
     }
 
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::denied::Denied;
 use super::held::Held;
 use super::region::RegionMemory;
 use super::span::SpanList;
@@ -57,7 +58,7 @@ impl RegionUse {
         offset: usize,
         len: usize,
     ) -> Result<Self, GateClosed> {
-        let entry = memory.gate().enter(Role::Local)?;
+        let entry = memory.gate().enter_operation()?;
         Ok(Self::new(memory, offset, len, Some(entry)))
     }
 
@@ -100,6 +101,16 @@ impl RegionUse {
         }
     }
 
+    /// Asks whether the pages of an address range are there, so that an access is refused before
+    /// anything of it happens. Says yes for memory that somebody owns.
+    pub(crate) fn probe(&self, for_writing: bool) -> Result<(), Denied> {
+        if !self.memory.is_kernel_only() {
+            return Ok(());
+        }
+        let _lease = self.lease()?;
+        self.memory.probe(self.offset, self.len, for_writing)
+    }
+
     /// Takes the first `len` bytes, fewer than there are, off a peer's use.
     pub(super) fn split_front(&mut self, len: usize) -> RegionUse {
         debug_assert!(self.entry.is_none(), "a local use is whole");
@@ -123,19 +134,17 @@ impl RegionUse {
     }
 
     /// Copies `bytes` to `at` of the range, where they must fit.
-    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), GateClosed> {
+    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), Denied> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
-        unsafe { self.memory.write_inside(self.offset + at, bytes) };
-        Ok(())
+        unsafe { self.memory.write_inside(self.offset + at, bytes) }
     }
 
     /// Copies from `at` of the range, all of which must be within.
-    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), Denied> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
-        unsafe { self.memory.read_inside(self.offset + at, into) };
-        Ok(())
+        unsafe { self.memory.read_inside(self.offset + at, into) }
     }
 
     /// Appends the spans of a part of the range; see [`super::Payload::spans`].

@@ -9,25 +9,49 @@
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
 use std::fmt;
-use std::io;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::task::Waker;
 
-use rustix::mm::{Advice, madvise};
-
+use super::attached::{Attached, RegionTraits};
 use super::copy;
+use super::denied::Denied;
 use super::held::Held;
+use super::pin::Pins;
+use super::range;
 use super::span::{Span, SpanList};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::sync::{Drained, Gate, GateClosed, Lock, LockKind, Role};
 
 /// One buffer's place in the region.
-struct Segment {
+pub(super) struct Segment {
     /// Offset of its first byte within the region.
     start: usize,
     span: Span,
+    /// What accesses are cut into cells by, and where in it the span begins.
+    whole: Span,
+    skip: usize,
+}
+
+impl Segment {
+    fn of(held: &Held, start: usize) -> Segment {
+        let (span, whole) = (held.span(), held.whole());
+        Segment {
+            start,
+            span,
+            whole,
+            skip: span.address().abs_diff(whole.address()) as usize,
+        }
+    }
+
+    /// Using it takes an entry of the gate, or the exclusion.
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// A byte of it, within the span that its accesses are cut into cells by.
+    pub(super) fn cells(&self, at: usize) -> (Span, usize) {
+        (self.whole, self.skip + at)
+    }
 }
 
 /// The shared memory of a region. See the module's page for who may touch it when.
@@ -36,30 +60,34 @@ pub(crate) struct RegionMemory {
     len: usize,
     /// All buffers are writable, or none is.
     writable: bool,
-    /// The access rights given at registration, in libfabric's bits; judged by `mr`.
-    rights: u64,
+    /// All are address ranges, or none is: bytes that only the kernel touches.
+    kernel_only: bool,
+    attached: Attached,
     gate: Arc<Gate>,
+    /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
+    /// them.
+    pins: Lock<Option<Pins>>,
     /// The buffers themselves; `None` once they are taken.
     owners: Lock<Option<Vec<Held>>>,
 }
 
 impl RegionMemory {
     /// Joins these buffers, in order. They come back if there is none, if writable and read-only
-    /// ones are mixed, or if their lengths do not add up within an address space.
-    pub(crate) fn new(buffers: Vec<Held>, rights: u64) -> Result<Arc<Self>, Vec<Held>> {
+    /// ones or ranges and owned ones are mixed, if a range wraps around, or if their lengths do not
+    /// add up within an address space.
+    pub(crate) fn new(buffers: Vec<Held>, traits: RegionTraits) -> Result<Arc<Self>, Vec<Held>> {
         let Some(first) = buffers.first() else {
             return Err(buffers);
         };
         let writable = first.is_writable();
+        let kernel_only = first.is_range();
         let mut len = 0usize;
         let mut segments = Vec::with_capacity(buffers.len());
         for held in &buffers {
-            segments.push(Segment {
-                start: len,
-                span: held.span(),
-            });
+            segments.push(Segment::of(held, len));
+            let alike = held.is_writable() == writable && held.is_range() == kernel_only;
             match len.checked_add(held.len()) {
-                Some(sum) if held.is_writable() == writable => len = sum,
+                Some(sum) if alike && !held.wraps_around() => len = sum,
                 _ => return Err(buffers),
             }
         }
@@ -67,8 +95,14 @@ impl RegionMemory {
             segments: segments.into_boxed_slice(),
             len,
             writable,
-            rights,
-            gate: Arc::new(Gate::new()),
+            kernel_only,
+            gate: Arc::new(if traits.disabled {
+                Gate::new_disabled()
+            } else {
+                Gate::new()
+            }),
+            attached: Attached::new(traits),
+            pins: Lock::new(LockKind::Mutex, None),
             owners: Lock::new(LockKind::Mutex, Some(buffers)),
         }))
     }
@@ -86,8 +120,23 @@ impl RegionMemory {
         self.writable
     }
 
+    /// True for address ranges: there may be nothing behind them, and only the kernel looks.
+    pub(crate) fn is_kernel_only(&self) -> bool {
+        self.kernel_only
+    }
+
     pub(crate) fn rights(&self) -> u64 {
-        self.rights
+        self.traits().rights
+    }
+
+    /// What it was registered as.
+    pub(crate) fn traits(&self) -> &RegionTraits {
+        self.attached.traits()
+    }
+
+    /// What is bound to it.
+    pub(crate) fn attached(&self) -> &Attached {
+        &self.attached
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
@@ -119,94 +168,87 @@ impl RegionMemory {
     }
 
     /// Copies out, as a local user.
-    pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), GateClosed> {
+    pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
-        unsafe { self.read_inside(offset, into) };
-        Ok(())
+        unsafe { self.read_inside(offset, into) }
     }
 
     /// Copies in, as a local user. The region must be writable.
-    pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), GateClosed> {
+    pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
-        unsafe { self.write_inside(offset, from) };
-        Ok(())
+        unsafe { self.write_inside(offset, from) }
     }
 
-    /// Copies out for someone inside the gate.
+    /// Copies out for someone inside the gate. A fault may leave bytes before it copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
-    pub(super) unsafe fn read_inside(&self, offset: usize, into: &mut [u8]) {
+    pub(super) unsafe fn read_inside(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
         let mut done = 0;
-        self.each(offset, into.len(), |segment, at, len| {
+        self.try_each(offset, into.len(), |segment, at, len| {
             let part = &mut into[done..done + len];
+            done += len;
+            if self.kernel_only {
+                let from = segment.span.part(at, len);
+                return range::read(from, part).map_err(|error| Denied::fault(&error));
+            }
             if self.writable {
                 // SAFETY: a whole segment of writable region memory; allocated, since an entry of
                 // the gate is held by the caller's promise (memory-model rule 4 and this module's
                 // page); touched through the shared functions only, as the exclusion cannot coexist
                 // with an entry (rules 2, 3).
-                unsafe { copy::read_shared(segment.span, at, part) }
+                unsafe { copy::read_shared(segment.whole, segment.skip + at, part) }
             } else {
                 // SAFETY: read-only memory is allocated while `self` lives and written by nobody
                 // (memory-model rule 3).
                 unsafe { copy::read_plain(segment.span.part(at, len), part) }
             }
-            done += len;
-        });
+            Ok(())
+        })
     }
 
-    /// Copies in for someone inside the gate.
+    /// Copies in for someone inside the gate. A fault may leave bytes before it copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
-    pub(super) unsafe fn write_inside(&self, offset: usize, from: &[u8]) {
+    pub(super) unsafe fn write_inside(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
         assert!(self.writable, "only writable regions are written to");
         let mut done = 0;
-        self.each(offset, from.len(), |segment, at, len| {
-            // SAFETY: as in `read_inside`; the region is writable, as just checked.
-            unsafe { copy::write_shared(segment.span, at, &from[done..done + len]) }
+        self.try_each(offset, from.len(), |segment, at, len| {
+            let part = &from[done..done + len];
             done += len;
-        });
+            if self.kernel_only {
+                let into = segment.span.part(at, len);
+                return range::write(into, part).map_err(|error| Denied::fault(&error));
+            }
+            // SAFETY: as in `read_inside`; the region is writable, as just checked.
+            unsafe { copy::write_shared(segment.whole, segment.skip + at, part) }
+            Ok(())
+        })
     }
 
-    /// Loads the aligned word at `offset` in one piece, with acquire ordering. `None` if its
-    /// address is not a multiple of eight, or it is not within one segment.
-    pub(crate) fn load_u64(&self, offset: usize) -> Result<Option<u64>, GateClosed> {
+    /// Loads `size` bytes at `offset` all at once, and puts in their place what `change` makes of
+    /// them, if anything: [`copy::update_shared`]. `None` if they are not aligned, not within one
+    /// buffer, or not in memory that atomics are for: owned and writable.
+    pub(crate) fn update(
+        &self,
+        offset: usize,
+        size: usize,
+        change: impl FnMut([u8; 8]) -> Option<[u8; 8]>,
+    ) -> Result<Option<[u8; 8]>, GateClosed> {
         let _entry = self.gate.enter(Role::Local)?;
-        let Some((span, at)) = self.locate(offset) else {
+        let may_have_atomics = self.writable && !self.kernel_only;
+        let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);
         };
-        if self.writable {
-            // SAFETY: as in `read_inside`, for the one load (memory-model rules 2, 4, 6).
-            let word = unsafe { copy::shared_word(span, at) };
-            return Ok(word.map(|word| word.load(Acquire)));
-        }
-        let address = span.as_ptr().addr().wrapping_add(at);
-        if !address.is_multiple_of(8) || span.len() - at < 8 {
+        if segment.span.len() - at < size {
             return Ok(None);
         }
-        let mut bytes = [0; 8];
-        // SAFETY: as in `read_inside`; the word is within the segment, as just checked.
-        unsafe { copy::read_plain(span.part(at, 8), &mut bytes) };
-        Ok(Some(u64::from_ne_bytes(bytes)))
-    }
-
-    /// Stores the aligned word at `offset` in one piece, with release ordering. False if its
-    /// address is not a multiple of eight, or it is not within one segment, or the region is
-    /// read-only.
-    pub(crate) fn store_u64(&self, offset: usize, value: u64) -> Result<bool, GateClosed> {
-        let _entry = self.gate.enter(Role::Local)?;
-        let Some((span, at)) = self.locate(offset).filter(|_| self.writable) else {
-            return Ok(false);
-        };
-        // SAFETY: as in `write_inside`, for the one store (memory-model rules 2, 4, 6).
-        let word = unsafe { copy::shared_word(span, at) };
-        if let Some(word) = word {
-            word.store(value, Release);
-        }
-        Ok(word.is_some())
+        let (cells, at) = segment.cells(at);
+        // SAFETY: as in `write_inside`, for this one access (memory-model rules 2, 4, 6).
+        Ok(unsafe { copy::update_shared(cells, at, size, change) })
     }
 
     /// All bytes, when the region is read-only and of one segment: nobody can change them.
@@ -221,86 +263,6 @@ impl RegionMemory {
         // SAFETY: read-only buffers are initialised, never written, and never taken out of `self`
         // (see `take`), so they live at least as long as the borrow (memory-model rule 3).
         Some(unsafe { std::slice::from_raw_parts(start, len) })
-    }
-
-    /// Makes the pages of a range present, as `FI_MR_ALLOCATED` promises; the bytes keep their
-    /// values. Blocks for as long as the kernel needs to find and clear the pages: call it off the
-    /// runtime's workers, by chunks, and look in between whether anyone still wants it.
-    ///
-    /// A closed or quiesced region is `Err` of kind `BadState`; so is, with the system's own kind,
-    /// memory that cannot be had (a page that faults, poisoned memory).
-    pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
-        let _entry = self
-            .gate
-            .enter(Role::Local)
-            .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
-        self.try_each(from, len, |segment, at, len| {
-            // SAFETY: the entry is held to the end of this function.
-            unsafe { self.fault_in_part(segment.span, at, len) }
-        })
-        .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
-    }
-
-    /// # Safety
-    /// An entry of this region's gate is held during the call; `span` is one of its segments.
-    unsafe fn fault_in_part(&self, span: Span, at: usize, len: usize) -> io::Result<()> {
-        let page = rustix::param::page_size();
-        let start = span.as_ptr().addr() + at;
-        let end = start + len;
-        let first = start.next_multiple_of(page).min(end);
-        let last = (end - end % page).max(first);
-        if first > start {
-            // SAFETY: the caller's promise.
-            unsafe { self.touch(span, at) };
-        }
-        if last < end {
-            // SAFETY: the caller's promise.
-            unsafe { self.touch(span, at + (last - start)) };
-        }
-        if first == last {
-            return Ok(());
-        }
-        let advice = if self.writable {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        };
-        let interior = span.part(at + (first - start), last - first);
-        loop {
-            // SAFETY: the pages lie wholly within memory that is allocated while the entry is held;
-            // populating them changes no byte, whoever else accesses them (memory-model rule 2).
-            let done = unsafe { madvise(interior.as_ptr().cast(), interior.len(), advice) };
-            match done {
-                Ok(()) => return Ok(()),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-                // A kernel before 5.14 does not know this advice, and a sandbox may forbid the
-                // call.
-                Err(
-                    rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::PERM,
-                ) => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        for offset in (at + (first - start)..at + (last - start)).step_by(page) {
-            // SAFETY: the caller's promise.
-            unsafe { self.touch(span, offset) };
-        }
-        Ok(())
-    }
-
-    /// Makes the page of one byte present.
-    ///
-    /// # Safety
-    /// As for `fault_in_part`.
-    unsafe fn touch(&self, span: Span, offset: usize) {
-        if self.writable {
-            // SAFETY: as in `read_inside`: an entry is held (memory-model rules 2, 4).
-            unsafe { copy::touch_shared(span, offset) }
-        } else {
-            // SAFETY: read-only memory is allocated while `self` lives; volatile, so that the read
-            // happens although nobody wants its result (memory-model rule 3).
-            let _ = unsafe { ptr::read_volatile(span.part(offset, 1).as_ptr().cast_const()) };
-        }
     }
 
     /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
@@ -319,6 +281,7 @@ impl RegionMemory {
         }
         // From here on no entry exists and none can be made, so nobody touches a span of this
         // memory any more, whatever else still holds the `Arc`.
+        drop(self.pins.lock("unpin a region").take());
         let mut owners = self.owners.lock("take a region's buffers");
         if self.writable {
             owners.take()
@@ -327,27 +290,49 @@ impl RegionMemory {
         }
     }
 
+    /// Brings the pages of a range into memory and keeps them there until the buffers are given
+    /// back or freed. Blocks; call it off the runtime's workers, part by part. `LimitReached` where
+    /// `RLIMIT_MEMLOCK` does not allow it.
+    pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
+        let segments = self.segments.iter();
+        let ranges = segments.map(|segment| segment.span.addresses());
+        let mut pins = self.pins.lock("pin a region");
+        let pins = pins.get_or_insert_with(|| Pins::new(ranges));
+        self.try_each(from, len, |segment, at, len| {
+            pins.pin(&segment.span.part(at, len).addresses())
+        })
+    }
+
+    /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
+    pub(crate) fn windows(&self) -> Option<Vec<Held>> {
+        let owners = self.owners.lock("share a region's windows");
+        let windows = owners.as_ref()?.iter();
+        windows
+            .map(|held| held.as_window().map(|_| held.share())?)
+            .collect()
+    }
+
+    /// True if all its bytes are of a kind with many owners, and none of those is left but this
+    /// region, or other regions of the same cache.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        let owners = self.owners.lock("look for a region's owners");
+        owners
+            .as_ref()
+            .is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
+    }
+
     /// The segment of a byte, and its offset there.
-    fn locate(&self, offset: usize) -> Option<(Span, usize)> {
+    fn locate(&self, offset: usize) -> Option<(&Segment, usize)> {
         if offset >= self.len {
             return None;
         }
         let after = self.segments.partition_point(|it| it.start <= offset);
         let segment = &self.segments[after - 1];
-        Some((segment.span, offset - segment.start))
-    }
-
-    fn each(&self, offset: usize, len: usize, mut visit: impl FnMut(&Segment, usize, usize)) {
-        let all: Result<(), std::convert::Infallible> =
-            self.try_each(offset, len, |segment, at, len| {
-                visit(segment, at, len);
-                Ok(())
-            });
-        let Ok(()) = all;
+        Some((segment, offset - segment.start))
     }
 
     /// Visits the non-empty parts of a range in order: segment, offset there, length.
-    fn try_each<E>(
+    pub(super) fn try_each<E>(
         &self,
         offset: usize,
         len: usize,

@@ -46,6 +46,12 @@ impl Span {
         self.start.addr() as u64
     }
 
+    /// The addresses as numbers. No span wraps: it lies within one allocation.
+    pub(crate) fn addresses(self) -> std::ops::Range<usize> {
+        let start = self.start.addr();
+        start..start + self.len
+    }
+
     /// The part of `len` bytes at `offset`, which must lie within.
     pub(crate) fn part(self, offset: usize, len: usize) -> Span {
         let end = offset.checked_add(len);

@@ -15,7 +15,7 @@ use crate::sync::{Drained, GateClosed, Role};
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
     let held = segments.iter().map(|it| Held::from(it.to_vec())).collect();
-    RegionMemory::new(held, 0).unwrap()
+    RegionMemory::new(held, RegionTraits::plain(0)).unwrap()
 }
 
 /// Reads through the spans, as `sendmsg` would.
@@ -210,27 +210,98 @@ fn concurrent_copies_into_one_word_lose_no_byte() {
     });
 }
 
-/// Rule 6 in small: a word is loaded and stored whole at a naturally aligned address ("checked; a
-/// `Vec<u8>` promises no alignment"), and never across buffers.
+/// Rule 6: "Atomics act on naturally aligned addresses (checked; a `Vec<u8>` promises no
+/// alignment)", everywhere in a segment, also in its first and last bytes; and never across
+/// buffers.
 #[test]
-fn words_are_whole_and_aligned_or_refused() {
-    let memory = memory(&[&[0; 32], &[0; 4]]);
-    let first = (memory.base_addr().wrapping_neg() % 8) as usize;
-    assert_eq!(memory.store_u64(first, 0x0102_0304_0506_0708), Ok(true));
-    assert_eq!(memory.load_u64(first), Ok(Some(0x0102_0304_0506_0708)));
-    let mut bytes = [0; 8];
-    memory.read_at(first, &mut bytes).unwrap();
-    assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
-    assert_eq!(memory.load_u64(first + 1), Ok(None));
-    for offset in [29, 32, 35, 36, usize::MAX - 3, usize::MAX] {
-        assert_eq!(memory.load_u64(offset), Ok(None), "{offset}");
-        assert_eq!(memory.store_u64(offset, 1), Ok(false), "{offset}");
+fn aligned_integers_are_changed_whole_and_others_refused() {
+    let size_max = 24;
+    for skip in 0..8 {
+        for len in 1..=size_max {
+            // A region that begins anywhere and ends anywhere, with bytes around it in other ones.
+            let whole = Bytes::from(vec![0; 64]);
+            let lead = (whole.as_ptr().addr().wrapping_neg() % 8 + skip) % 8;
+            let mut first = BytesMut::from(whole);
+            let mut middle = first.split_off(lead);
+            let last = middle.split_off(len);
+            let memory = RegionMemory::new(vec![middle.into()], RegionTraits::plain(0)).unwrap();
+            let base = memory.base_addr() as usize;
+            for size in [1, 2, 4, 8] {
+                for offset in 0..size_max + 8 {
+                    let fits = (base + offset).is_multiple_of(size) && offset + size <= len;
+                    memory.write_at(0, &vec![7; len]).unwrap();
+                    let mut seen = 0;
+                    let updated = memory.update(offset, size, |old| {
+                        seen += 1;
+                        assert_eq!(old[..size], [7; 8][..size]);
+                        Some([9; 8])
+                    });
+                    let expected = fits.then(|| {
+                        let mut old = [0; 8];
+                        old[..size].fill(7);
+                        old
+                    });
+                    assert_eq!((updated, seen), (Ok(expected), usize::from(fits)));
+                    let mut bytes = vec![0; len];
+                    memory.read_at(0, &mut bytes).unwrap();
+                    let changed = |at: usize| fits && (offset..offset + size).contains(&at);
+                    let right = bytes
+                        .iter()
+                        .enumerate()
+                        .all(|(at, byte)| match changed(at) {
+                            true => *byte == 9,
+                            false => *byte == 7,
+                        });
+                    assert!(right, "{size} at {offset} of {len} at {skip}: {bytes:?}");
+                }
+            }
+            assert!(first.iter().chain(&last).all(|byte| *byte == 0));
+        }
+    }
+    let two = memory(&[&[0; 32], &[0; 4]]);
+    for offset in [29, 36, usize::MAX - 3, usize::MAX] {
+        assert_eq!(
+            two.update(offset, 8, |_| panic!("never asked")),
+            Ok(None),
+            "{offset}"
+        );
     }
     let fixed: &'static [u8] = &[5; 16];
-    let fixed = RegionMemory::new(vec![fixed.into()], 0).unwrap();
-    let first = (fixed.base_addr().wrapping_neg() % 8) as usize;
-    assert_eq!(fixed.load_u64(first), Ok(Some(0x0505_0505_0505_0505)));
-    assert_eq!(fixed.store_u64(first, 1), Ok(false));
+    let fixed = RegionMemory::new(vec![fixed.into()], RegionTraits::plain(0)).unwrap();
+    assert_eq!(fixed.update(0, 1, |_| panic!("never asked")), Ok(None));
+}
+
+/// Rule 6: "with CPU atomics": no update is lost, whatever sizes share a word, beside plain copies
+/// to its other bytes.
+#[test]
+fn updates_of_neighbours_are_not_lost() {
+    const ROUNDS: u32 = if cfg!(miri) { 5 } else { 20_000 };
+    let memory = memory(&[&[0; 16]]);
+    let first = (memory.base_addr().wrapping_neg() % 8) as usize;
+    let add = |offset: usize, size: usize| {
+        let added = memory.update(offset, size, |old| {
+            Some((u64::from_le_bytes(old).wrapping_add(1)).to_le_bytes())
+        });
+        assert!(added.unwrap().is_some());
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..ROUNDS).for_each(|_| add(first, 4)));
+            scope.spawn(|| (0..ROUNDS).for_each(|_| add(first + 4, 2)));
+        }
+        scope.spawn(|| (0..ROUNDS).for_each(|at| memory.write_at(first + 7, &[at as u8]).unwrap()));
+    });
+    if cfg!(target_endian = "little") {
+        let mut bytes = [0; 8];
+        memory.read_at(first, &mut bytes).unwrap();
+        assert_eq!(
+            u32::from_le_bytes(bytes[..4].try_into().unwrap()),
+            2 * ROUNDS
+        );
+        let half = u16::from_le_bytes(bytes[4..6].try_into().unwrap());
+        assert_eq!(half, (2 * ROUNDS) as u16);
+        assert_eq!(bytes[7], (ROUNDS - 1) as u8);
+    }
 }
 
 /// Rule 4: "Leases are per kernel operation": a peer's use enters only while leased, and is refused
@@ -249,8 +320,11 @@ fn leases_are_taken_per_kernel_operation() {
     assert_eq!(drained(Drained::Remote), Poll::Pending);
     memory.gate().revoke();
     assert_eq!(payload.lease().unwrap_err(), GateClosed::Revoked);
-    assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked));
-    assert_eq!(payload.copy_out(0, &mut [0; 2]), Err(GateClosed::Revoked));
+    assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked.into()));
+    assert_eq!(
+        payload.copy_out(0, &mut [0; 2]),
+        Err(GateClosed::Revoked.into())
+    );
     drop(leases);
     assert_eq!(drained(Drained::Remote), Poll::Ready(()));
 
@@ -295,7 +369,7 @@ fn stalled_peer_does_not_hold_the_buffers() {
     assert_eq!((vec.as_ptr().addr() as u64, &vec[..]), (at, &b"bytes"[..]));
     assert!(memory.take().is_none(), "given away once");
     drop(vec);
-    assert_eq!(stalled.copy_in(0, b"late"), Err(GateClosed::Closed));
+    assert_eq!(stalled.copy_in(0, b"late"), Err(GateClosed::Closed.into()));
     assert!(stalled.lease().is_err());
 }
 
@@ -307,7 +381,7 @@ async fn exclusion_gives_slices_and_ends_with_guard_or_future() {
     let user = RegionUse::local(Arc::clone(&memory), 0, 1).unwrap();
     let mut waiting = Box::pin(memory.quiesce().unwrap());
     assert!(futures::poll!(&mut waiting).is_pending());
-    assert_eq!(memory.write_at(0, b"x"), Err(GateClosed::Quiesced));
+    assert_eq!(memory.write_at(0, b"x"), Err(GateClosed::Quiesced.into()));
     drop(waiting);
     memory.write_at(0, b"x").unwrap();
     let waiting = memory.quiesce().unwrap();
@@ -339,7 +413,7 @@ fn read_only_memory_is_shared_and_never_taken() {
         Held::from(&b"static"[..]),
         Held::from("text"),
     ] {
-        let memory = RegionMemory::new(vec![held], 0).unwrap();
+        let memory = RegionMemory::new(vec![held], RegionTraits::plain(0)).unwrap();
         let slice = memory.as_read_only().unwrap();
         let copy = slice.to_vec();
         memory.gate().close().unwrap();
@@ -350,7 +424,12 @@ fn read_only_memory_is_shared_and_never_taken() {
     assert_eq!(Arc::strong_count(&counted), 1);
     assert!(memory(&[b"writable"]).as_read_only().is_none());
     let mixed = vec![Held::from(vec![1]), Held::from("read-only")];
-    assert_eq!(RegionMemory::new(mixed, 0).unwrap_err().len(), 2);
+    assert_eq!(
+        RegionMemory::new(mixed, RegionTraits::plain(0))
+            .unwrap_err()
+            .len(),
+        2
+    );
 }
 
 /// `FI_MR_ALLOCATED`, fi_mr(3): "all registered memory regions must be backed by physical memory
@@ -361,7 +440,11 @@ fn fault_in_makes_pages_present_and_keeps_bytes() {
     let page = rustix::param::page_size();
     let len = 64 * page + 123;
     // Zeroed by the system's allocator: no page is there before it is touched.
-    let memory = RegionMemory::new(vec![vec![0; len].into(), vec![0; 10].into()], 0).unwrap();
+    let memory = RegionMemory::new(
+        vec![vec![0; len].into(), vec![0; 10].into()],
+        RegionTraits::plain(0),
+    )
+    .unwrap();
     memory.write_at(len - 1, b"end").unwrap();
     let chunk = 10 * page + 1;
     for from in (0..memory.len()).step_by(chunk) {
@@ -390,7 +473,7 @@ fn fault_in_makes_pages_present_and_keeps_bytes() {
     assert_eq!(&end, b"end");
 
     let fixed: &'static [u8] = &[3; 9000];
-    let fixed = RegionMemory::new(vec![fixed.into()], 0).unwrap();
+    let fixed = RegionMemory::new(vec![fixed.into()], RegionTraits::plain(0)).unwrap();
     fixed.fault_in(0, 9000).unwrap();
     fixed.gate().close().unwrap();
     assert!(fixed.fault_in(0, 1).is_err());
@@ -492,7 +575,8 @@ fn piece(kind: u8, bytes: &[u8], before: usize, after: usize) -> Memory {
     whole.extend(vec![0xEE; after]);
     // Two segments, cut in the middle of it all.
     let tail = whole.split_off(whole.len() / 2);
-    let memory = RegionMemory::new(vec![whole.into(), tail.into()], 0).unwrap();
+    let memory =
+        RegionMemory::new(vec![whole.into(), tail.into()], RegionTraits::plain(0)).unwrap();
     Memory::Region(if kind == 1 {
         RegionUse::local(memory, before, bytes.len()).unwrap()
     } else {
@@ -571,7 +655,7 @@ proptest! {
         // BytesMut lets the segment begin at any alignment.
         let mut whole = BytesMut::zeroed(len + skip);
         let segment = whole.split_off(skip);
-        let memory = RegionMemory::new(vec![segment.into()], 0).unwrap();
+        let memory = RegionMemory::new(vec![segment.into()], RegionTraits::plain(0)).unwrap();
         let at = usize::from(at) % (len + 1);
         let count = usize::from(count) % (len - at + 1);
         let new: Vec<u8> = (0..count).map(|step| seed.wrapping_add(step as u8) | 1).collect();

@@ -71,15 +71,15 @@ pub trait ConvertMany: Sized {
 /// ends, and comes back with the result: the same buffer, never copied.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
-/// `&'static [u8]`, `&'static str`, [`Buffer`](crate::Buffer) and
-/// [`RegionSlice`](crate::RegionSlice). Sealed.
+/// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::MappedBuffer),
+/// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::RegionSlice). Sealed.
 pub trait IoBuf: Convert + Send + Sized + 'static {}
 
 /// A buffer an operation may write into. Only the bytes that are there (`len`, not `capacity`) are
 /// offered; the length does not change, the result says how many were received.
 ///
-/// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut` and [`RegionSlice`](crate::RegionSlice).
-/// Sealed.
+/// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::MappedBuffer) and
+/// [`RegionSlice`](crate::RegionSlice). Sealed.
 pub trait IoBufMut: IoBuf {}
 
 /// The buffers of one operation: one [`IoBuf`], or an array or `Vec` of them, which are sent as one
@@ -89,13 +89,14 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 /// The buffers of one operation that receives: one [`IoBufMut`], or an array or `Vec` of them.
 pub trait IoBufsMut: IoBufs {}
 
-/// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`.
-/// Sealed.
-pub trait RegionBuf: IoBufMut {}
+/// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`,
+/// [`MappedBuffer`](crate::MappedBuffer); or an [`AddressRange`](crate::AddressRange), which nobody
+/// owns. Sealed.
+pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
 /// as one (`fi_mr_regv(3)`).
-pub trait RegionBufs: IoBufsMut {}
+pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
 
 /// A buffer that a read-only region can own, whose bytes never change: `Bytes`, `Arc<[u8]>`,
 /// `&'static [u8]`, `&'static str`. Sealed.

@@ -7,11 +7,11 @@ mod tests;
 mod wait;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind, WakeList};
+use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, LockKind, WakeList};
 
 pub use wait::{CounterError, CounterWait};
 
@@ -65,6 +65,24 @@ impl State {
 struct Shared {
     state: Lock<State>,
     dependents: Dependents,
+}
+
+impl Shared {
+    fn add_into(&self, count: u64, wakes: &mut WakeList) {
+        let mut state = self.state.lock("add to a counter");
+        let value = state.value.saturating_add(count);
+        state.set_value(value, wakes);
+    }
+}
+
+impl Attachable for Shared {
+    fn is_open(&self) -> bool {
+        !self.dependents.is_closed()
+    }
+
+    fn count(&self, wakes: &mut WakeList) {
+        self.add_into(1, wakes);
+    }
 }
 
 /// Counts operations that ended well and, apart from them, those that failed (`fi_cntr(3)`).
@@ -166,8 +184,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while endpoints or memory regions are bound to it; the message names
-    /// them.
+    /// [`ErrorKind::Busy`] while endpoints are bound to it; the message names them. Regions that it
+    /// is bound to do not keep it open: they cannot be closed before it (`fi_mr(3)`).
     ///
     /// # Cancel safety
     ///
@@ -196,9 +214,7 @@ impl Counter {
 
     /// As [`Counter::add`]; the caller drops `wakes` with no lock held.
     pub(crate) fn add_into(&self, count: u64, wakes: &mut WakeList) {
-        let mut state = self.shared.state.lock("add to a counter");
-        let value = state.value.saturating_add(count);
-        state.set_value(value, wakes);
+        self.shared.add_into(count, wakes);
     }
 
     /// As [`Counter::add_error`]; the caller drops `wakes` with no lock held.
@@ -206,6 +222,12 @@ impl Counter {
         let mut state = self.shared.state.lock("add to a counter's errors");
         let errors = state.errors.saturating_add(count);
         state.set_errors(errors, wakes);
+    }
+
+    /// The counter as a region sees it to which it is bound.
+    pub(crate) fn attachable(&self) -> Weak<dyn Attachable> {
+        let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+        shared
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.

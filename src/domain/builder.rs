@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::{KeyPolicy, MrAddressing, MrTable};
+use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Runner, TransportOptions};
 
 use super::workers::Workers;
-use super::{Binding, Domain, Inner};
+use super::{Binding, Domain, Inner, expected_regions};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
 #[must_use = "a builder opens nothing until `open`"]
@@ -113,7 +113,10 @@ impl DomainBuilder {
             }
         };
         let lock_kind = LockKind::Mutex;
-        let regions = Arc::new(Lock::new(lock_kind, MrTable::new(addressing, keys)));
+        let raw = mr_mode.contains(MrMode::RAW);
+        let table = MrTable::new(addressing, keys, RawKeys::new(raw)?)
+            .expecting(expected_regions(&self.info));
+        let regions = Arc::new(Lock::new(lock_kind, table));
         let workers = match &selection.runner {
             Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
             Runner::Thread(_) => Workers::threads(),
@@ -136,9 +139,38 @@ impl DomainBuilder {
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
+                id: DomainId::next(),
+                mapped: MappedKeys::new(raw),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,
             }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Fabric, Hints};
+
+    /// fi_domain(3): "Doing so may allow the provider to optimize any memory registration cache or
+    /// lookup tables."
+    #[tokio::test]
+    async fn tables_are_made_for_the_regions_that_were_announced() {
+        let capacity = |hints| {
+            let domain = Fabric::open(hints).unwrap().domain().open().unwrap();
+            let cache = domain.cache().max_count(usize::MAX).open().unwrap();
+            let regions = domain.inner.regions.lock("test").capacity();
+            (regions, cache.capacity())
+        };
+        let (regions, cached) = capacity(Hints::new().mr_cnt(100_000));
+        assert!(
+            regions >= 100_000 && cached >= 100_000,
+            "{regions}, {cached}"
+        );
+        // What every domain may have is made when it is needed.
+        assert_eq!(capacity(Hints::new()), (0, 0));
+        // An exaggeration costs no more than a large program.
+        let (regions, _) = capacity(Hints::new().mr_cnt(1 << 40));
+        assert!(regions < 4 << 20);
     }
 }

@@ -8,34 +8,38 @@ use crate::buf::{Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
-use crate::mr::{MemoryRegion, prepare, unprepare};
+use crate::info::MrMode;
+use crate::mr::{KEY_NOT_AVAILABLE, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
+use super::handle::Made;
 use super::request::Request;
+use super::workers::Workers;
 
-/// Bytes faulted in between two looks at whether the registration is still wanted.
-const FAULT_PIECE: usize = 16 << 20;
+/// Bytes faulted in between two looks at whether the registration is still wanted, and before
+/// others get their turn.
+pub(super) const FAULT_PIECE: usize = 16 << 20;
 
-pub(super) type Outcome = Result<MemoryRegion, (Error, Vec<Held>)>;
+pub(super) type Outcome<R> = Result<R, (Error, Vec<Held>)>;
 
 /// A registration at work, shared by its future and the thread that does the work.
-pub(super) struct Job {
+pub(super) struct Job<R> {
     abandoned: AtomicBool,
-    state: Mutex<JobState>,
+    state: Mutex<JobState<R>>,
 }
 
-struct JobState {
+struct JobState<R> {
     slot: Option<EventSlot>,
     context: Option<Context>,
     /// Somebody awaits the result; else the event alone carries it.
     awaited: bool,
-    result: Option<Outcome>,
+    result: Option<Outcome<R>>,
     finished: bool,
     waker: Option<Waker>,
 }
 
-impl Job {
+impl<R: Made> Job<R> {
     pub(super) fn new(slot: Option<EventSlot>, context: Option<Context>, awaited: bool) -> Self {
         Job {
             abandoned: AtomicBool::new(false),
@@ -50,7 +54,7 @@ impl Job {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, JobState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, JobState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +72,7 @@ impl Job {
         drop(undone);
     }
 
-    pub(super) fn poll(&self, waker: &Waker) -> Poll<Outcome> {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
         let mut state = self.lock();
         match state.result.take() {
             Some(result) => Poll::Ready(result),
@@ -79,7 +83,15 @@ impl Job {
         }
     }
 
-    pub(super) fn finish(&self, outcome: Outcome) {
+    /// The key of the region it has made, if it has and nobody has taken that yet.
+    pub(super) fn key(&self) -> u64 {
+        match &self.lock().result {
+            Some(Ok(region)) => region.key_made(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+
+    pub(super) fn finish(&self, outcome: Outcome<R>) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
         state.finished = true;
@@ -91,13 +103,11 @@ impl Job {
         } else {
             outcome
         };
-        let event = state.context.map(|context| match &outcome {
-            Ok(region) => Event::MrComplete {
-                context,
-                region: region.clone(),
-            },
+        let event = state.context.and_then(|context| match &outcome {
+            Ok(region) => region.clone().event(context),
             Err((error, _)) => {
-                Event::Error(EventError::new(error.clone()).with_context(Some(context)))
+                let failed = EventError::new(error.clone()).with_context(Some(context));
+                Some(Event::Error(failed))
             }
         });
         if state.awaited {
@@ -114,33 +124,59 @@ impl Job {
     }
 }
 
-pub(super) fn start_job(domain: Domain, held: Vec<Held>, request: Request, job: Arc<Job>) {
-    if !domain.faults_in() {
+pub(super) fn start_job<R: Made>(
+    domain: Domain,
+    held: Vec<Held>,
+    request: Request,
+    job: Arc<Job<R>>,
+) {
+    if !domain.looks_at_pages(&request) {
         job.finish(make_region(&domain, held, &request));
         return;
     }
-    let worker = Arc::clone(&job);
-    let guard = FinishGuard(Some(job));
+    let memory = match prepare(held, domain.traits(&request)) {
+        Ok(memory) => memory,
+        Err(refused) => return job.finish(Err(refused)),
+    };
     let workers = domain.inner.workers.clone();
-    // A runtime that shuts down drops the guard instead.
-    workers.run(move || {
-        let outcome = fault_in_and_register(&domain, held, &request, &worker);
-        guard.finish(outcome);
+    let work = Work {
+        end: FinishGuard(Some(job)),
+        memory,
+        ready: 0,
+        domain,
+        request,
+    };
+    do_in_pieces(workers, work);
+}
+
+/// A piece each in the order of asking: a short registration does not wait for the end of a long
+/// one.
+fn do_in_pieces<R: Made>(workers: Workers, work: Work<R>) {
+    workers.clone().run(move || {
+        // The result comes through the job; workers that go away drop the work instead, and with
+        // it the guard.
+        if let Some(rest) = work.step() {
+            do_in_pieces(workers, rest);
+        }
     });
 }
 
-/// Tells the job of its end even if the work is dropped before it runs.
-struct FinishGuard(Option<Arc<Job>>);
+/// Tells the job of its end even if the work is dropped before it is done.
+struct FinishGuard<R: Made>(Option<Arc<Job<R>>>);
 
-impl FinishGuard {
-    fn finish(mut self, outcome: Outcome) {
+impl<R: Made> FinishGuard<R> {
+    fn finish(mut self, outcome: Outcome<R>) {
         if let Some(job) = self.0.take() {
             job.finish(outcome);
         }
     }
+
+    fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_some_and(|job| !job.is_abandoned())
+    }
 }
 
-impl Drop for FinishGuard {
+impl<R: Made> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
             job.finish(Err((crate::progress::Engine::gone_error(), Vec::new())));
@@ -148,39 +184,78 @@ impl Drop for FinishGuard {
     }
 }
 
-fn fault_in_and_register(
+/// What is left to do of a registration that faults its pages in. Dropping it tells the job that
+/// the runtime is gone.
+struct Work<R: Made> {
+    end: FinishGuard<R>,
+    memory: Arc<RegionMemory>,
+    /// Bytes that are there already.
+    ready: usize,
+    domain: Domain,
+    request: Request,
+}
+
+impl<R: Made> Work<R> {
+    /// One piece; gives what is left after it. What ends here is freed here too, beside the
+    /// runtime.
+    fn step(mut self) -> Option<Self> {
+        let outcome = if self.end.is_wanted() {
+            match look_at_piece(&self.domain, &self.memory, &mut self.ready, &self.request) {
+                Ok(()) if self.ready < self.memory.len() => return Some(self),
+                Ok(()) => create(&self.domain, self.memory, &self.request),
+                Err(error) => Err((error, unprepare(&self.memory))),
+            }
+        } else {
+            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
+            Err((error, unprepare(&self.memory)))
+        };
+        self.end.finish(outcome);
+        None
+    }
+}
+
+/// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is
+/// remembered; with FI_MR_ALLOCATED, all gets them.
+fn look_at_piece(
+    domain: &Domain,
+    memory: &RegionMemory,
+    ready: &mut usize,
+    request: &Request,
+) -> Result<()> {
+    let step = FAULT_PIECE.min(memory.len() - *ready);
+    if request.pinned {
+        memory.pin(*ready, step)?;
+    }
+    if domain.faults_in() {
+        memory.find_pages(*ready, step)?;
+    } else if domain.inner.mr_mode.contains(MrMode::MMU_NOTIFY) {
+        memory.note_pages(*ready, step)?;
+    }
+    *ready += step;
+    request.tell_ready(step);
+    Ok(())
+}
+
+pub(super) fn register_now<R: Made>(
     domain: &Domain,
     held: Vec<Held>,
     request: &Request,
-    job: &Job,
-) -> Outcome {
-    let memory = prepare(held, request.access)?;
-    let mut at = 0;
-    while at < memory.len() {
-        if job.is_abandoned() {
-            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
+) -> Outcome<R> {
+    if !domain.looks_at_pages(request) {
+        return make_region(domain, held, request);
+    }
+    let memory = prepare(held, domain.traits(request))?;
+    let mut ready = 0;
+    while ready < memory.len() {
+        if let Err(error) = look_at_piece(domain, &memory, &mut ready, request) {
             return Err((error, unprepare(&memory)));
         }
-        let step = FAULT_PIECE.min(memory.len() - at);
-        if let Err(error) = memory.fault_in(at, step) {
-            return Err((error, unprepare(&memory)));
-        }
-        at += step;
-        request.tell_ready(step);
     }
     create(domain, memory, request)
 }
 
-pub(super) fn register_now(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    if domain.faults_in() {
-        let job = Job::new(None, None, false);
-        return fault_in_and_register(domain, held, request, &job);
-    }
-    make_region(domain, held, request)
-}
-
-fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
-    let memory = prepare(held, request.access)?;
+fn make_region<R: Made>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
+    let memory = prepare(held, domain.traits(request))?;
     let len = memory.len();
     let made = create(domain, memory, request);
     if made.is_ok() {
@@ -189,11 +264,11 @@ fn make_region(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome {
     made
 }
 
-fn create(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome {
+fn create<R: Made>(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
     let keep = match domain.keep_open("memory region") {
         Ok(keep) => keep,
         Err(error) => return Err((error, unprepare(&memory))),
     };
-    MemoryRegion::create(domain.new_region(memory, request, keep))
+    R::make(domain.new_region(memory, request, keep))
         .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
 }

@@ -3,9 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod bind;
 mod builder;
+mod cache;
+mod handle;
 mod job;
-mod read_only;
+mod raw;
+mod refresh;
 mod register;
 mod registration;
 mod request;
@@ -21,9 +25,9 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::SharedTable;
+use crate::mr::{MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
@@ -31,8 +35,9 @@ use crate::transport::Backend;
 use workers::Workers;
 
 pub use builder::DomainBuilder;
-pub use read_only::RegisterReadOnly;
-pub use register::Register;
+pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
+pub use handle::RegionHandle;
+pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
 pub use watch::RegistrationProgress;
 
@@ -85,6 +90,8 @@ struct Inner {
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
+    id: DomainId,
+    mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,
     _fabric_dependence: Option<Dependence>,
@@ -101,6 +108,19 @@ struct Binding {
 /// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
 /// one; whoever queues receives binds a queue of the right size.
 const INTERNAL_QUEUE_SIZE: usize = 64;
+
+/// Regions that a table is made for ahead at most.
+const REGIONS_AHEAD_MAX: usize = 1 << 20;
+
+/// How many regions to be ready for from the start: what the application asked for beyond the usual
+/// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on
+/// most.
+fn expected_regions(info: &Info) -> usize {
+    match info.domain.mr_cnt {
+        asked if asked > crate::info::MR_CNT => asked.min(REGIONS_AHEAD_MAX),
+        _ => 0,
+    }
+}
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -162,9 +182,9 @@ impl Domain {
     }
 
     /// Registers bytes that nobody changes: peers may at most read them, and this process keeps a
-    /// safe `&[u8]`. Ends at its first poll.
+    /// safe `&[u8]`. It ends when [`register`](Self::register) of as many bytes would.
     pub fn register_read_only<B: ReadOnlyBuf>(&self, bytes: B) -> RegisterReadOnly<B> {
-        RegisterReadOnly::new(self.clone(), bytes)
+        Register::new(self.clone(), bytes)
     }
 
     /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).

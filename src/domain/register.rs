@@ -9,29 +9,35 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::buf::RegionBufs;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::mr::{Access, MemoryRegion};
+use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
 
+use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
-use super::request::{Request, give_buffers, show, take_buffers};
+use super::request::{Buffers, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
 
-/// A registration being described. Await it, or end it by [`now`](Self::now) or
+/// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-pub struct Register<B: RegionBufs> {
+pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion> {
     domain: Domain,
     buffers: B,
     request: Request,
+    _region: PhantomData<fn() -> R>,
 }
 
-impl<B: RegionBufs> fmt::Debug for Register<B> {
+/// A registration of bytes that nobody changes; see
+/// [`Domain::register_read_only`](super::Domain::register_read_only).
+pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion>;
+
+impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(
             f,
@@ -43,23 +49,18 @@ impl<B: RegionBufs> fmt::Debug for Register<B> {
     }
 }
 
-impl<B: RegionBufs> Register<B> {
+impl<B: Buffers, R: RegionHandle> Register<B, R> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
-        let request = Request {
-            access: Access::all(),
-            key: None,
-            context: None,
-            progress: None,
-        };
         Register {
             domain,
             buffers,
-            request,
+            request: Request::new(R::ACCESS_MAX),
+            _region: PhantomData,
         }
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything.
+    /// everything, and of a read-only region all of [`Access::READ_ONLY`], which is all it can be.
     pub fn access(mut self, access: Access) -> Self {
         self.request.access = access;
         self
@@ -72,11 +73,32 @@ impl<B: RegionBufs> Register<B> {
         self
     }
 
-    /// Asks for an event besides the future's end: `MrComplete` with this context and the region,
-    /// or an error with it. Only in a domain bound with `REG_MR`; ignored otherwise, as `fi_mr(3)`
-    /// says of synchronous calls.
+    /// What else it is registered for. Default: nothing.
+    pub fn flags(mut self, flags: MrFlags) -> Self {
+        self.request.flags = flags;
+        self
+    }
+
+    /// Reserved by `fi_mr(3)`, and must be 0, which it is.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.request.offset = offset;
+        self
+    }
+
+    /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a
+    /// read-only region) with this context and the region, or an error with it. Only in a domain
+    /// bound with `REG_MR`; ignored otherwise, as `fi_mr(3)` says of synchronous calls.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.request.context = Some(context.into());
+        self
+    }
+
+    /// Keeps the pages of the region in memory (`mlock`) until it has ended and its buffers are
+    /// given back or freed. Default: no; over TCP nothing needs it but a program that must not wait
+    /// for pages. It takes time by the size, and counts against `RLIMIT_MEMLOCK`: what that does
+    /// not allow fails with [`ErrorKind::LimitReached`], and the message names the limit.
+    pub fn pinned(mut self) -> Self {
+        self.request.pinned = true;
         self
     }
 
@@ -92,11 +114,12 @@ impl<B: RegionBufs> Register<B> {
     /// # Errors
     /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
-    pub fn now(self) -> Result<MemoryRegion, Failed<B>> {
+    pub fn now(self) -> Result<R, Failed<B>> {
         let Register {
             domain,
             buffers,
             request,
+            ..
         } = self;
         if domain.registers_asynchronously() {
             let error = Error::new(
@@ -108,7 +131,7 @@ impl<B: RegionBufs> Register<B> {
                 Some(buffers),
             ));
         }
-        let held = take_buffers(&domain, buffers)?;
+        let held = take_buffers(&domain, buffers, &request)?;
         register_now(&domain, held, &request).map_err(give_buffers)
     }
 
@@ -123,6 +146,7 @@ impl<B: RegionBufs> Register<B> {
             domain,
             buffers,
             request,
+            ..
         } = self;
         let refused = |kind, what: &'static str, buffers| {
             let error = Error::new(kind, what).with_operation(OperationKind::Register);
@@ -143,23 +167,24 @@ impl<B: RegionBufs> Register<B> {
                 buffers,
             ));
         };
-        let held = take_buffers(&domain, buffers)?;
-        let job = Arc::new(Job::new(Some(slot), request.context, false));
+        let held = take_buffers(&domain, buffers, &request)?;
+        let job = Arc::new(Job::<R>::new(Some(slot), request.context, false));
         start_job(domain, held, request, job);
         Ok(())
     }
 }
 
-impl<B: RegionBufs> IntoFuture for Register<B> {
-    type Output = Result<MemoryRegion, Failed<B>>;
-    type IntoFuture = Registration<B>;
+impl<B: Buffers, R: RegionHandle> IntoFuture for Register<B, R> {
+    type Output = Result<R, Failed<B>>;
+    type IntoFuture = Registration<B, R>;
 
     /// Submits the registration; polling only waits.
-    fn into_future(self) -> Registration<B> {
+    fn into_future(self) -> Registration<B, R> {
         let Register {
             domain,
             buffers,
             request,
+            ..
         } = self;
         if domain.registers_asynchronously() {
             Registration::begin(domain, buffers, request)

@@ -6,15 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::buf::RegionBufs;
 use crate::eq::EventSlot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::MemoryRegion;
+use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
 
 use super::Domain;
+use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
-use super::request::{Request, give_buffers, take_buffers};
+use super::request::{Buffers, Request, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
@@ -23,11 +23,11 @@ use super::request::{Request, give_buffers, take_buffers};
 /// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
-pub struct Registration<B: RegionBufs> {
-    state: State<B>,
+pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion> {
+    state: State<B, R>,
 }
 
-enum State<B> {
+enum State<B, R> {
     /// Synchronous: ends at its first poll.
     Now(Option<(Domain, B, Request)>),
     /// Waits for a slot in the event queue.
@@ -36,13 +36,13 @@ enum State<B> {
         parts: Option<(Domain, B, Request)>,
     },
     /// The job runs.
-    Running(Arc<Job>),
+    Running(Arc<Job<R>>),
     /// It could not be submitted.
     Refused(Option<Failed<B>>),
     Done,
 }
 
-impl<B: RegionBufs> Registration<B> {
+impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     /// Ends at its first poll: the domain registers synchronously.
     pub(super) fn at_first_poll(domain: Domain, buffers: B, request: Request) -> Self {
         Registration {
@@ -57,13 +57,13 @@ impl<B: RegionBufs> Registration<B> {
         }
     }
 
-    fn submit(domain: Domain, buffers: B, request: Request) -> State<B> {
+    fn submit(domain: Domain, buffers: B, request: Request) -> State<B, R> {
         // Without a context, or with nobody left to read it, there is no event.
         let Some(events) = request.context.and_then(|_| domain.event_queue()) else {
-            return Registration::run(domain, buffers, request, None);
+            return Self::run(domain, buffers, request, None);
         };
         match events.try_reserve() {
-            Some(slot) => Registration::run(domain, buffers, request, Some(slot)),
+            Some(slot) => Self::run(domain, buffers, request, Some(slot)),
             None => {
                 let reserve = events.reserve();
                 State::AwaitSlot {
@@ -74,8 +74,8 @@ impl<B: RegionBufs> Registration<B> {
         }
     }
 
-    fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B> {
-        match take_buffers(&domain, buffers) {
+    fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B, R> {
+        match take_buffers(&domain, buffers, &request) {
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
@@ -87,8 +87,19 @@ impl<B: RegionBufs> Registration<B> {
     }
 }
 
-impl<B: RegionBufs> Future for Registration<B> {
-    type Output = Result<MemoryRegion, Failed<B>>;
+impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+    /// The key of the region, once the registration has completed; until then, and in a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
+    pub fn key(&self) -> u64 {
+        match &self.state {
+            State::Running(job) => job.key(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+}
+
+impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
+    type Output = Result<R, Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -99,7 +110,7 @@ impl<B: RegionBufs> Future for Registration<B> {
                         .take()
                         .expect("a synchronous registration is polled once");
                     this.state = State::Done;
-                    let result = take_buffers(&domain, buffers).and_then(|held| {
+                    let result = take_buffers(&domain, buffers, &request).and_then(|held| {
                         register_now(&domain, held, &request).map_err(give_buffers)
                     });
                     return Poll::Ready(result);
@@ -115,7 +126,7 @@ impl<B: RegionBufs> Future for Registration<B> {
                         this.state = State::Done;
                         return Poll::Ready(Err(Failed::new(error, Some(buffers))));
                     };
-                    this.state = Registration::run(domain, buffers, request, Some(slot));
+                    this.state = Self::run(domain, buffers, request, Some(slot));
                 }
                 State::Running(job) => {
                     let Poll::Ready(result) = job.poll(cx.waker()) else {
@@ -137,7 +148,7 @@ impl<B: RegionBufs> Future for Registration<B> {
     }
 }
 
-impl<B: RegionBufs> Drop for Registration<B> {
+impl<B: Buffers, R: RegionHandle> Drop for Registration<B, R> {
     fn drop(&mut self) {
         if let State::Running(job) = &self.state {
             job.abandon();
@@ -146,9 +157,9 @@ impl<B: RegionBufs> Drop for Registration<B> {
 }
 
 // Nothing in a registration is pinned: the boxed future is on its own.
-impl<B: RegionBufs> Unpin for Registration<B> {}
+impl<B: Buffers, R: RegionHandle> Unpin for Registration<B, R> {}
 
-impl<B: RegionBufs> fmt::Debug for Registration<B> {
+impl<B: Buffers, R: RegionHandle> fmt::Debug for Registration<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").finish_non_exhaustive()
     }

@@ -3,26 +3,92 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::buf::{Held, LocalUse, Memory, Payload, RegionBufs, RegionMemory};
+use crate::buf::{
+    ConvertMany, Held, LocalUse, Memory, Payload, RegionMemory, RegionTraits, check_kernel_copies,
+};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::info::MrMode;
-use crate::mr::{Access, NewRegion};
+use crate::info::{Caps, MrMode};
+use crate::mr::{Access, MrFlags, NewRegion};
 use crate::op_error::Failed;
 use crate::sync::Keep;
 
 use super::{Domain, RegistrationProgress};
 
+/// Buffers that a region can be made of: [`RegionBufs`](crate::RegionBufs), or a
+/// [`ReadOnlyBuf`](crate::ReadOnlyBuf). Sealed.
+pub trait Buffers: ConvertMany + Send + Sized + 'static {}
+
+impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
+
 /// What a region is to be.
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
+    pub(super) flags: MrFlags,
+    pub(super) offset: u64,
     pub(super) context: Option<Context>,
+    /// Its pages stay in memory.
+    pub(super) pinned: bool,
     /// Who watches.
     pub(super) progress: Option<RegistrationProgress>,
 }
 
 impl Request {
+    pub(super) fn new(access: Access) -> Self {
+        Request {
+            access,
+            key: None,
+            flags: MrFlags::empty(),
+            offset: 0,
+            context: None,
+            pinned: false,
+            progress: None,
+        }
+    }
+
+    /// Judges what can be judged without the memory.
+    pub(super) fn check(&self, domain: &Domain) -> Result<()> {
+        if self.offset != 0 {
+            let message = "offset is reserved and must be 0 (fi_mr(3))";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if let unknown @ 1.. = self.access.difference(Access::all()).bits() {
+            let message = format!("access: {unknown:#x} is no access right");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if let unknown @ 1.. = self.flags.difference(MrFlags::all()).bits() {
+            let message = format!("{unknown:#x} for a registration");
+            return Err(Error::new(ErrorKind::BadFlags, message));
+        }
+        let caps = domain.info().caps;
+        for (flag, cap, name) in [
+            (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
+            (MrFlags::RMA_PMEM, Caps::RMA_PMEM, "RMA_PMEM"),
+        ] {
+            if self.flags.contains(flag) && !caps.contains(cap) {
+                let message = format!("{name}: the domain was opened without that capability");
+                return Err(Error::new(ErrorKind::BadFlags, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the memory.
+    pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
+        if !self.flags.contains(MrFlags::RMA_PMEM) {
+            return Ok(());
+        }
+        for buffer in held {
+            let is_file = buffer.is_shared_file();
+            if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
+                let message = "RMA_PMEM: the memory is no shared mapping of a file";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn tell_ready(&self, bytes: usize) {
         if let Some(progress) = &self.progress {
             progress.add(bytes);
@@ -42,6 +108,7 @@ pub(super) fn show(
         .field("domain", domain)
         .field("len", &len)
         .field("access", &request.access)
+        .field("flags", &request.flags)
         .field("has_key", &request.key.is_some())
         .field("context", &request.context)
         .finish()
@@ -65,19 +132,51 @@ impl Domain {
             context: request.context,
             table: Arc::clone(&self.inner.regions),
             nudge: self.inner.engine.region_nudge(),
-            keep: Arc::new(keep),
+            keep,
         }
+    }
+
+    /// How many regions the application said it will have, for tables made ahead.
+    pub(super) fn expected_regions(&self) -> usize {
+        super::expected_regions(&self.inner.info)
     }
 
     pub(super) fn faults_in(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::ALLOCATED)
     }
+
+    /// Whether a registration takes longer the larger the memory is.
+    pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
+        let looks = MrMode::ALLOCATED | MrMode::MMU_NOTIFY;
+        self.inner.mr_mode.intersects(looks) || request.pinned
+    }
+
+    /// What a region asked for so is, by the domain's modes.
+    pub(super) fn traits(&self, request: &Request) -> RegionTraits {
+        let mode = self.inner.mr_mode;
+        let by_endpoint = mode.contains(MrMode::ENDPOINT);
+        let for_events = request.flags.contains(MrFlags::RMA_EVENT);
+        RegionTraits {
+            rights: request.access.bits(),
+            flags: request.flags.bits(),
+            domain: Some(self.inner.id),
+            counts_events: self.counts_rma_events(),
+            disabled: by_endpoint || for_events && mode.contains(MrMode::RMA_EVENT),
+            by_endpoint,
+            notified_pages: mode.contains(MrMode::MMU_NOTIFY),
+        }
+    }
 }
 
-pub(super) fn take_buffers<B: RegionBufs>(
+pub(super) fn take_buffers<B: Buffers>(
     domain: &Domain,
     buffers: B,
+    request: &Request,
 ) -> Result<Vec<Held>, Failed<B>> {
+    if let Err(error) = request.check(domain) {
+        let error = error.with_operation(OperationKind::Register);
+        return Err(Failed::new(error, Some(buffers)));
+    }
     let limit = domain.info().domain.mr_iov_limit;
     if buffers.count() > limit {
         let error = Error::new(
@@ -95,15 +194,32 @@ pub(super) fn take_buffers<B: RegionBufs>(
     let payload = buffers
         .into_payload(LocalUse::Receive)
         .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;
-    payload.into_held().map_err(|_| {
+    let held = payload.into_held().map_err(|_| {
         Failed::new(
             Error::new(ErrorKind::InvalidArgument, "part of another region"),
             None,
         )
+    })?;
+    if let Err(error) = request.check_memory(&held) {
+        return Err(give_buffers((error, held)));
+    }
+    if held.iter().any(Held::is_range)
+        && let Err(error) = check_address_ranges()
+    {
+        return Err(give_buffers((error, held)));
+    }
+    Ok(held)
+}
+
+/// Whether address ranges can be registered here.
+pub(super) fn check_address_ranges() -> Result<()> {
+    check_kernel_copies().map_err(|error| {
+        let message = format!("address ranges take process_vm_readv, which is refused: {error}");
+        Error::new(ErrorKind::Unsupported, message)
     })
 }
 
-pub(super) fn give_buffers<B: RegionBufs>((error, held): (Error, Vec<Held>)) -> Failed<B> {
+pub(super) fn give_buffers<B: Buffers>((error, held): (Error, Vec<Held>)) -> Failed<B> {
     let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_payload(payload))

@@ -148,7 +148,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Bytes of early messages kept before the endpoint stops reading from its peer. Default 1 MiB.
+    /// Bytes of early messages kept before the peer is to hold further ones back. Default 1 MiB.
     /// Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.sizes.unexpected_bytes = bytes;
@@ -163,9 +163,9 @@ impl EndpointBuilder {
         self
     }
 
-    /// When a silent peer counts as dead. Default: within 4.5 s while an operation is outstanding,
-    /// a posted receive included; [`Liveness`] tells how. The connection then ends by
-    /// [`ErrorKind::TimedOut`], and everything bound to it with it.
+    /// When a silent peer counts as dead. Default: within 4.5 s while anything awaits the peer,
+    /// within some two minutes while only receives are posted; [`Liveness`] tells how. The
+    /// connection then ends by [`ErrorKind::TimedOut`], and everything bound to it with it.
     ///
     /// Any byte is a sign of life, so a slow peer is not a dead one, nor one that does not receive.
     /// But one whose process is stopped is, and so is one whose runtime is blocked: a peer that
@@ -247,6 +247,7 @@ impl EndpointBuilder {
             Ok(Bindings {
                 receive_queue: receive_queue.clone(),
                 counters: self.counters.clone(),
+                rma_events: domain.counts_rma_events(),
                 connected,
                 shutdown,
                 context: self.context,

@@ -9,6 +9,7 @@ mod on_refusal;
 mod op;
 mod passive;
 mod post;
+mod region;
 mod remote;
 mod rma;
 
@@ -43,9 +44,10 @@ pub use rma::{Read, Write};
 /// posted for transmission goes out first, within a few seconds, and no event tells of it.
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
-/// ([`EndpointBuilder::unexpected_bytes`]); beyond it the endpoint stops reading from its peer, RMA
-/// and acknowledgements included, until a receive is posted: the protocol has no other flow
-/// control.
+/// ([`EndpointBuilder::unexpected_bytes`]). A peer of this library knows what there is room for and
+/// holds further messages back at its side: its RMA and acknowledgements pass. From any other peer
+/// the endpoint stops reading, RMA and acknowledgements included, until a receive is posted: the
+/// protocol itself has no other flow control.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -116,9 +118,16 @@ impl Endpoint {
         self.inner.port.cancel(OpKey::from_bits(operation.0)) == Withdrawn::Ended
     }
 
-    /// Ends the connection in order (`fi_shutdown`): what was posted for transmission goes out, the
-    /// peer sees the end of the stream, and every operation that is left ends as Canceled. The
-    /// endpoint's event queue gets one Shutdown.
+    /// Ends the connection in order (`fi_shutdown`). Nothing more may be posted for transmission.
+    ///
+    /// With a peer of this library the end is agreed on: what either side has accepted goes out and
+    /// gets its answer first, and posted receives take what still comes; then all that is left ends
+    /// as Canceled here and as PeerClosed there. With any other peer what was posted for
+    /// transmission goes out, the peer sees the end of the stream, and everything else ends as
+    /// Canceled. The endpoint's event queue gets one Shutdown, which tells whether the end was an
+    /// orderly one.
+    ///
+    /// A peer that neither reads nor answers is not waited for longer than 5 s.
     ///
     /// # Cancel safety
     /// The end has begun once this is polled, and goes on if the future is dropped.

@@ -6,8 +6,9 @@ use crate::limits::REFUSALS_MAX;
 /// What happens to a connection when one RMA operation on it was refused: by the peer, or here, of
 /// the peer's ([`EndpointBuilder::on_refusal`](super::EndpointBuilder::on_refusal)).
 ///
-/// Whatever is chosen, the operation itself ends with [`ErrorKind::AccessDenied`] and its
-/// [reason](Error::refusal), and other connections know nothing of it.
+/// Whatever is chosen, the operation itself ends with [`ErrorKind::AccessDenied`] (or
+/// [`ErrorKind::BadAddress`], if no memory is there) and its [reason](Error::refusal), and other
+/// connections know nothing of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnRefusal {

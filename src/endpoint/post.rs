@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::cq::CompletionQueue;
+use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
 use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
@@ -42,6 +43,7 @@ pub(super) enum Shape {
         remote: RemoteRegions,
         data: Option<u64>,
         ack: bool,
+        commit: bool,
     },
     Read {
         remote: RemoteRegions,
@@ -58,25 +60,37 @@ impl Shape {
         }
     }
 
-    fn into_post(self, payload: Payload) -> Result<Post, (Error, Payload)> {
+    fn into_post(self, payload: Payload, domain: &Domain) -> Result<Post, (Error, Payload)> {
         match self {
             Shape::Send { data, ack } => Ok(Post::Send { payload, data, ack }),
             Shape::Receive => Ok(Post::Receive { payload }),
-            Shape::Write { remote, data, ack } => {
-                match remote.segments(payload.len(), Access::REMOTE_WRITE) {
+            Shape::Write {
+                remote,
+                data,
+                ack,
+                commit,
+            } => {
+                if commit && !domain.offers_persistence() {
+                    let message = "commit_complete: the domain was opened without RMA_PMEM";
+                    return Err((Error::new(ErrorKind::BadFlags, message), payload));
+                }
+                match remote.segments(payload.len(), Access::REMOTE_WRITE, domain) {
                     Ok(segments) => Ok(Post::Write {
                         payload,
                         data,
                         ack,
+                        commit,
                         segments,
                     }),
                     Err(error) => Err((error, payload)),
                 }
             }
-            Shape::Read { remote } => match remote.segments(payload.len(), Access::REMOTE_READ) {
-                Ok(segments) => Ok(Post::Read { payload, segments }),
-                Err(error) => Err((error, payload)),
-            },
+            Shape::Read { remote } => {
+                match remote.segments(payload.len(), Access::REMOTE_READ, domain) {
+                    Ok(segments) => Ok(Post::Read { payload, segments }),
+                    Err(error) => Err((error, payload)),
+                }
+            }
         }
     }
 }
@@ -150,8 +164,11 @@ fn post<B: IoBufs, D: Draft<B>>(
         Ok(payload) => payload,
         Err((error, buffers)) => return Err(fail(error, Some(buffers))),
     };
-    let posted = shape
-        .into_post(payload)
+    let posted = match endpoint.check_regions(&payload) {
+        Ok(()) => shape.into_post(payload, endpoint.domain()),
+        Err(error) => Err((error, payload)),
+    };
+    let posted = posted
         .and_then(|post| endpoint.inner.port.post(post, report, manner))
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))?;
     Ok((endpoint, posted))

@@ -1,8 +1,9 @@
 //! Where an RMA reaches: ranges of the peer's memory.
 
+use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RMA_IOV_LIMIT;
-use crate::mr::{Access, RemoteRegion};
+use crate::mr::{Access, RemoteRegion, Tag};
 use crate::wire::{RemoteSegment, Segments};
 
 /// One range of the peer's memory, or up to four, filled or read one after the other: whatever
@@ -32,7 +33,7 @@ impl From<&[RemoteRegion]> for RemoteRegions {
 impl RemoteRegions {
     /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it
     /// takes.
-    pub(super) fn segments(&self, len: usize, need: Access) -> Result<Segments> {
+    pub(super) fn segments(&self, len: usize, need: Access, domain: &Domain) -> Result<Segments> {
         if self.0.is_empty() || self.0.len() > RMA_IOV_LIMIT {
             return Err(Error::new(
                 ErrorKind::TooLarge,
@@ -53,11 +54,13 @@ impl RemoteRegions {
             }
             let len = region.len.min(left);
             left -= len;
+            let wire = domain.wire_key(region.key)?;
             segments.push(RemoteSegment {
                 addr: region.addr,
                 len,
-                key: region.key,
+                key: wire.key,
             });
+            segments.extend(wire.tag.map(proof));
         }
         if left > 0 {
             return Err(Error::new(
@@ -65,6 +68,24 @@ impl RemoteRegions {
                 format!("the remote ranges are {left} bytes smaller than the local buffers"),
             ));
         }
+        if segments.len() > RMA_IOV_LIMIT {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                "remote ranges of raw keys take two segments each, of which there are 4",
+            ));
+        }
         Ok(Segments::new(&segments)?)
+    }
+}
+
+/// The empty segment behind one whose key's domain demands proof (`FI_MR_RAW`).
+fn proof(tag: Tag) -> RemoteSegment {
+    let (mut addr, mut key) = ([0; 8], [0; 8]);
+    addr.copy_from_slice(&tag[..8]);
+    key.copy_from_slice(&tag[8..]);
+    RemoteSegment {
+        addr: u64::from_le_bytes(addr),
+        len: 0,
+        key: u64::from_le_bytes(key),
     }
 }

@@ -32,6 +32,7 @@ impl Endpoint {
             remote,
             data: None,
             ack: false,
+            commit: false,
             more: false,
             timeout: None,
         }
@@ -79,11 +80,12 @@ impl Endpoint {
         remote: RemoteRegions,
     ) -> Result<()> {
         check_inject(bytes)?;
-        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE)?;
+        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE, self.domain())?;
         let post = Post::Write {
             payload: Payload::inline(bytes),
             data,
             ack: false,
+            commit: false,
             segments,
         };
         self.post_injected(post)
@@ -98,6 +100,7 @@ pub struct Write<B: IoBufs> {
     remote: RemoteRegions,
     data: Option<u64>,
     ack: bool,
+    commit: bool,
     more: bool,
     timeout: Option<Duration>,
 }
@@ -113,6 +116,15 @@ impl<B: IoBufs> Write<B> {
     /// Ends only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
     pub fn delivery_complete(mut self) -> Self {
         self.ack = true;
+        self
+    }
+
+    /// Ends only when the bytes are persistent at the peer (`FI_COMMIT_COMPLETE`): in the file that
+    /// is mapped there, on its device. The peer's region must have been registered with
+    /// [`MrFlags::RMA_PMEM`](crate::MrFlags::RMA_PMEM), else it is refused; both sides need
+    /// [`Caps::RMA_PMEM`](crate::Caps::RMA_PMEM). Later frames of the connection wait for it.
+    pub fn commit_complete(mut self) -> Self {
+        self.commit = true;
         self
     }
 
@@ -147,9 +159,16 @@ impl<B: IoBufs> Draft<B> for Write<B> {
             remote,
             data,
             ack,
+            commit,
             ..
         } = self;
-        (endpoint, buffers, Shape::Write { remote, data, ack })
+        let shape = Shape::Write {
+            remote,
+            data,
+            ack,
+            commit,
+        };
+        (endpoint, buffers, shape)
     }
 }
 

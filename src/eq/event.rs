@@ -8,7 +8,7 @@ use super::ConnRequest;
 use crate::error::Error;
 use crate::id::{Context, EndpointId};
 use crate::limits::ERR_DATA_SIZE_MAX;
-use crate::mr::MemoryRegion;
+use crate::mr::{MemoryRegion, ReadOnlyRegion};
 
 /// Something that happened to the fabric's objects (`fi_eq(3)`).
 #[non_exhaustive]
@@ -46,6 +46,13 @@ pub enum Event {
         context: Context,
         /// The region, ready for use.
         region: MemoryRegion,
+    },
+    /// The same of a read-only region (`FI_MR_COMPLETE`).
+    MrReadOnlyComplete {
+        /// The context given with the registration.
+        context: Context,
+        /// The region, ready for use.
+        region: ReadOnlyRegion,
     },
     /// What the application wrote by [`EventQueue::write`](super::EventQueue::write).
     User {
@@ -85,6 +92,11 @@ impl fmt::Debug for Event {
                 .finish(),
             Event::MrComplete { context, region } => f
                 .debug_struct("MrComplete")
+                .field("context", context)
+                .field("region", region)
+                .finish(),
+            Event::MrReadOnlyComplete { context, region } => f
+                .debug_struct("MrReadOnlyComplete")
                 .field("context", context)
                 .field("region", region)
                 .finish(),

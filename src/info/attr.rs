@@ -6,8 +6,8 @@ use std::fmt;
 
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::kinds::{
-    ApiVersion, AvType, ContextCount, Driver, EndpointType, Progress, Protocol, ResourceManagement,
-    Threading, TrafficClass,
+    ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress, Protocol,
+    ResourceManagement, Threading, TrafficClass,
 };
 
 /// A fabric: a subnet on which endpoints reach each other (`struct fi_fabric_attr`,
@@ -54,7 +54,8 @@ pub struct DomainAttr {
     /// [`Hints::required_mr_mode`](super::Hints::required_mr_mode) asks for remains here too.
     /// [`MrMode::in_force`] spells the old names out.
     pub mr_mode: MrMode,
-    /// Bytes of a region's key. An application may choose any key that fits.
+    /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
+    /// 8 bytes that fits.
     pub mr_key_size: usize,
     /// Bytes of remote CQ data.
     pub cq_data_size: usize,
@@ -90,6 +91,8 @@ pub struct DomainAttr {
     pub mr_cnt: usize,
     /// The class of traffic of endpoints that choose none.
     pub traffic_class: TrafficClass,
+    /// How writes are made persistent that are to be (`FI_COMMIT_COMPLETE`).
+    pub persistence: Persistence,
     /// Authorization keys of one connectionless endpoint, at most.
     pub max_ep_auth_key: usize,
 }

@@ -105,10 +105,11 @@ hints! {
         mr_mode: MrMode,
         /// Registration modes the program *wants to be held to*, for instance because peers expect
         /// virtual addresses. They stay in [`DomainAttr::mr_mode`](super::DomainAttr::mr_mode).
-        /// Offered: `VIRT_ADDR`, `ALLOCATED`, `PROV_KEY`, `LOCAL` and `BASIC`. Not a hint of
+        /// Offered: all but `HMEM`. Not a hint of
         /// libfabric's, where only a provider can require a mode.
         required_mr_mode: MrMode,
-        /// Bytes of a region's key; at most 8.
+        /// Bytes of a region's key; at most 8, or 32 with [`MrMode::RAW`] in
+        /// [`required_mr_mode`](Self::required_mr_mode).
         mr_key_size: usize,
         /// Bytes of remote CQ data; at most 8.
         cq_data_size: usize,

@@ -154,6 +154,17 @@ pub enum ContextCount {
     Shared,
 }
 
+/// How a peer's write to a region registered with [`MrFlags::RMA_PMEM`](crate::MrFlags::RMA_PMEM)
+/// is made persistent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Persistence {
+    /// The kernel writes the pages back to the mapped file and waits for its device (`msync`); for
+    /// a file on persistent memory, mapped directly, it flushes the processor's caches instead.
+    #[default]
+    Synchronize,
+}
+
 /// How the network shall treat the traffic (`tclass` of `fi_endpoint(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

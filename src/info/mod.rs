@@ -24,10 +24,10 @@ pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use hints::Hints;
 pub use kinds::{
-    AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Progress, Protocol,
-    ResourceManagement, Threading, TrafficClass,
+    AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress,
+    Protocol, ResourceManagement, Threading, TrafficClass,
 };
-pub(crate) use resolve::resolve;
+pub(crate) use resolve::{MR_CNT, resolve};
 
 /// One way to communicate that fits the hints: a network interface, the address on it, and every
 /// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of

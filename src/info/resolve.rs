@@ -10,7 +10,7 @@ use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::hints::Hints;
 use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
 use super::kinds::{
-    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Progress, Protocol,
+    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Persistence, Progress, Protocol,
     ResourceManagement, Threading, TrafficClass,
 };
 use super::{Info, Interface, address};
@@ -26,8 +26,12 @@ const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
 const CAPS: Caps = Caps::MSG
     .union(Caps::RMA)
     .union(Caps::MODIFIERS)
-    .union(Caps::LOCAL_COMM)
-    .union(Caps::REMOTE_COMM);
+    .union(Caps::RMA_EVENT)
+    .union(Caps::RMA_PMEM)
+    .union(DOMAIN_CAPS);
+
+/// What a domain can do; enabled in any case.
+const DOMAIN_CAPS: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 /// Capabilities that mean something only beside at least one of some others.
 const CAPS_NEED: [(Caps, Caps); 8] = [
@@ -73,10 +77,17 @@ const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::VIRT_ADDR)
     .union(MrMode::ALLOCATED)
     .union(MrMode::PROV_KEY)
-    .union(MrMode::LOCAL);
+    .union(MrMode::LOCAL)
+    .union(MrMode::RAW)
+    .union(MrMode::MMU_NOTIFY)
+    .union(MrMode::RMA_EVENT)
+    .union(MrMode::ENDPOINT)
+    .union(MrMode::COLLECTIVE);
 
 /// Bytes of a key, as on the wire.
 const MR_KEY_SIZE: usize = 8;
+/// Bytes of a raw key, which headers do not carry whole.
+const MR_RAW_KEY_SIZE: usize = limits::RAW_KEY_SIZE;
 /// Bytes of CQ data, as on the wire.
 const CQ_DATA_SIZE: usize = 8;
 /// Pieces of memory per region.
@@ -86,7 +97,7 @@ const MR_IOV_LIMIT: usize = 16;
 const CQ_CNT: usize = 256;
 const EP_CNT: usize = 8192;
 const CNTR_CNT: usize = 8192;
-const MR_CNT: usize = 65_536;
+pub(crate) const MR_CNT: usize = 65_536;
 
 /// Every way to meet the hints on these interfaces, best first: those on the destination's subnet
 /// before others, the loopback interface after others, faster before slower, and otherwise in the
@@ -107,7 +118,7 @@ pub(crate) fn resolve(hints: &Hints, offers: &[Interface]) -> Result<Vec<Info>> 
     )?;
     let caps = caps(hints)?;
     let domain = domain(hints, api)?;
-    let tx = transmit(hints, caps, domain.traffic_class)?;
+    let tx = transmit(hints, caps, &domain)?;
     let rx = receive(hints, caps)?;
     let endpoint = endpoint(hints, api, endpoint_type, tx.caps, rx.caps)?;
     let places = address::places(hints, offers)?;
@@ -192,7 +203,8 @@ fn caps(hints: &Hints) -> Result<Caps> {
         }
     }
     within("caps", asked, CAPS)?;
-    Ok(full | (CAPS & Caps::SECONDARY))
+    // Counting for regions costs a look per access, so whoever lists what it needs has to ask.
+    Ok(full | DOMAIN_CAPS)
 }
 
 /// Without a direction, a primary capability has them all.
@@ -237,7 +249,7 @@ fn side_caps(
         caps.remove(Caps::MSG);
     }
     if !caps.intersects(Caps::RMA_DIRECTIONS) {
-        caps.remove(Caps::RMA);
+        caps.remove(Caps::RMA | Caps::RMA_EVENT | Caps::RMA_PMEM);
     }
     Ok(caps)
 }
@@ -251,12 +263,17 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
     no_key("auth_key", hints.auth_key.as_ref(), api)?;
-    let domain_caps = CAPS & Caps::SECONDARY;
+    let domain_caps = DOMAIN_CAPS;
     within(
         "domain_caps",
         hints.domain_caps.unwrap_or_default(),
         domain_caps,
     )?;
+    let mr_mode = mr_mode(hints, api)?;
+    let mr_key_size = match mr_mode.contains(MrMode::RAW) {
+        true => MR_RAW_KEY_SIZE,
+        false => MR_KEY_SIZE,
+    };
     Ok(DomainAttr {
         name: String::new(),
         threading: match hints.threading {
@@ -268,8 +285,8 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         driver: Driver::Task,
         resource_mgmt: ResourceManagement::Enabled,
         av_type: hints.av_type.unwrap_or_default(),
-        mr_mode: mr_mode(hints, api)?,
-        mr_key_size: limit("mr_key_size", hints.mr_key_size, MR_KEY_SIZE)?,
+        mr_mode,
+        mr_key_size: limit("mr_key_size", hints.mr_key_size, mr_key_size)?,
         cq_data_size: limit("cq_data_size", hints.cq_data_size, CQ_DATA_SIZE)?,
         cq_cnt: at_least(hints.cq_cnt, CQ_CNT),
         ep_cnt: at_least(hints.ep_cnt, EP_CNT),
@@ -291,6 +308,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         )?,
         mr_cnt: at_least(hints.mr_cnt, MR_CNT),
         traffic_class: traffic_class("traffic_class", hints.traffic_class)?,
+        persistence: Persistence::Synchronize,
         max_ep_auth_key: limit("max_ep_auth_key", hints.max_ep_auth_key, 0)?,
     })
 }
@@ -373,7 +391,7 @@ fn msg_order(hints: &Hints) -> MsgOrder {
     MSG_ORDER | (asked & BEHIND_SENDS)
 }
 
-fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result<TxAttr> {
+fn transmit(hints: &Hints, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr> {
     within(
         "tx_msg_order",
         hints.tx_msg_order.unwrap_or_default(),
@@ -385,6 +403,11 @@ fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result
         hints.tx_comp_order.unwrap_or_default(),
         CompOrder::empty(),
     )?;
+    // The proof of a raw key takes a segment behind each.
+    let rma_iov_limit = match domain.mr_mode.contains(MrMode::RAW) {
+        true => limits::RMA_IOV_LIMIT / 2,
+        false => limits::RMA_IOV_LIMIT,
+    };
     let asked_flags = hints.tx_op_flags.unwrap_or_default();
     Ok(TxAttr {
         caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, endpoint)?,
@@ -395,9 +418,9 @@ fn transmit(hints: &Hints, endpoint: Caps, domain_class: TrafficClass) -> Result
         inject_size: limit("inject_size", hints.inject_size, limits::INJECT_SIZE_MAX)?,
         size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
         iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
-        rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, limits::RMA_IOV_LIMIT)?,
+        rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, rma_iov_limit)?,
         traffic_class: match hints.tx_traffic_class {
-            None | Some(TrafficClass::Unspec) => domain_class,
+            None | Some(TrafficClass::Unspec) => domain.traffic_class,
             asked => traffic_class("tx_traffic_class", asked)?,
         },
     })

@@ -1,19 +1,20 @@
 //! What all handles of one registered region share, and the calls both kinds of region have.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::task::Waker;
 
 use super::access::Access;
+use super::key::KEY_NOT_AVAILABLE;
+use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
 use super::slice::RegionSlice;
 use super::table::SharedTable;
-use crate::buf::{Held, RegionMemory};
+use crate::buf::{Denied, Held, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, GateClosed};
+use crate::sync::{Drained, GateClosed, Keep};
 
 /// All that makes a region of prepared memory.
 pub(crate) struct NewRegion {
@@ -25,15 +26,16 @@ pub(crate) struct NewRegion {
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     pub(crate) nudge: Waker,
     /// The domain's handle: a region holds its parent.
-    pub(crate) keep: Arc<dyn Any + Send + Sync>,
+    pub(crate) keep: Keep,
 }
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
 /// memory yet, so this is when its pages are faulted in.
 pub(crate) fn prepare(
     buffers: Vec<Held>,
-    access: Access,
+    traits: RegionTraits,
 ) -> Result<Arc<RegionMemory>, (Error, Vec<Held>)> {
+    let access = Access::from_bits_truncate(traits.rights);
     let invalid =
         |message, buffers| Err((Error::new(ErrorKind::InvalidArgument, message), buffers));
     if buffers.is_empty() {
@@ -46,10 +48,13 @@ pub(crate) fn prepare(
             buffers,
         );
     }
-    match RegionMemory::new(buffers, access.bits()) {
+    if buffers.iter().any(Held::wraps_around) {
+        return invalid("len: the range goes beyond the last address", buffers);
+    }
+    match RegionMemory::new(buffers, traits) {
         Ok(memory) => Ok(memory),
         Err(buffers) => invalid(
-            "the buffers of a region are all writable or all read-only",
+            "the buffers of a region are of one kind and add up within the address space",
             buffers,
         ),
     }
@@ -69,11 +74,13 @@ pub(super) struct RegionCore {
     memory: Arc<RegionMemory>,
     access: Access,
     key: u64,
+    /// Peers need more than the key (`FI_MR_RAW`).
+    raw_only: bool,
     addr: u64,
     context: Option<Context>,
     table: SharedTable,
     nudge: Waker,
-    _keep: Arc<dyn Any + Send + Sync>,
+    _keep: Keep,
 }
 
 impl RegionCore {
@@ -82,6 +89,7 @@ impl RegionCore {
         let access = Access::from_bits_truncate(memory.rights());
         let mut table = parts.table.lock("register a region");
         let addr = table.addressing().base_of(&memory);
+        let raw_only = table.demands_tags();
         let inserted = table.insert(parts.requested_key, Arc::clone(&memory), access);
         drop(table);
         match inserted {
@@ -89,6 +97,7 @@ impl RegionCore {
                 memory,
                 access,
                 key,
+                raw_only,
                 addr,
                 context: parts.context,
                 table: parts.table,
@@ -107,8 +116,22 @@ impl RegionCore {
         self.access
     }
 
+    /// The key for headers, if that is all there is to it.
     pub(super) fn key(&self) -> u64 {
-        self.key
+        if self.raw_only {
+            KEY_NOT_AVAILABLE
+        } else {
+            self.key
+        }
+    }
+
+    /// Base address and raw key.
+    pub(super) fn raw_key(&self) -> (u64, RawKey) {
+        let table = self.table.lock("make a raw key");
+        (
+            self.addr,
+            table.raw_key(self.key, &self.memory, self.access),
+        )
     }
 
     pub(super) fn context(&self) -> Option<Context> {
@@ -119,7 +142,7 @@ impl RegionCore {
         RemoteRegion {
             addr: self.addr,
             len: self.memory.len() as u64,
-            key: self.key,
+            key: self.key(),
             access: self.access & Access::REMOTE,
         }
     }
@@ -131,6 +154,15 @@ impl RegionCore {
 
     pub(super) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         read_at(&self.memory, offset, into)
+    }
+
+    /// Shuts the gate while nobody has a handle, or opens it again. What is inside goes on, but for
+    /// the kernel's work on behalf of peers.
+    pub(super) fn park(&self, parked: bool) {
+        self.memory.gate().park(parked);
+        if parked && self.access.intersects(Access::REMOTE) {
+            self.nudge();
+        }
     }
 
     /// Wakes the driver after the gate began to refuse.
@@ -146,6 +178,11 @@ impl RegionCore {
     }
 
     pub(super) async fn deregister(self: Arc<Self>) -> Result<Vec<Held>> {
+        let bound = self.memory.attached().open_names();
+        if !bound.is_empty() {
+            let message = format!("still bound to the region: {}", bound.join(", "));
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
         let gate = self.memory.gate();
         gate.close().map_err(closed)?;
         self.forget_key();
@@ -187,21 +224,35 @@ impl fmt::Debug for RegionCore {
 }
 
 /// Why a local use was refused, for the user.
-pub(super) fn closed(why: GateClosed) -> Error {
+pub(crate) fn closed(why: GateClosed) -> Error {
     match why {
         GateClosed::Quiesced => Error::new(
             ErrorKind::Busy,
             "the region is quiesced: a guard has its bytes for itself",
         ),
+        GateClosed::Parked => Error::new(
+            ErrorKind::BadState,
+            "nobody has the cached registration any more",
+        ),
+        GateClosed::Refreshing => Error::new(ErrorKind::Busy, "the region is being refreshed"),
+        GateClosed::Disabled => Error::new(ErrorKind::BadState, "the region is not enabled yet"),
         GateClosed::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
         GateClosed::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),
+    }
+}
+
+/// Why a copy did not happen, for the user.
+pub(super) fn denied(why: Denied) -> Error {
+    match why {
+        Denied::Closed(why) => closed(why),
+        fault @ Denied::Fault(_) => fault.error("copying from or to an address range"),
     }
 }
 
 /// Copies out of a region, checked.
 pub(super) fn read_at(memory: &RegionMemory, offset: usize, into: &mut [u8]) -> Result<()> {
     check_range(offset, into.len(), memory.len())?;
-    memory.read_at(offset, into).map_err(closed)
+    memory.read_at(offset, into).map_err(denied)
 }
 
 /// Judges `len` bytes at `offset` of something of `whole` bytes.

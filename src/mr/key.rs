@@ -2,8 +2,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// `FI_KEY_NOTAVAIL`: what `fi_mr_key(3)` returns when there is no key, so it never is one.
-const KEY_NOT_AVAILABLE: u64 = u64::MAX;
+/// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
+/// registration has not ended, or the region is reached by its raw key. No key has this value.
+pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 
 /// Who chooses keys in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +41,21 @@ impl KeyPolicy {
     /// A key that `is_taken` denies: from the operating system's random source, so that no peer can
     /// guess it. Never zero, which C programs use for "no key".
     pub(crate) fn choose(self, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
+        self.choose_from(&mut RandomBits::default(), is_taken)
+    }
+
+    /// As [`KeyPolicy::choose`], of bits that have been drawn ahead.
+    pub(super) fn choose_from(
+        self,
+        random: &mut RandomBits,
+        is_taken: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
         let key_max = self.key_max();
         // With 8 bytes the first draw all but always hits; a small space may be nearly full, so
         // after some draws every key above the last is tried in turn.
         let mut drawn = 0;
         for _ in 0..64 {
-            drawn = getrandom::u64().map_err(|error| {
-                Error::new(
-                    ErrorKind::System,
-                    format!("random bytes for a key: {error}"),
-                )
-            })?;
+            drawn = random.draw()?;
             if key_max < KEY_NOT_AVAILABLE - 1 {
                 drawn &= key_max;
             }
@@ -62,4 +67,40 @@ impl KeyPolicy {
         let found = above.chain(1..drawn).find(|key| !is_taken(*key));
         found.ok_or_else(|| Error::new(ErrorKind::LimitReached, "every key is in use"))
     }
+}
+
+/// Bits of the operating system's random source, drawn ahead: a system call for each key would be
+/// half the cost of a registration. Each is given once and not kept.
+#[derive(Default)]
+pub(super) struct RandomBits {
+    ahead: [u64; RandomBits::AHEAD],
+    left: usize,
+}
+
+impl RandomBits {
+    const AHEAD: usize = 32;
+
+    fn draw(&mut self) -> Result<u64> {
+        if self.left == 0 {
+            let mut bytes = [0; RandomBits::AHEAD * 8];
+            getrandom::fill(&mut bytes).map_err(|error| {
+                Error::new(
+                    ErrorKind::System,
+                    format!("random bytes for a key: {error}"),
+                )
+            })?;
+            let (words, _) = bytes.as_chunks();
+            for (word, bytes) in self.ahead.iter_mut().zip(words) {
+                *word = u64::from_ne_bytes(*bytes);
+            }
+            self.left = RandomBits::AHEAD;
+        }
+        self.left -= 1;
+        Ok(std::mem::take(&mut self.ahead[self.left]))
+    }
+}
+
+/// A key of 64 random bits that `is_taken` denies.
+pub(super) fn draw_key(is_taken: impl Fn(u64) -> bool) -> Result<u64> {
+    KeyPolicy::Provider.choose(is_taken)
 }

@@ -4,6 +4,7 @@
 //! - [`MemoryRegion`] owns writable memory, [`ReadOnlyRegion`] memory that never changes.
 //! - [`RegionSlice`] is a range of either, to be used as the buffer of a local operation.
 //! - [`RemoteRegion`] is what a peer needs to address a region: a small plain value.
+//! - [`RawKey`] is a larger key, [`MappedKey`] what a peer makes of it.
 //! - [`MrTable`] finds the region a peer's key means, or says why not.
 //!
 //! Invariants: a key resolves only while its region is registered and not revoked. A removed key is
@@ -12,9 +13,14 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod atomic;
+mod cache;
 mod core;
+mod flags;
 mod key;
+mod mapped;
 mod quiesce;
+mod raw;
 mod read_only;
 mod region;
 mod remote;
@@ -22,14 +28,26 @@ mod slice;
 mod table;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 pub use access::Access;
+pub use atomic::AtomicInteger;
+pub use cache::{CacheStats, CacheWatch, CachedRegion};
+pub use flags::{MrBind, MrFlags};
+pub use key::KEY_NOT_AVAILABLE;
+pub use mapped::MappedKey;
 pub use quiesce::Quiesced;
+pub use raw::{RawKey, RawKeyTooSmall};
 pub use read_only::ReadOnlyRegion;
 pub use region::MemoryRegion;
 pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
-pub(crate) use self::core::{NewRegion, prepare, unprepare};
+pub(crate) use self::core::{NewRegion, closed, prepare, unprepare};
+pub(crate) use cache::{
+    FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
+};
 pub(crate) use key::KeyPolicy;
-pub(crate) use table::{MrAddressing, MrTable, SharedTable};
+pub(crate) use mapped::{MappedKeys, WireKey};
+pub(crate) use raw::{RawKeys, Tag};
+pub(crate) use table::{Claim, MrAddressing, MrTable, SharedTable};

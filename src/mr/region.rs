@@ -6,11 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, RegionCore, check_range, closed, unprepare};
+use super::core::{NewRegion, RegionCore, check_range, closed, denied, unprepare};
+use super::flags::MrFlags;
 use super::quiesce::Quiesced;
+use super::raw::{RawKey, RawKeyTooSmall};
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
-use crate::buf::{Buffer, Held};
+use crate::buf::{Buffer, Held, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 
@@ -44,9 +46,47 @@ impl MemoryRegion {
         Ok(MemoryRegion { core })
     }
 
-    /// The key peers name the region by (`fi_mr_key(3)`).
+    /// The key peers name the region by (`fi_mr_key`). In a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW) it is
+    /// [`KEY_NOT_AVAILABLE`](crate::KEY_NOT_AVAILABLE): peers need the [raw key](Self::raw_key).
     pub fn key(&self) -> u64 {
         self.core.key()
+    }
+
+    /// The region's base address, as peers see it, and its raw key (`fi_mr_raw_attr`), in a domain
+    /// of any mode.
+    pub fn raw_key(&self) -> (u64, RawKey) {
+        self.core.raw_key()
+    }
+
+    /// As [`raw_key`](Self::raw_key), into a buffer of the caller's: puts the raw key at its start,
+    /// and says the base address and the size of the key in bytes.
+    ///
+    /// # Errors
+    /// [`RawKeyTooSmall`], with the size that is needed, if the key does not fit; nothing is
+    /// written then.
+    pub fn raw_attr(&self, raw_key: &mut [u8]) -> Result<(u64, usize), RawKeyTooSmall> {
+        let key_size = RawKey::LEN;
+        let Some(into) = raw_key.get_mut(..key_size) else {
+            return Err(RawKeyTooSmall { key_size });
+        };
+        let (base_addr, raw) = self.core.raw_key();
+        into.copy_from_slice(&raw.to_bytes());
+        Ok((base_addr, key_size))
+    }
+
+    /// What it was registered for.
+    pub fn flags(&self) -> MrFlags {
+        MrFlags::from_bits_truncate(self.core.memory().traits().flags)
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<RegionMemory> {
+        self.core.memory()
+    }
+
+    /// Wakes the driver after the gate began to refuse.
+    pub(crate) fn nudge(&self) {
+        self.core.nudge();
     }
 
     /// Length in bytes, of all its buffers together.
@@ -93,7 +133,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// `InvalidArgument` if the range is not all within the region, `BadState` if it is
-    /// deregistered, `Busy` if it is quiesced.
+    /// deregistered, `Busy` if it is quiesced or refreshed, `BadAddress` if it is an address range
+    /// and a page is not there; bytes before that page may have been copied.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.core.read_at(offset, into)
     }
@@ -105,34 +146,7 @@ impl MemoryRegion {
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
         check_range(offset, from.len(), self.len())?;
         let memory = self.core.memory();
-        memory.write_at(offset, from).map_err(closed)
-    }
-
-    /// Loads eight bytes at `offset` as a number in this machine's byte order, all at once, with
-    /// acquire ordering. It is whole against [`store_u64`](Self::store_u64); bytes that a peer
-    /// writes arrive as the kernel copies them.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if the address of the bytes (not the offset: buffers of bytes may begin
-    /// anywhere) is not a multiple of eight, or they are not all within one buffer of the region;
-    /// else as for [`read_at`](Self::read_at).
-    pub fn load_u64(&self, offset: usize) -> Result<u64> {
-        let loaded = self.core.memory().load_u64(offset).map_err(closed)?;
-        loaded.ok_or_else(misaligned)
-    }
-
-    /// Stores a number as eight bytes at `offset`, all at once, with release ordering; the
-    /// counterpart of [`load_u64`](Self::load_u64).
-    ///
-    /// # Errors
-    /// As for [`load_u64`](Self::load_u64).
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
-        let stored = self.core.memory().store_u64(offset, value);
-        if stored.map_err(closed)? {
-            Ok(())
-        } else {
-            Err(misaligned())
-        }
+        memory.write_at(offset, from).map_err(denied)
     }
 
     /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations
@@ -144,13 +158,18 @@ impl MemoryRegion {
     /// being cancelled.
     ///
     /// # Errors
-    /// `Busy` if a guard is out or on its way already, `BadState` if the region is deregistered.
+    /// `Busy` if a guard is out or on its way already, or a refresh is; `BadState` if the region is
+    /// deregistered; `Unsupported` for a region of address ranges, which may have no bytes to give.
     ///
     /// # Cancel safety
     /// Dropping the future lifts the exclusion; nothing else has happened.
     pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<> {
         let region = self.clone();
         async move {
+            if region.core.memory().is_kernel_only() {
+                let what = "a region of address ranges gives no guard";
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
             let quiescing = region.core.memory().quiesce().map_err(closed)?;
             region.core.nudge();
             let exclusive = quiescing.await;
@@ -179,7 +198,8 @@ impl MemoryRegion {
     /// Other handles stay behind empty-handed: their calls are answered with `BadState`.
     ///
     /// # Errors
-    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included; nothing has changed then.
+    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included, or while a counter or an
+    ///   endpoint that is bound to it is open; nothing has changed then.
     /// - `InvalidArgument` if the region was made of several buffers; nothing has changed then. Use
     ///   [`deregister_all`](Self::deregister_all).
     /// - `BadState` if another handle has got the buffer.
@@ -220,13 +240,6 @@ impl MemoryRegion {
             Ok(buffers.into_iter().map(Buffer::new).collect())
         }
     }
-}
-
-fn misaligned() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "offset does not name an aligned word within one buffer of the region",
-    )
 }
 
 impl fmt::Debug for MemoryRegion {

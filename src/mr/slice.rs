@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{closed, local_range, read_at};
+use super::core::{closed, denied, local_range, read_at};
 use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse};
 use crate::error::Result;
 
@@ -20,8 +20,8 @@ use crate::error::Result;
 ///
 /// Rights are judged when it is posted: sending takes [`Access::SEND`], receiving [`Access::RECV`],
 /// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`].
-/// In a domain opened with `FI_MR_LOCAL` only region slices may be posted; a region of another
-/// domain passes too, as the descriptor is only a formality over TCP.
+/// In a domain opened with `FI_MR_LOCAL` only slices of its own regions may be posted; without it
+/// those of other domains' regions may, too.
 pub struct RegionSlice {
     memory: Arc<RegionMemory>,
     offset: usize,
@@ -36,6 +36,10 @@ impl RegionSlice {
             offset,
             len,
         }
+    }
+
+    pub(crate) fn memory(&self) -> &RegionMemory {
+        &self.memory
     }
 
     /// Length in bytes.
@@ -87,9 +91,20 @@ impl Convert for RegionSlice {
         if let Err(error) = self.access().check(usage) {
             return Err((error, self));
         }
-        match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
-            Ok(region) => Ok(Memory::Region(region)),
-            Err(why) => Err((closed(why), self)),
+        let region = match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
+            Ok(region) => region,
+            Err(why) => return Err((closed(why), self)),
+        };
+        // Pages that are not there fail the operation here, before any of it is on the wire. A
+        // receive may wait for long, and they may come meanwhile.
+        let probed = match usage {
+            LocalUse::Receive => Ok(()),
+            LocalUse::Send | LocalUse::Write => region.probe(false),
+            LocalUse::Read => region.probe(true),
+        };
+        match probed {
+            Ok(()) => Ok(Memory::Region(region)),
+            Err(why) => Err((denied(why), self)),
         }
     }
 

@@ -7,9 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::key::KeyPolicy;
+use super::flags::MrFlags;
+use super::key::{KeyPolicy, RandomBits};
+use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::id::EndpointId;
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -40,14 +43,33 @@ impl From<GateClosed> for Refusal {
             // A region that is being closed was one a moment ago: whoever reaches for it now has
             // not guessed.
             GateClosed::Revoked | GateClosed::Closed => Refusal::Revoked,
-            GateClosed::Quiesced => Refusal::Held,
+            GateClosed::Quiesced
+            | GateClosed::Refreshing
+            | GateClosed::Disabled
+            | GateClosed::Parked => Refusal::Held,
         }
     }
+}
+
+/// What a peer says it wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) key: u64,
+    /// The tag of a raw key, if it came along.
+    pub(crate) tag: Option<Tag>,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    /// The rights it takes.
+    pub(crate) need: Access,
+    /// It is to be persistent when it ends (`FI_COMMIT_COMPLETE`).
+    pub(crate) persistent: bool,
 }
 
 struct Registered {
     memory: Arc<RegionMemory>,
     access: Access,
+    /// Demanded with every access in a domain with `FI_MR_RAW`.
+    tag: Option<Tag>,
 }
 
 /// The regions of one domain by key.
@@ -56,16 +78,26 @@ struct Registered {
 pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
+    raw: RawKeys,
     regions: HashMap<u64, Registered>,
+    random: RandomBits,
 }
 
 impl MrTable {
-    pub(crate) fn new(addressing: MrAddressing, keys: KeyPolicy) -> Self {
+    pub(crate) fn new(addressing: MrAddressing, keys: KeyPolicy, raw: RawKeys) -> Self {
         MrTable {
             addressing,
             keys,
+            raw,
             regions: HashMap::new(),
+            random: RandomBits::default(),
         }
+    }
+
+    /// Takes so many regions without growing.
+    pub(crate) fn expecting(mut self, regions: usize) -> Self {
+        self.regions.reserve(regions);
+        self
     }
 
     /// Enters a region under the requested key, or under one of our choice.
@@ -83,7 +115,10 @@ impl MrTable {
                 self.keys.check(key)?;
                 key
             }
-            None => self.keys.choose(|key| self.regions.contains_key(&key))?,
+            None => {
+                let is_taken = |key| self.regions.contains_key(&key);
+                self.keys.choose_from(&mut self.random, is_taken)?
+            }
         };
         match self.regions.entry(key) {
             Slot::Occupied(_) => Err(Error::new(
@@ -91,7 +126,13 @@ impl MrTable {
                 "another region of the domain has the requested_key",
             )),
             Slot::Vacant(slot) => {
-                slot.insert(Registered { memory, access });
+                let sealed = Sealed::new(key, self.addressing, &memory, access);
+                let tag = self.raw.demanded.then(|| self.raw.seal(&sealed).tag());
+                slot.insert(Registered {
+                    memory,
+                    access,
+                    tag,
+                });
                 Ok(key)
             }
         }
@@ -106,23 +147,46 @@ impl MrTable {
         }
     }
 
-    /// The memory that `len` bytes at `addr` under `key` mean to a peer that needs these rights.
-    pub(crate) fn resolve(
-        &self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        let region = self.regions.get(&key).ok_or(Refusal::UnknownKey)?;
+    /// The memory that a claim means, if the peer behind this endpoint may have it.
+    pub(crate) fn resolve(&self, claim: &Claim, through: EndpointId) -> Result<RegionUse, Refusal> {
+        let region = self.regions.get(&claim.key).ok_or(Refusal::UnknownKey)?;
+        // Who lacks the tag, or comes through an endpoint that the region is not bound to, learns
+        // no more than with a key that nothing has.
+        let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
+        if !region.tag.as_ref().is_none_or(is_shown) || !region.memory.attached().admits(through) {
+            return Err(Refusal::UnknownKey);
+        }
         region.memory.gate().is_open(Role::Remote)?;
-        if !region.access.permits(need) {
+        let flags = MrFlags::from_bits_truncate(region.memory.traits().flags);
+        let persists = !claim.persistent || flags.contains(MrFlags::RMA_PMEM);
+        if !region.access.permits(claim.need) || !persists {
             return Err(Refusal::AccessDenied);
         }
         let base = self.addressing.base_of(&region.memory);
-        let (offset, len) =
-            range_within(base, region.memory.len(), addr, len).ok_or(Refusal::OutOfBounds)?;
+        let (offset, len) = range_within(base, region.memory.len(), claim.addr, claim.len)
+            .ok_or(Refusal::OutOfBounds)?;
+        if !region.memory.attached().is_backed(offset..offset + len) {
+            return Err(Refusal::Fault);
+        }
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
+    }
+
+    /// True if every access brings the tag of a raw key (`FI_MR_RAW`).
+    pub(crate) fn demands_tags(&self) -> bool {
+        self.raw.demanded
+    }
+
+    /// The raw key of a region, made of what it was registered as.
+    pub(crate) fn raw_key(&self, key: u64, memory: &RegionMemory, access: Access) -> RawKey {
+        let sealed = Sealed::new(key, self.addressing, memory, access);
+        self.raw.seal(&sealed)
+    }
+
+    /// Whether this is the raw key of a region that is registered here now.
+    pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
+        let key = raw.wire_key();
+        let region = self.regions.get(&key);
+        region.is_some_and(|it| self.raw_key(key, &it.memory, it.access) == *raw)
     }
 
     /// How peers address this domain's regions.
@@ -133,6 +197,12 @@ impl MrTable {
     /// How many regions are registered.
     pub(crate) fn len(&self) -> usize {
         self.regions.len()
+    }
+
+    /// How many regions it takes without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.regions.capacity()
     }
 
     #[cfg(test)]

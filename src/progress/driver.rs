@@ -12,15 +12,12 @@ use crate::slab::Key;
 use crate::transport::Clock;
 
 use super::engine::Engine;
+use super::liveness::VisitGrid;
 use super::port::Port;
 
 /// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
 /// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
 const TURNS_PER_POLL: usize = 64;
-
-/// Visits for signs of life share alarms this far apart, so that thousands of connections wake the
-/// driver some dozens of times a second.
-const VISIT_GRID: Duration = Duration::from_millis(16);
 
 pub(super) struct Driver {
     engine: Arc<Engine>,
@@ -32,7 +29,7 @@ pub(super) struct Driver {
     visits: BTreeSet<(Instant, Key)>,
     /// Ports to be put there.
     enlisted: Vec<Key>,
-    epoch: Instant,
+    visit_grid: VisitGrid,
     /// All ports have been told that the engine stops.
     stopping: bool,
     spin: Spin,
@@ -83,7 +80,7 @@ impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
         Driver {
             engine,
-            epoch: clock.now(),
+            visit_grid: VisitGrid { epoch: clock.now() },
             clock,
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -107,6 +104,9 @@ impl Driver {
             self.deadlines.insert((at, key));
         }
         if over {
+            if let (Some(at), _) = port.before_visit() {
+                self.visits.remove(&(at, key));
+            }
             self.engine.lock_ports().remove(key);
         }
     }
@@ -114,20 +114,16 @@ impl Driver {
     /// Looks at a port for signs of life, and goes on to do so as long as it wants.
     fn visit(&mut self, key: Key) {
         let Some(port) = self.port(key) else { return };
-        if port.must_listen() {
+        let (listed, must_listen) = port.before_visit();
+        if let Some(at) = listed {
+            self.visits.remove(&(at, key));
+        }
+        if must_listen {
             self.turn(key);
         }
-        if let Some(at) = port.visit(self.clock.now()) {
-            let at = self.on_grid(at);
+        if let Some(at) = port.visit(self.clock.now(), self.visit_grid) {
             self.visits.insert((at, key));
         }
-    }
-
-    /// The time of the common alarm for visits that serves this one.
-    fn on_grid(&self, at: Instant) -> Instant {
-        let steps = at.saturating_duration_since(self.epoch).as_nanos() / VISIT_GRID.as_nanos();
-        let steps = u32::try_from(steps + 1).unwrap_or(u32::MAX);
-        self.epoch + VISIT_GRID.saturating_mul(steps)
     }
 
     /// Does what is due by now, as far as `left` allows.

@@ -31,6 +31,8 @@ pub(crate) struct EngineConfig {
 pub(crate) struct Engine {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) regions: Arc<Lock<MrTable>>,
+    /// Peers' accesses bring the proof of their keys (`FI_MR_RAW`).
+    pub(super) demands_tags: bool,
     pub(super) lock_kind: LockKind,
     /// Tells this life of the domain from others, to its peers; not 0.
     incarnation: u64,
@@ -55,8 +57,10 @@ impl Engine {
     /// Starts the engine's driver.
     pub(crate) fn start(config: EngineConfig) -> Result<Arc<Self>> {
         let clock = config.transport.clock()?;
+        let demands_tags = config.regions.lock("open").demands_tags();
         let engine = Arc::new(Engine {
             transport: config.transport,
+            demands_tags,
             regions: config.regions,
             lock_kind: config.lock_kind,
             incarnation: new_incarnation()?,

@@ -2,8 +2,15 @@
 //!
 //! A port is on the driver's list of visits while operations of it are outstanding, or while it
 //! does not read and so owes its peer a sign of life; posting puts it there, a visit takes it off.
-//! The hot path costs a flag per received batch. Idle connections are not on the list: their
-//! systems ask each other (keepalive), which costs this process nothing.
+//! The hot path costs a flag per received batch. Connections with nothing outstanding are not on
+//! the list: their systems ask each other (keepalive), which costs this process nothing.
+//!
+//! A port has one of two paces. *Close*, once per `interval`: something awaits the peer, or the
+//! port owes signs. *Idle*, once per `idle_interval`: it has receives posted and waits for whatever
+//! may come, the normal state of a server. A question is followed up at the close pace. Ports that
+//! became idle together are visited spread over the interval, those of a moment in one batch.
+//! Between its visits an idle port costs nothing. Toward a plain peer it has none: there the system
+//! asks.
 //!
 //! ```text
 //!          heard                bytes ahead of the question are being taken
@@ -33,7 +40,6 @@ use super::port::{Closing, Port, PortState};
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 const ROUNDS_MAX: u32 = 100;
-const IDLE_MIN: Duration = Duration::from_secs(1);
 const IDLE_MAX: Duration = Duration::from_secs(32_767);
 /// What the system's clocks may be off by.
 const SLACK: Duration = Duration::from_millis(10);
@@ -43,10 +49,17 @@ const PEER_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// When a silent peer counts as dead; see
 /// [`EndpointBuilder::liveness`](crate::EndpointBuilder::liveness).
 ///
-/// While an operation is outstanding, the connection is looked at once per
+/// While anything awaits the peer (bytes to be taken or that stop in the middle of a frame, credit,
+/// an acknowledgement, an answer), the connection is looked at once per
 /// [`interval`](Self::interval). Silent for one, the peer is asked for a sign of life; silent for
 /// [`rounds`](Self::rounds) more, it is dead: [`found_within`](Self::found_within) says how long
 /// that takes. The default finds it within 4.5 s.
+///
+/// A posted receive awaits nothing in particular: a server may have thousands of them posted for
+/// hours. A connection with receives alone is looked at once per
+/// [`idle_interval`](Self::idle_interval), and only after a question is it watched as above. Who
+/// must know soon that a message will not come sets that as low as `interval`, or gives the
+/// receive a time limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -84,9 +97,9 @@ impl Liveness {
         idle_interval: Duration::ZERO,
     };
 
-    /// From one look at a connection with outstanding operations to the next, 50 ms to an hour.
-    /// Default 750 ms. Toward peers that know nothing of the extension the system asks, in whole
-    /// seconds.
+    /// From one look at a connection where something awaits the peer to the next, 50 ms to an hour.
+    /// Default 750 ms; what follows a question is looked for as often. Toward peers that know
+    /// nothing of the extension the system asks, in whole seconds.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -99,15 +112,23 @@ impl Liveness {
         self
     }
 
-    /// The silence after which the system looks for the peer of a connection with nothing
-    /// outstanding (keepalive), 1 s to 32,767 s in whole seconds. Default 60 s.
+    /// From one look to the next at a connection where nothing awaits the peer, but receives are
+    /// posted, 50 ms to 32,767 s; less than [`interval`](Self::interval) counts as that. Default
+    /// 60 s. Silent for one, the peer is asked, then looked for at `interval`: one that is gone,
+    /// stopped or hung is dead within two of these and `rounds` intervals.
+    ///
+    /// After so much silence, in whole seconds, the system looks for the peer too (keepalive):
+    /// toward peers that know nothing of the extension, and where nothing at all is outstanding.
+    ///
+    /// Each look at a silent connection costs a question and its answer, some ten microseconds of
+    /// either side.
     pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
         self.idle_interval = idle_interval;
         self
     }
 
-    /// A peer that dies without a word while an operation is outstanding is found dead within this
-    /// time. `None`: [`Liveness::OFF`].
+    /// A peer that dies without a word while anything awaits it is found dead within this time.
+    /// `None`: [`Liveness::OFF`].
     pub fn found_within(&self) -> Option<Duration> {
         // One interval in which it was still heard, one of silence, then the rounds.
         (!self.is_off()).then(|| self.interval * (self.rounds + 2))
@@ -125,14 +146,22 @@ impl Liveness {
             format!("interval is {:?}, it may be 50 ms to 1 h", self.interval)
         } else if !(1..=ROUNDS_MAX).contains(&self.rounds) {
             format!("rounds is {}, it may be 1 to {ROUNDS_MAX}", self.rounds)
-        } else if !(IDLE_MIN..=IDLE_MAX).contains(&self.idle_interval) {
+        } else if !(INTERVAL_MIN..=IDLE_MAX).contains(&self.idle_interval) {
             let idle = self.idle_interval;
-            format!("idle_interval is {idle:?}, it may be 1 s to {IDLE_MAX:?}")
+            format!("idle_interval is {idle:?}, it may be 50 ms to {IDLE_MAX:?}")
         } else {
             return Ok(());
         };
         let message = format!("liveness: {wrong}");
         Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+
+    /// From one visit to the next of a port of this pace.
+    fn step(&self, pace: Pace) -> Duration {
+        match pace {
+            Pace::Idle => self.idle_interval.max(self.interval),
+            Pace::Close => self.interval,
+        }
     }
 
     /// What the peer is told.
@@ -172,8 +201,9 @@ impl Liveness {
 #[derive(Debug)]
 pub(super) struct Life {
     config: Liveness,
-    /// On the driver's list of visits, or about to be.
-    listed: bool,
+    /// How often it is visited; `None`: it is neither on the driver's list of visits nor about to
+    /// be.
+    pace: Option<Pace>,
     /// Something has come since the last visit.
     pub(super) heard: bool,
     /// Bytes handed to the transport's system so far.
@@ -192,6 +222,33 @@ pub(super) struct Life {
     pub(super) dead: bool,
 }
 
+/// How often a port is visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pace {
+    Idle,
+    Close,
+}
+
+/// The times of a domain's visits: ports share them, so that thousands of connections wake the
+/// driver some dozens of times a second while they are watched, and about once while they are idle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VisitGrid {
+    pub(super) epoch: Instant,
+}
+
+impl VisitGrid {
+    const STEP: Duration = Duration::from_millis(16);
+    const IDLE_STEP_MAX: Duration = Duration::from_secs(1);
+
+    /// The next time of those that serve visits `every` so often, not before `at`.
+    fn at(&self, at: Instant, every: Duration) -> Instant {
+        let step = (every / 64).clamp(VisitGrid::STEP, VisitGrid::IDLE_STEP_MAX);
+        let steps = at.saturating_duration_since(self.epoch).as_nanos() / step.as_nanos();
+        let steps = u32::try_from(steps + 1).unwrap_or(u32::MAX);
+        self.epoch + step.saturating_mul(steps)
+    }
+}
+
 /// A question that awaits its answer.
 #[derive(Debug)]
 struct Asked {
@@ -205,7 +262,7 @@ impl Life {
     pub(super) fn new(config: Liveness) -> Self {
         Life {
             config,
-            listed: false,
+            pace: None,
             heard: false,
             sent: 0,
             last_visit: None,
@@ -226,7 +283,7 @@ impl Life {
 
     fn leave(&mut self) {
         self.is_alive();
-        self.listed = false;
+        self.pace = None;
         self.heard = false;
         self.unanswered = 0;
         self.last_visit = None;
@@ -258,6 +315,7 @@ impl Life {
 impl Port {
     /// The connection is up.
     pub(super) fn begin_life(&self, state: &mut PortState) {
+        state.machine.shrink(); // The handshake is over.
         if state.life.config.is_off() {
             return;
         }
@@ -265,69 +323,86 @@ impl Port {
         if let Some(link) = &mut state.link {
             link.keep_alive(idle);
         }
-        if state.machine.outstanding() > 0 {
-            self.watch_life(state);
-        }
+        self.watch_life(state);
     }
 
-    /// An operation is outstanding: from now on the peer must show signs of life.
+    /// Something was posted, or a frame has begun: from now on the peer must show signs of life, as
+    /// often as that asks for.
     pub(super) fn watch_life(&self, state: &mut PortState) {
-        let life = &mut state.life;
-        if !life.listed
-            && !life.config.is_off()
-            && state.machine.lifecycle() == Lifecycle::Connected
+        // First what is the case at most calls: nothing changes.
+        let life = &state.life;
+        if life.pace == Some(Pace::Close) || life.config.is_off() {
+            return;
+        }
+        if is_up(state)
+            && let Some(pace) = wanted_pace(state)
         {
-            life.listed = true;
-            self.enlist();
+            self.quicken(state, pace);
         }
     }
 
     /// Reading has stopped: the peer's questions are not seen, so it is told unasked.
     pub(super) fn owe_signs(&self, state: &mut PortState) {
-        if !state.life.listed && state.machine.gives_signs() {
-            state.life.listed = true;
+        if state.machine.gives_signs() {
+            self.quicken(state, Pace::Close);
+        }
+    }
+
+    fn quicken(&self, state: &mut PortState, pace: Pace) {
+        let life = &mut state.life;
+        if life.pace >= Some(pace) {
+            return;
+        }
+        life.pace = Some(pace);
+        // The answer to a question is looked for soon, whatever the pace.
+        if life.asked.is_none() {
+            life.last_visit = None;
             self.enlist();
         }
     }
 
-    /// True if what has come is to be taken in before the visit that is due.
-    pub(super) fn must_listen(&self) -> bool {
+    /// What the driver does before a visit, be it due or the first of a pace: the time at which it
+    /// is on the list, and whether what has come is to be taken in before.
+    pub(super) fn before_visit(&self) -> (Option<Instant>, bool) {
         let life = &self.lock("listen").life;
-        life.last_visit.is_some() && !life.heard
+        (life.next_visit, life.last_visit.is_some() && !life.heard)
     }
 
     /// Looks at the connection; gives the time of the next visit, if there is to be one.
-    pub(super) fn visit(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn visit(&self, now: Instant, grid: VisitGrid) -> Option<Instant> {
         let mut guard = self.lock("visit");
         let state = &mut *guard;
-        let next = self.look(state, now);
+        let next = self.look(state, now, grid);
         match next {
             Some(_) => state.life.next_visit = next,
             None => {
-                if std::mem::take(&mut state.life.hurried)
-                    && let Some(link) = &mut state.link
-                {
-                    link.keep_alive(state.life.config.when_idle());
-                }
+                self.unhurry(state);
                 state.life.leave();
             }
         }
         self.settle(state);
+        if state.life.pace != Some(Pace::Close) {
+            state.machine.shrink();
+        }
         next
     }
 
-    fn look(&self, state: &mut PortState, now: Instant) -> Option<Instant> {
+    /// The system of a plain peer is asked no more often than for an idle connection.
+    fn unhurry(&self, state: &mut PortState) {
+        if std::mem::take(&mut state.life.hurried)
+            && let Some(link) = &mut state.link
+        {
+            link.keep_alive(state.life.config.when_idle());
+        }
+    }
+
+    fn look(&self, state: &mut PortState, now: Instant, grid: VisitGrid) -> Option<Instant> {
         let gives_signs = state.machine.gives_signs();
         let is_reading = state.receive_armed;
         let config = state.life.config;
-        let is_watched = !config.is_off() && state.machine.outstanding() > 0;
-        let is_up = state.machine.lifecycle() == Lifecycle::Connected
-            && state.machine.fault().is_none()
-            && state.closing == Closing::No
-            // Whoever has ended its stream may have left: a byte now would reset the connection
-            // under what it sent before.
-            && !state.peer_finished;
-        if !is_up || !is_watched && (is_reading || !gives_signs) {
+        let watched = wanted_pace(state).filter(|_| !config.is_off());
+        let is_watched = watched.is_some();
+        if !is_up(state) || !is_watched && (is_reading || !gives_signs) {
             return None;
         }
         let heard = std::mem::take(&mut state.life.heard);
@@ -341,16 +416,32 @@ impl Port {
             state.machine.give_sign();
             self.transmit(state);
         }
-        let next = now + next_interval(state, is_reading);
-        let (Some(last_visit), Some(wanted)) = (last_visit, wanted) else {
-            return Some(next);
-        };
+        if let (Some(last_visit), Some(wanted)) = (last_visit, wanted)
+            && self.is_found_dead(state, now, last_visit, wanted, heard, is_watched)
+        {
+            return None;
+        }
+        Some(self.next_visit(state, now, grid, watched, last_visit.is_none()))
+    }
+
+    /// What silence since the last visit means; asks, if that is what is to be done.
+    fn is_found_dead(
+        &self,
+        state: &mut PortState,
+        now: Instant,
+        last_visit: Instant,
+        wanted: Instant,
+        heard: bool,
+        is_watched: bool,
+    ) -> bool {
         if heard {
             state.life.is_alive();
             state.life.unanswered = 0;
-            return Some(next);
+            return false;
         }
-        let vitals = state.link.as_ref()?.vitals();
+        let config = state.life.config;
+        let can_hear = state.receive_armed && state.machine.gives_signs();
+        let vitals = state.link.as_ref().and_then(|link| link.vitals());
         let unanswered = vitals.map_or(Duration::ZERO, |vitals| vitals.unanswered);
         if is_watched && unanswered >= config.silence_max() {
             state.life.unanswered += 1;
@@ -361,7 +452,7 @@ impl Port {
         let has_come = vitals.is_some_and(|vitals| vitals.silent < elapsed + SLACK);
         let is_late = now.saturating_duration_since(wanted) > config.interval / 2;
         let mut is_dead = state.life.unanswered > 1;
-        if !is_reading || !gives_signs || !is_watched || has_come {
+        if !can_hear || !is_watched || has_come {
             state.life.is_alive();
         } else if state.life.asked.is_none() {
             self.ask(state, vitals);
@@ -372,9 +463,36 @@ impl Port {
         if is_dead {
             let silent = vitals.map_or(elapsed * (state.life.missed + 1), |vitals| vitals.silent);
             self.found_dead(state, silent);
-            return None;
         }
-        Some(next)
+        is_dead
+    }
+
+    fn next_visit(
+        &self,
+        state: &mut PortState,
+        now: Instant,
+        grid: VisitGrid,
+        watched: Option<Pace>,
+        is_first: bool,
+    ) -> Instant {
+        let life = &mut state.life;
+        let is_reading = state.receive_armed;
+        let is_expecting = life.asked.is_some() || life.unanswered > 0;
+        let was = life.pace;
+        if is_reading && !is_expecting && watched == Some(Pace::Idle) {
+            life.pace = Some(Pace::Idle);
+            let every = life.config.step(Pace::Idle);
+            let next = if is_first || was != Some(Pace::Idle) {
+                let seed = self.engine.incarnation();
+                first_idle_visit_after(every, self.id().spread(seed))
+            } else {
+                every
+            };
+            return grid.at(now + next, every);
+        }
+        life.pace = Some(Pace::Close);
+        let every = next_interval(state, is_reading);
+        grid.at(now + every, every)
     }
 
     fn ask(&self, state: &mut PortState, vitals: Option<Vitals>) {
@@ -394,8 +512,37 @@ impl Port {
     }
 }
 
-/// Until the next visit: our own interval, or, of a side that does not read, the peer's if that is
-/// shorter.
+/// True while signs of life are of use.
+fn is_up(state: &PortState) -> bool {
+    state.machine.lifecycle() == Lifecycle::Connected
+        && state.machine.fault().is_none()
+        && state.closing == Closing::No
+        // Whoever has ended its stream may have left: a byte now would reset the connection under
+        // what it sent before.
+        && !state.peer_finished
+}
+
+/// How often the peer must be looked at for what this side has outstanding; `None`: it need not.
+fn wanted_pace(state: &PortState) -> Option<Pace> {
+    let machine = &state.machine;
+    if machine.awaits_peer() {
+        Some(Pace::Close)
+    } else if machine.outstanding() > 0 && machine.gives_signs() {
+        Some(Pace::Idle)
+    } else {
+        None
+    }
+}
+
+/// Until the first visit at idle pace: what becomes idle together is spread evenly over half of the
+/// interval, and so it stays. The two sides of a connection differ, so that one of them asks first,
+/// and the other has heard of it.
+fn first_idle_visit_after(every: Duration, spread: f64) -> Duration {
+    every / 2 + (every / 2).mul_f64(spread)
+}
+
+/// Until the next visit at close pace: our own interval, or, of a side that does not read, the
+/// peer's if that is shorter.
 fn next_interval(state: &PortState, is_reading: bool) -> Duration {
     let ours = state.life.config;
     if is_reading {
@@ -410,5 +557,32 @@ fn next_interval(state: &PortState, is_reading: bool) -> Duration {
         theirs
     } else {
         theirs.min(ours.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::EndpointId;
+
+    /// "no thundering herd": of thousands of connections that become idle at the same moment, no
+    /// second sees more than its share.
+    #[test]
+    fn idle_visits_are_spread_over_the_interval() {
+        let every = Liveness::default().idle_interval;
+        let grid = VisitGrid {
+            epoch: Instant::now(),
+        };
+        let mut visits = std::collections::BTreeMap::new();
+        for _ in 0..10_000 {
+            let spread = EndpointId::next().spread(7);
+            let after = first_idle_visit_after(every, spread);
+            *visits
+                .entry(grid.at(grid.epoch + after, every))
+                .or_insert(0) += 1;
+        }
+        assert!(visits.len() <= 40, "{} wake-ups in 30 s", visits.len());
+        let most = visits.values().max().copied();
+        assert!(most < Some(500), "{most:?} at once");
     }
 }

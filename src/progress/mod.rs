@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod commit;
 mod deadlines;
 mod driver;
 mod engine;
@@ -31,6 +32,7 @@ mod report;
 mod tests;
 mod turn;
 
+pub(crate) use commit::beside;
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;

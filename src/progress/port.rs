@@ -22,6 +22,7 @@ use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello};
 
+use super::commit::Commit;
 use super::deadlines::Deadlines;
 use super::engine::Engine;
 use super::liveness::{Life, Liveness};
@@ -110,6 +111,8 @@ pub(crate) struct Bindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
+    /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
+    pub(crate) rma_events: bool,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
     pub(crate) shutdown: Option<EventSlot>,
@@ -161,6 +164,8 @@ pub(super) struct PortState {
     pub(super) region_armed: bool,
     /// The batch that is out reads from such a region.
     pub(super) region_out: bool,
+    /// A peer's write that is being made persistent.
+    pub(super) committing: Option<Arc<Commit>>,
     /// Received bytes that the machine has not taken yet.
     pub(super) stage: Option<Stage>,
     pub(super) bindings: Bindings,
@@ -247,6 +252,7 @@ impl Port {
             peer_finished: false,
             region_armed: false,
             region_out: false,
+            committing: None,
             stage: None,
             bindings: bindings(id)?,
             unasked: VecDeque::new(),

@@ -49,7 +49,6 @@ impl Port {
                 return Err((error, payload));
             }
         };
-        self.watch_life(&mut state);
         if let Some(timeout) = timeout {
             state.deadlines.add(key, timeout);
             self.waker.wake_by_ref();
@@ -68,6 +67,8 @@ impl Port {
         } else {
             self.waker.wake_by_ref();
         }
+        // What was sent whole by now awaits nobody.
+        self.watch_life(&mut state);
         let mut cell = None;
         if state.machine.phase(key) == Some(Phase::Waiting)
             && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)

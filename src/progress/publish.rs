@@ -2,10 +2,12 @@
 //! the event queue. Runs under the port's lock, so that what one connection publishes keeps its
 //! order; wakers are collected and woken after the lock is released.
 
+use crate::buf::Payload;
 use crate::cq::{Completion, CompletionError, CompletionFlags};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
+use crate::mr::Access;
 use crate::proto::{End, Event};
 
 use super::port::{Port, PortState};
@@ -30,13 +32,12 @@ impl Port {
                 }
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),
-                Event::RemoteData { data, len } => self.remote_data(state, data, len),
+                Event::RemoteAccess {
+                    operation,
+                    data,
+                    memory,
+                } => self.remote_access(state, operation, data, memory),
                 Event::RemoteDataVoid => drop(state.unasked.pop_front()),
-                Event::RemoteAccess { operation } => {
-                    if let Some(counter) = state.bindings.counters.of(operation) {
-                        counter.add_into(1, &mut state.wakes);
-                    }
-                }
                 Event::Closed { connected, lost } => self.closed(state, connected, lost),
             }
         }
@@ -129,10 +130,29 @@ impl Port {
         }
     }
 
-    fn remote_data(&self, state: &mut PortState, data: u64, len: usize) {
-        if let Some(counter) = state.bindings.counters.of(OperationKind::RemoteWrite) {
+    /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
+    /// access each, and CQ data makes a completion.
+    fn remote_access(
+        &self,
+        state: &mut PortState,
+        operation: OperationKind,
+        data: Option<u64>,
+        memory: Payload,
+    ) {
+        if let Some(counter) = state.bindings.counters.of(operation) {
             counter.add_into(1, &mut state.wakes);
         }
+        if state.bindings.rma_events {
+            let right = match operation {
+                OperationKind::RemoteRead => Access::REMOTE_READ,
+                _ => Access::REMOTE_WRITE,
+            };
+            memory.count_access(right.bits(), &mut state.wakes);
+        }
+        let len = memory.len();
+        // It may be the last to hold the memory of a region that is gone.
+        state.leftovers.push(memory);
+        let Some(data) = data else { return };
         let slot = state
             .unasked
             .pop_front()

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::buf::RegionUse;
+use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::mr::{Access, MrTable};
+use crate::mr::{Access, Claim, MrTable};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -68,14 +68,21 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(
-        &mut self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        self.regions.lock("resolve").resolve(key, addr, len, need)
+    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
+        let found = self
+            .regions
+            .lock("resolve")
+            .resolve(claim, self.port.id())?;
+        let for_writing = claim.need.contains(Access::REMOTE_WRITE);
+        match found.probe(for_writing) {
+            Ok(()) => Ok(found),
+            Err(Denied::Closed(closed)) => Err(closed.into()),
+            Err(Denied::Fault(_)) => Err(Refusal::Fault),
+        }
+    }
+
+    fn demands_tags(&self) -> bool {
+        self.port.engine.demands_tags
     }
 }
 
@@ -152,13 +159,15 @@ impl Port {
         state.deadlines.start(now, &state.machine);
         let mut left = OUTCOMES_PER_TURN;
         loop {
-            let moved = self.harvest(state, &mut left);
+            let committed = self.commit(state);
+            let moved = self.harvest(state, &mut left) || committed;
             self.feed(state);
             with_host!(self, state, |machine, host| {
                 machine.admit(host);
                 machine.resume(host);
             });
             self.feed(state);
+            self.commit(state);
             let sent = self.transmit(state);
             self.arm(state);
             self.publish(state);
@@ -178,6 +187,8 @@ impl Port {
                 break;
             }
         }
+        // A frame may have begun, and must go on.
+        self.watch_life(state);
         self.expire(state, now);
         (state.closing == Closing::Over, next_alarm(state, now))
     }
@@ -280,6 +291,15 @@ impl Port {
             Received::End { returned } => {
                 self.take_back(state, returned);
                 state.machine.handle_end();
+            }
+            Received::Failed {
+                error,
+                returned: Some(direct),
+            } if error.kind() == ErrorKind::BadAddress => {
+                drop(direct.leases);
+                if !state.machine.handle_fault(direct.payload) {
+                    self.fail(state, error);
+                }
             }
             Received::Failed { error, returned } => {
                 self.take_back(state, returned);

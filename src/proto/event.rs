@@ -30,13 +30,17 @@ pub(crate) enum Event<T> {
     ConnectFailed { error: Error },
     /// A posted operation ended.
     Ended { token: T, end: End },
-    /// A peer's write with CQ data has landed; a slot was reserved for this.
-    RemoteData { data: u64, len: usize },
     /// The slot that was reserved for a peer's write with CQ data is free: the write was refused on
     /// its way.
     RemoteDataVoid,
-    /// Bytes of a peer's plain write have landed, or a read response has left (counters only).
-    RemoteAccess { operation: OperationKind },
+    /// A peer's write has landed in this memory, or an answer to its read has left it; of an answer
+    /// that was cut up, only the regions that count are told. A slot was reserved for what comes
+    /// with CQ data; the rest is only counted.
+    RemoteAccess {
+        operation: OperationKind,
+        data: Option<u64>,
+        memory: Payload,
+    },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
     /// `lost` if neither this side closed it nor both agreed.

@@ -69,6 +69,12 @@ impl Matcher {
         }
     }
 
+    /// Gives the memory back that the queues keep for what may be queued.
+    pub(crate) fn shrink(&mut self) {
+        self.posted.shrink_to_fit();
+        self.early.shrink_to_fit();
+    }
+
     /// The receive that takes the message arriving now.
     pub(crate) fn take_posted(&mut self) -> Option<OpKey> {
         self.posted.pop_front()

@@ -28,7 +28,7 @@ pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};
 
 use crate::error::Refusal;
-use crate::mr::Access;
+use crate::mr::Claim;
 
 /// What a connection asks of its owner in the middle of an input.
 pub(crate) trait Host<T> {
@@ -40,12 +40,12 @@ pub(crate) trait Host<T> {
     /// stops reading until [`Connection::resume`] finds room.
     fn reserve_unasked(&mut self) -> bool;
 
-    /// Finds the region a peer names, if it grants `need` on that range.
-    fn resolve(
-        &mut self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<crate::buf::RegionUse, Refusal>;
+    /// Finds the region a peer names, if it grants what the peer claims.
+    fn resolve(&mut self, claim: &Claim) -> Result<crate::buf::RegionUse, Refusal>;
+
+    /// True if behind each segment of a peer's access comes an empty one with the proof of its key
+    /// (`FI_MR_RAW`).
+    fn demands_tags(&self) -> bool {
+        false
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) enum Post {
         payload: Payload,
         data: Option<u64>,
         ack: bool,
+        /// Complete when it is persistent.
+        commit: bool,
         segments: Segments,
     },
     /// Bytes out of the peer's regions.

@@ -5,6 +5,7 @@
 //! Invariant: closed means no dependent, now and for ever; a dependent means not closed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ const NAMES_SHOWN_MAX: usize = 8;
 struct State {
     next: u64,
     closed: bool,
-    names: Vec<(u64, Cow<'static, str>)>,
+    /// In the order of their coming; a domain may have a million regions, each of which leaves.
+    names: BTreeMap<u64, Cow<'static, str>>,
 }
 
 impl State {
@@ -58,7 +60,7 @@ impl Dependents {
         }
         let number = state.next;
         state.next += 1;
-        state.names.push((number, name));
+        state.names.insert(number, name);
         Some(Dependence {
             of: self.clone(),
             number,
@@ -97,9 +99,7 @@ pub(crate) struct Dependence {
 impl Drop for Dependence {
     fn drop(&mut self) {
         let mut state = self.of.state.lock("remove a dependent");
-        if let Some(index) = state.names.iter().position(|(at, _)| *at == self.number) {
-            state.names.remove(index);
-        }
+        state.names.remove(&self.number);
     }
 }
 

@@ -1,16 +1,19 @@
 //! The gate of a memory region: who may touch its bytes, and when (`fi_mr(3)`: an access while the
 //! region is disabled or refreshed fails; it never waits).
 //!
-//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Three marks shut
-//! the gate: *revoked* refuses peers for ever, *quiesced* refuses everyone until it is lifted,
+//! Users enter and leave; each holds an [`Entry`] while it may touch the bytes. Six marks shut
+//! the gate: *disabled* refuses peers and operations until the region is enabled, *revoked* refuses
+//! peers for ever, *quiesced*, *refreshing* and *parked* refuse everyone until they are lifted,
 //! *closed* refuses everyone for ever. A mark only refuses newcomers; whoever set it then waits
 //! until those inside have left ([`Gate::poll_drained`]).
 //!
 //! ```text
-//!   role     open   revoked   quiesced   closed
-//!   Local    yes    yes       no         no
-//!   Remote   yes    no        no         no
+//!   role     open   disabled   revoked   quiesced, refreshing, parked   closed
+//!   Local    yes    copies     yes       no                             no
+//!   Remote   yes    no         no        no                             no
 //! ```
+//!
+//! A refresh waits for peers only: a posted receive may stay inside for ever.
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
 //! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
@@ -37,10 +40,16 @@ pub(crate) enum Role {
 /// Why entry was refused. When several reasons hold, the most lasting one is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateClosed {
+    /// The region has not been enabled yet.
+    Disabled,
     /// Peers have lost their access for good.
     Revoked,
+    /// The pages behind the region are being looked at.
+    Refreshing,
     /// Someone has the bytes for themselves at the moment.
     Quiesced,
+    /// Nobody has a handle of the region; a cache keeps it for the next who asks.
+    Parked,
     /// The region is being taken apart.
     Closed,
 }
@@ -59,8 +68,11 @@ struct State {
     /// How many are inside; rises by `enter`, falls by the drop of an `Entry`.
     local: usize,
     remote: usize,
+    disabled: bool,
     revoked: bool,
+    refreshing: bool,
     quiesced: bool,
+    parked: bool,
     closed: bool,
     waiters: Waiters,
 }
@@ -73,6 +85,12 @@ impl State {
             Err(GateClosed::Revoked)
         } else if self.quiesced {
             Err(GateClosed::Quiesced)
+        } else if self.parked {
+            Err(GateClosed::Parked)
+        } else if self.refreshing {
+            Err(GateClosed::Refreshing)
+        } else if self.disabled && role == Role::Remote {
+            Err(GateClosed::Disabled)
         } else {
             Ok(())
         }
@@ -97,6 +115,51 @@ impl Gate {
         Gate {
             state: Lock::new(LockKind::Mutex, State::default()),
         }
+    }
+
+    /// A gate that refuses peers and operations until [`Gate::enable`].
+    pub(crate) fn new_disabled() -> Self {
+        let gate = Self::new();
+        gate.state.lock("disable").disabled = true;
+        gate
+    }
+
+    /// Lifts the mark that [`Gate::new_disabled`] set.
+    pub(crate) fn enable(&self) {
+        self.state.lock("enable").disabled = false;
+    }
+
+    /// As [`Gate::enter`] in the local role, for an operation and not only a copy: refused also
+    /// while the region is disabled.
+    pub(crate) fn enter_operation(self: &Arc<Self>) -> Result<Entry, GateClosed> {
+        let mut state = self.state.lock("enter a gate");
+        state.admits(Role::Local)?;
+        if state.disabled {
+            return Err(GateClosed::Disabled);
+        }
+        state.local += 1;
+        Ok(Entry {
+            gate: Arc::clone(self),
+            role: Role::Local,
+        })
+    }
+
+    /// Refuses everyone from now on, until the result is dropped. Those inside stay.
+    pub(crate) fn begin_refresh(self: &Arc<Self>) -> Result<Refreshing, GateClosed> {
+        let mut state = self.state.lock("begin to refresh");
+        if state.closed {
+            return Err(GateClosed::Closed);
+        }
+        if state.quiesced {
+            return Err(GateClosed::Quiesced);
+        }
+        if state.refreshing {
+            return Err(GateClosed::Refreshing);
+        }
+        state.refreshing = true;
+        Ok(Refreshing {
+            gate: Arc::clone(self),
+        })
     }
 
     /// Lets one user in, who is inside until the entry is dropped. Refuses at once and never waits.
@@ -133,6 +196,9 @@ impl Gate {
         if state.quiesced {
             return Err(GateClosed::Quiesced);
         }
+        if state.refreshing {
+            return Err(GateClosed::Refreshing);
+        }
         state.quiesced = true;
         Ok(())
     }
@@ -142,6 +208,11 @@ impl Gate {
         let mut state = self.state.lock("end quiesce");
         debug_assert!(state.quiesced, "only the holder of the exclusion lifts it");
         state.quiesced = false;
+    }
+
+    /// Refuses everyone while it is parked. Those inside stay until they leave.
+    pub(crate) fn park(&self, parked: bool) {
+        self.state.lock("park").parked = parked;
     }
 
     /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
@@ -217,8 +288,11 @@ impl fmt::Debug for Gate {
         f.debug_struct("Gate")
             .field("local", &state.local)
             .field("remote", &state.remote)
+            .field("disabled", &state.disabled)
             .field("revoked", &state.revoked)
+            .field("refreshing", &state.refreshing)
             .field("quiesced", &state.quiesced)
+            .field("parked", &state.parked)
             .field("closed", &state.closed)
             .finish()
     }
@@ -235,6 +309,19 @@ pub(crate) struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.gate.leave(self.role);
+    }
+}
+
+/// Keeps a gate shut for a refresh, until dropped; made by [`Gate::begin_refresh`].
+#[derive(Debug)]
+#[must_use = "dropping it ends the refresh"]
+pub(crate) struct Refreshing {
+    gate: Arc<Gate>,
+}
+
+impl Drop for Refreshing {
+    fn drop(&mut self) {
+        self.gate.state.lock("end a refresh").refreshing = false;
     }
 }
 
@@ -299,6 +386,23 @@ mod tests {
         assert!(gate.enter(Role::Remote).is_ok());
     }
 
+    /// What a cache keeps and nobody has is closed to all, until somebody has it again.
+    #[test]
+    fn parked_refuses_everyone_until_it_is_lifted() {
+        let gate = gate();
+        let inside = gate.enter(Role::Local).unwrap();
+        gate.park(true);
+        for role in [Role::Local, Role::Remote] {
+            assert_eq!(gate.enter(role).unwrap_err(), GateClosed::Parked);
+        }
+        drop(inside);
+        gate.park(false);
+        assert!(gate.enter(Role::Remote).is_ok());
+        gate.park(true);
+        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.is_open(Role::Local), Err(GateClosed::Closed));
+    }
+
     /// Rule 3: "a leaked guard leaves the region excluded, and `deregister` then answers Busy".
     #[test]
     fn close_says_quiesced_while_a_guard_is_out_and_changes_nothing() {
@@ -312,6 +416,43 @@ mod tests {
         assert_eq!(gate.enter(Role::Local).unwrap_err(), GateClosed::Closed);
         assert_eq!(gate.enter(Role::Remote).unwrap_err(), GateClosed::Closed);
         assert_eq!(gate.begin_quiesce(), Err(GateClosed::Closed));
+    }
+
+    /// fi_mr(3): regions are "created in a disabled state", and their owner may fill them
+    /// meanwhile.
+    #[test]
+    fn a_disabled_gate_lets_copies_in_and_neither_peers_nor_operations() {
+        let gate = Arc::new(Gate::new_disabled());
+        assert_eq!(gate.enter(Role::Remote).unwrap_err(), GateClosed::Disabled);
+        assert_eq!(gate.enter_operation().unwrap_err(), GateClosed::Disabled);
+        assert!(gate.enter(Role::Local).is_ok());
+        gate.enable();
+        assert!(gate.enter(Role::Remote).is_ok());
+        assert!(gate.enter_operation().is_ok());
+    }
+
+    /// Ruling 16: "A region being refreshed [..] refuses peers' access", and a receive that is
+    /// posted meanwhile stays.
+    #[tokio::test]
+    async fn a_refresh_refuses_newcomers_and_waits_for_peers_only() {
+        let gate = gate();
+        let posted = gate.enter_operation().unwrap();
+        let peer = gate.enter(Role::Remote).unwrap();
+        let refresh = gate.begin_refresh().unwrap();
+        for role in [Role::Local, Role::Remote] {
+            assert_eq!(gate.enter(role).unwrap_err(), GateClosed::Refreshing);
+        }
+        assert_eq!(gate.begin_refresh().unwrap_err(), GateClosed::Refreshing);
+        assert_eq!(gate.begin_quiesce().unwrap_err(), GateClosed::Refreshing);
+        let mut drained = Box::pin(gate.drained(Drained::Remote));
+        assert!(futures::poll!(&mut drained).is_pending());
+        drop(peer);
+        drained.await;
+        drop(refresh);
+        assert!(gate.enter(Role::Remote).is_ok());
+        drop(posted);
+        gate.begin_quiesce().unwrap();
+        assert_eq!(gate.begin_refresh().unwrap_err(), GateClosed::Quiesced);
     }
 
     /// Rule 4: "await their own ends": a mark does not throw anyone out, waiting does.

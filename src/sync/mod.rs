@@ -2,6 +2,7 @@
 //! ring under every queue, who depends on an object, the gate that counts who touches a region, and
 //! the one-shot verdict of a connection request.
 
+mod attach;
 mod dependents;
 mod gate;
 mod lock;
@@ -9,6 +10,7 @@ mod ring;
 mod ticket;
 mod wake;
 
+pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Role};
 pub(crate) use lock::{Lock, LockKind};

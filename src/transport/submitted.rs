@@ -147,6 +147,9 @@ impl Submitted {
 
     /// Keeps an outcome that the caller is expected to fetch.
     pub(super) fn keep(&mut self, outcome: Outcome) {
+        if self.ended.capacity() == 0 {
+            self.ended.reserve_exact(1); // Mostly there is one at a time, in thousands of links.
+        }
         self.ended.push_back(outcome);
     }
 

@@ -183,6 +183,11 @@ pub(crate) enum FrameHeader {
     },
     /// The sender's last frame, but for answers.
     Close,
+    /// As many acks in one: completes so many of the sender's oldest frames that wanted one.
+    Acks {
+        /// How many; whether so many are awaited is for the receiver to say.
+        count: u64,
+    },
 }
 
 impl FrameHeader {
@@ -247,6 +252,7 @@ impl FrameHeader {
         matches!(
             self,
             FrameHeader::Ack
+                | FrameHeader::Acks { .. }
                 | FrameHeader::ReadResponse { .. }
                 | FrameHeader::Refused { .. }
                 | FrameHeader::ReadData { .. }
@@ -272,6 +278,7 @@ impl FrameHeader {
             FrameHeader::ReadData { .. } => Op::ReadData,
             FrameHeader::ReadEnd { .. } => Op::ReadEnd,
             FrameHeader::Close => Op::Close,
+            FrameHeader::Acks { .. } => Op::Acks,
         }
     }
 
@@ -281,6 +288,7 @@ impl FrameHeader {
             FrameHeader::Ping { .. } | FrameHeader::Pong { .. } => Capabilities::LIVENESS,
             FrameHeader::Credit { .. } | FrameHeader::Stalled { .. } => Capabilities::CREDIT,
             FrameHeader::Refused { .. }
+            | FrameHeader::Acks { .. }
             | FrameHeader::ReadData { .. }
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
             FrameHeader::Close => Capabilities::CLOSE,
@@ -294,6 +302,7 @@ impl FrameHeader {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),
             FrameHeader::Credit { posted } => Some(posted),
             FrameHeader::Stalled { sent } => Some(sent),
+            FrameHeader::Acks { count } => Some(count),
             _ => self.data(),
         }
     }
@@ -396,7 +405,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::ReadResponse => (false, false, true, true),
         Op::Write => (base.has(FLAG_CQ_DATA), true, true, false),
         Op::Hello | Op::ReadData => (false, false, true, false),
-        Op::Ping | Op::Pong | Op::Credit | Op::Stalled => (true, false, false, false),
+        Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Acks => (true, false, false, false),
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
     };
@@ -489,6 +498,9 @@ fn read_frame(
             refused: reason_of(base.op_data),
         },
         Op::Close => FrameHeader::Close,
+        Op::Acks => FrameHeader::Acks {
+            count: words.next().unwrap_or(0),
+        },
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
     })

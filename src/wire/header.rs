@@ -124,6 +124,8 @@ pub(crate) enum Op {
     ReadEnd,
     /// The last frame of its direction.
     Close,
+    /// Several acks in one frame.
+    Acks,
 }
 
 impl Op {
@@ -148,6 +150,7 @@ impl Op {
             0x87 => Op::ReadData,
             0x88 => Op::ReadEnd,
             0x89 => Op::Close,
+            0x8a => Op::Acks,
             _ => return None,
         })
     }
@@ -178,6 +181,7 @@ impl Op {
             Op::ReadData => 0x87,
             Op::ReadEnd => 0x88,
             Op::Close => 0x89,
+            Op::Acks => 0x8a,
         }
     }
 }

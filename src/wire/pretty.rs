@@ -27,6 +27,7 @@ impl fmt::Display for Op {
             Op::ReadData => "read-data",
             Op::ReadEnd => "read-end",
             Op::Close => "close",
+            Op::Acks => "acks",
         })
     }
 }
@@ -46,6 +47,7 @@ impl fmt::Display for FrameHeader {
             | FrameHeader::Hello { len }
             | FrameHeader::ReadData { len } => write!(f, " {len} B")?,
             FrameHeader::Credit { posted } => write!(f, " for {posted} receives")?,
+            FrameHeader::Acks { count } => write!(f, " of {count} frames")?,
             FrameHeader::Stalled { sent } => write!(f, " after {sent} messages")?,
             FrameHeader::Refused { reason }
             | FrameHeader::ReadEnd {

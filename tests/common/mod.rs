@@ -65,6 +65,76 @@ where
     }
 }
 
+/// As [`on_every_backend`], all at the same time: for tests that mostly wait.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_every_backend_at_once<F, T>(test: F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    at_once(
+        |cells| {
+            for backend in backends() {
+                for threads in [0, 2] {
+                    cells.push((threads, Net::on(backend)));
+                }
+                if backend != Backend::Loopback {
+                    cells.push((0, Net::on(backend).driver(Driver::Thread)));
+                }
+            }
+        },
+        &test,
+    );
+}
+
+/// As [`on_each_at_once`], over the backends that have sockets.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_sockets_at_once<F, T>(test: F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    let sockets = backends().into_iter().filter(|it| *it != Backend::Loopback);
+    at_once(
+        |cells| cells.extend(sockets.map(|it| (0, Net::on(it)))),
+        &test,
+    );
+}
+
+/// Runs the test over each backend, on `current_thread` runtimes, at the same time.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_each_at_once<F, T>(test: F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    let backends = backends().into_iter();
+    at_once(
+        |cells| cells.extend(backends.map(|it| (0, Net::on(it)))),
+        &test,
+    );
+}
+
+fn at_once<F, T>(fill: impl FnOnce(&mut Vec<(usize, Net)>), test: &F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    let mut cells = Vec::new();
+    fill(&mut cells);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = cells
+            .into_iter()
+            .map(|(threads, net)| scope.spawn(move || run(threads, net, test)))
+            .collect();
+        for cell in running {
+            if let Err(panic) = cell.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
 /// Runs the test over one backend on a `current_thread` runtime.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on<F, T>(backend: Backend, test: F)

@@ -34,7 +34,9 @@ pub fn check_unsafe(source: &Source) -> Vec<String> {
         if fenced {
             complain("unsafe outside of its folders");
         }
-        if line.contains("pub unsafe fn") {
+        // The one way to register memory that nobody owns (ruling 19).
+        let is_range = source.path == "src/buf/range.rs" && line.contains("fn new(");
+        if line.contains("pub unsafe fn") && !is_range {
             complain("a public unsafe fn");
         }
         let declares = line.contains("unsafe fn") || line.contains("unsafe trait");

@@ -6,7 +6,9 @@ use super::*;
 /// return the set of capabilities which are supported."
 #[test]
 fn caps_of_zero_give_all_that_is_supported() {
-    let all = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    assert_eq!(best(Hints::new().caps(basic)).caps, basic);
+    let all = basic | Caps::RMA_EVENT | Caps::RMA_PMEM;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
 }
@@ -67,12 +69,9 @@ fn secondary_caps_are_offered_unasked() {
 #[test]
 fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
-    for missing in [
-        Caps::TRIGGER,
-        Caps::MULTI_RECV,
-        Caps::RMA_PMEM | Caps::RMA,
-        Caps::SOURCE,
-    ] {
+    let with = best(Hints::new().caps(Caps::RMA | Caps::RMA_PMEM)).caps;
+    assert!(with.contains(Caps::RMA_PMEM) && !with.contains(Caps::RMA_EVENT));
+    for missing in [Caps::TRIGGER, Caps::MULTI_RECV, Caps::FENCE, Caps::SOURCE] {
         no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
     }
 }
@@ -113,10 +112,10 @@ fn context_caps_default_to_the_endpoints() {
     let info = best(Hints::new());
     assert_eq!(
         info.tx.caps,
-        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE
+        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE | Caps::RMA_PMEM
     );
     let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
-    assert_eq!(info.rx.caps, receive);
+    assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT | Caps::RMA_PMEM);
 }
 
 /// fi_endpoint(3): "The capabilities must be a subset of those requested of the associated

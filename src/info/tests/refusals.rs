@@ -54,8 +54,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint control_progress", "ControlUnified", "Auto"],
         ),
         (
-            new().required_mr_mode(MrMode::RAW),
-            &["hint required_mr_mode", "RAW", "VIRT_ADDR"],
+            new().required_mr_mode(MrMode::HMEM),
+            &["hint required_mr_mode", "HMEM", "VIRT_ADDR"],
         ),
         (new().mr_key_size(9), &["hint mr_key_size", "9", "8"]),
         (new().cq_data_size(16), &["hint cq_data_size", "16", "8"]),

@@ -59,7 +59,8 @@ fn mr_modes_not_needed_are_cleared_but_basic_stays() {
 }
 
 /// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
-/// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
+/// fi_domain(3) knows no exception: "This flag may not be used in conjunction with other mr_mode
+/// bits." LOCAL is one (ruling 18).
 /// fi_mr(3): "Other mr_mode bit pairings are invalid."
 #[test]
 fn mr_basic_stands_alone_or_with_local() {

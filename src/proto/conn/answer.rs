@@ -19,8 +19,12 @@ use crate::wire::FrameHeader;
 
 #[derive(Debug)]
 enum ReadAnswer {
-    /// These bytes are still to be handed out.
-    Rest(Payload),
+    /// These bytes are still to be handed out. `regions`: those they are of that count it, once it
+    /// is given in full.
+    Rest {
+        rest: Payload,
+        regions: Payload,
+    },
     Refused(Refusal),
 }
 
@@ -67,7 +71,11 @@ pub(super) struct ReadAnswers {
 impl ReadAnswers {
     /// Answers a read with these bytes, ranges of regions.
     pub(super) fn give(&mut self, bytes: Payload) {
-        self.queue.push_back(ReadAnswer::Rest(bytes));
+        let regions = bytes.counting_regions();
+        self.queue.push_back(ReadAnswer::Rest {
+            rest: bytes,
+            regions,
+        });
     }
 
     /// Answers a read with a reason.
@@ -77,7 +85,7 @@ impl ReadAnswers {
 
     /// A frame of the oldest answer was handed out, and its region refuses now.
     pub(super) fn break_off(&mut self, reason: Refusal) {
-        if let Some(oldest @ ReadAnswer::Rest(_)) = self.queue.front_mut() {
+        if let Some(oldest @ ReadAnswer::Rest { .. }) = self.queue.front_mut() {
             *oldest = ReadAnswer::Refused(reason);
         }
     }
@@ -97,12 +105,14 @@ impl ReadAnswers {
     /// The next frame, its regions leased.
     pub(super) fn next_frame(&mut self) -> Option<AnswerFrame> {
         let oldest = self.queue.front_mut()?;
-        if let ReadAnswer::Rest(rest) = oldest
+        if let ReadAnswer::Rest { rest, .. } = oldest
             && rest.len() > 0
         {
             let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
             let len = payload.len() as u64;
-            match payload.lease() {
+            let leased = payload.lease().map_err(Refusal::from);
+            // Before any of the frame is out: then it is too late to say that memory is missing.
+            match leased.and_then(|it| Ok(payload.probe().map(|()| it)?)) {
                 Ok(leases) => {
                     return Some(AnswerFrame {
                         header: FrameHeader::ReadData { len },
@@ -111,13 +121,15 @@ impl ReadAnswers {
                         part: Part::Data,
                     });
                 }
-                Err(closed) => *oldest = ReadAnswer::Refused(closed.into()),
+                Err(reason) => *oldest = ReadAnswer::Refused(reason),
             }
         }
-        let refused = match self.queue.pop_front()? {
-            ReadAnswer::Rest(_) => None,
-            ReadAnswer::Refused(reason) => Some(reason),
-        };
-        Some(AnswerFrame::end(refused))
+        Some(match self.queue.pop_front()? {
+            ReadAnswer::Rest { regions, .. } => AnswerFrame {
+                payload: regions,
+                ..AnswerFrame::end(None)
+            },
+            ReadAnswer::Refused(reason) => AnswerFrame::end(Some(reason)),
+        })
     }
 }

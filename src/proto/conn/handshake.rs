@@ -14,7 +14,7 @@ impl<T> Connection<T> {
     /// The application connects: the request goes out first, its response is awaited.
     pub(crate) fn begin_connect(&mut self, data: &[u8]) {
         self.lifecycle.go(Lifecycle::Connecting);
-        self.handshake = Some(CmDecoder::new());
+        self.handshake = Some(Box::new(CmDecoder::new()));
         let offer = self.extension.offer();
         self.tx
             .push_raw(control_frame(ControlKind::Request, data, offer));

@@ -43,6 +43,13 @@ impl<T> Connection<T> {
         self.lifecycle == Lifecycle::Connected && self.agreed().contains(Capabilities::LIVENESS)
     }
 
+    /// True while anything is outstanding that only the peer can bring on: something of ours is to
+    /// be taken or answered, or a frame has begun. A receive that no message has come for is not.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        let is_sending = self.transmit.used > 0 || !self.transmit.backlog.is_empty();
+        is_sending || self.ops.len() > 0 && !self.rx.is_at_boundary()
+    }
+
     /// Asks the peer for a sign of life.
     pub(crate) fn ask_for_sign(&mut self, token: u64) {
         debug_assert!(self.gives_signs(), "not of a plain peer");

@@ -3,8 +3,8 @@
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
 //! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
-//! `end.rs` ends it; `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the
-//! answers to reads into frames that can be broken off.
+//! `end.rs` ends it; `commit.rs` lets writes be made persistent, `refusal.rs` ends an operation
+//! that was refused, and `answer.rs` cuts the answers to reads into frames that can be broken off.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
@@ -12,6 +12,7 @@
 
 mod answer;
 mod close;
+mod commit;
 mod credit;
 mod end;
 mod expire;
@@ -132,7 +133,8 @@ pub(crate) enum Withdrawn {
 pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
     order: ByteOrder,
-    handshake: Option<CmDecoder>,
+    /// Boxed: of use for a moment in a connection's life.
+    handshake: Option<Box<CmDecoder>>,
     extension: Extension,
     tx: Tx,
     rx: Rx,
@@ -214,6 +216,19 @@ impl<T> Connection<T> {
             token: op.token,
             end,
         });
+    }
+
+    /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved
+    /// for long, and nothing is expected to.
+    pub(crate) fn shrink(&mut self) {
+        self.tx.shrink();
+        self.matcher.shrink();
+        self.ops.shrink();
+        self.acks.shrink_to_fit();
+        self.reads.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.transmit.backlog.shrink_to_fit();
+        self.receive.backlog.shrink_to_fit();
     }
 
     // Getters.

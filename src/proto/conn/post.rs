@@ -203,15 +203,16 @@ impl<T> Connection<T> {
                 payload,
                 data,
                 ack,
+                commit,
                 segments,
             } => {
                 let ack = ack || answered;
                 op.len = payload.len();
-                op.ack = ack;
+                op.ack = ack || commit;
                 let header = FrameHeader::Write {
                     data,
                     ack,
-                    commit: false,
+                    commit,
                     segments,
                 };
                 self.tx.push_user(header, payload, Some(key));

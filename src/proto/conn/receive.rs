@@ -3,12 +3,12 @@
 use crate::buf::{Leases, Payload, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
-use crate::mr::Access;
+use crate::mr::{Access, Claim, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::matching::Early;
 use crate::proto::op::OpKey;
-use crate::wire::{FrameHeader, Segments};
+use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target, collect_header};
@@ -155,7 +155,9 @@ impl<T> Connection<T> {
                         .expect("no direct receive is out while staging");
                     match payload.copy_in(offset, &input[..fits]) {
                         Ok(()) => {}
-                        Err(closed) if refusals => landing.refuse(closed.into()),
+                        Err(closed) if refusals && landing.is_refusable() => {
+                            landing.refuse(closed.into());
+                        }
                         Err(closed) => return Err(taken_away(closed.into())),
                     }
                 }
@@ -163,7 +165,10 @@ impl<T> Connection<T> {
                 self.finish_landing();
                 Ok(take)
             }
-            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed => Ok(0),
+            Rx::AwaitReceive { .. }
+            | Rx::AwaitRoom { .. }
+            | Rx::AwaitCommit { .. }
+            | Rx::Closed => Ok(0),
         }
     }
 
@@ -229,6 +234,10 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
                 return self.handle_answer(Ok(()));
             }
+            FrameHeader::Acks { count } => {
+                self.rx = Rx::header();
+                return self.handle_acks(count);
+            }
             FrameHeader::Refused { reason } => {
                 self.rx = Rx::header();
                 return self.handle_answer(Err(reason));
@@ -269,19 +278,20 @@ impl<T> Connection<T> {
                     return Err(violation("a write that wants no answer"));
                 }
                 let len = segments.total();
-                match resolve_all(segments, Access::REMOTE_WRITE, host) {
+                match resolve_all(segments, Access::REMOTE_WRITE, commit, host) {
                     Ok(_) if data.is_some() && !host.reserve_unasked() => {
                         self.rx = Rx::AwaitRoom { header };
                         return Ok(());
                     }
                     Ok(pieces) => {
                         self.rx = Rx::Payload(Landing {
-                            target: Target::Region { data },
+                            target: Target::Region { data, commit },
                             payload: Some(Payload::from_region_uses(pieces)),
                             capacity: len,
                             len,
                             done: 0,
-                            ack,
+                            // Of a commit it says more than that the bytes are here, later.
+                            ack: ack && !commit,
                         });
                     }
                     Err(reason) if self.has_refusals() => self.refuse_write(reason, len),
@@ -344,7 +354,7 @@ impl<T> Connection<T> {
 
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
         self.rx = Rx::header();
-        match resolve_all(segments, Access::REMOTE_READ, host) {
+        match resolve_all(segments, Access::REMOTE_READ, false, host) {
             Ok(pieces) if self.has_refusals() => {
                 self.tx.reads.give(Payload::from_region_uses(pieces));
             }
@@ -414,7 +424,7 @@ impl<T> Connection<T> {
         }
         if landing.ack {
             // The payload is in memory, also when it waits for its receive or was cut.
-            self.tx.push_control(FrameHeader::Ack, Payload::empty());
+            self.tx.push_ack(self.has_refusals());
         }
         match landing.target {
             Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),
@@ -429,12 +439,17 @@ impl<T> Connection<T> {
                     self.deliver_early(op, early);
                 }
             }
-            Target::Region { data: Some(data) } => {
-                self.events.push_back(Event::RemoteData { data, len });
+            Target::Region { data, commit: true } => {
+                self.rx = Rx::AwaitCommit {
+                    data,
+                    memory: Some(payload),
+                };
             }
-            Target::Region { data: None } => {
+            Target::Region { data, .. } => {
                 self.events.push_back(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
+                    data,
+                    memory: payload,
                 });
             }
             Target::Read { op } if self.ops.get(op).is_none() => self.place_answered(),
@@ -484,8 +499,8 @@ impl<T> Connection<T> {
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
             Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
-            Err(closed) => {
-                let error = Error::new(ErrorKind::AccessDenied, format!("a region is {closed:?}"));
+            Err(denied) => {
+                let error = denied.error("a message was copied to it");
                 self.end_op(key, Err(error), 0, payload);
             }
         }
@@ -505,26 +520,57 @@ fn zeroed(len: u64) -> Option<Vec<u8>> {
     Some(vec![0; len])
 }
 
+/// The memory that the segments of a peer's access mean, in order.
 fn resolve_all<T>(
     segments: &Segments,
     need: Access,
+    persistent: bool,
     host: &mut impl Host<T>,
 ) -> Result<Vec<RegionUse>, Refusal> {
-    segments
-        .as_slice()
-        .iter()
-        .map(|segment| host.resolve(segment.key, segment.addr, segment.len, need))
-        .collect()
+    let mut uses = Vec::with_capacity(segments.as_slice().len());
+    let mut rest = segments.as_slice().iter();
+    let tagged = host.demands_tags();
+    while let Some(segment) = rest.next() {
+        let tag = if tagged {
+            rest.next().and_then(tag_of)
+        } else {
+            None
+        };
+        uses.push(host.resolve(&Claim {
+            key: segment.key,
+            tag,
+            addr: segment.addr,
+            len: segment.len,
+            need,
+            persistent,
+        })?);
+    }
+    Ok(uses)
+}
+
+/// What an empty segment behind another proves.
+fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
+    let mut tag = [0; 16];
+    tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
+    tag[8..].copy_from_slice(&segment.key.to_le_bytes());
+    (segment.len == 0).then_some(tag)
 }
 
 /// The end of a connection whose peer cannot be told that one operation was refused.
 fn denied(reason: Refusal) -> Error {
     let what = format!("the peer was refused: {reason}");
-    Error::new(ErrorKind::AccessDenied, what)
+    Error::new(kind_of(reason), what)
 }
 
 /// The same in the middle of a write.
 fn taken_away(reason: Refusal) -> Error {
     let what = format!("while the peer wrote to it, {reason}");
-    Error::new(ErrorKind::AccessDenied, what)
+    Error::new(kind_of(reason), what)
+}
+
+fn kind_of(reason: Refusal) -> ErrorKind {
+    match reason {
+        Refusal::Fault => ErrorKind::BadAddress,
+        _ => ErrorKind::AccessDenied,
+    }
 }

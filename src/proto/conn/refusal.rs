@@ -81,6 +81,19 @@ impl<T> Connection<T> {
         Ok(())
     }
 
+    /// The peer acknowledges so many of the oldest frames that await an answer.
+    pub(super) fn handle_acks(&mut self, count: u64) -> Result<(), Error> {
+        if count == 0 || count > self.acks.len() as u64 {
+            return Err(violation(
+                "acknowledgements of none or of more than await one",
+            ));
+        }
+        for _ in 0..count {
+            self.handle_answer(Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Ends an operation that has its answer and its memory back.
     pub(super) fn end_answered(
         &mut self,
@@ -186,6 +199,24 @@ impl<T> Connection<T> {
         });
     }
 
+    /// The transport gives a direct receive back since its memory is not there; nothing was taken
+    /// from the stream for it. False: this takes the end of the connection.
+    pub(crate) fn handle_fault(&mut self, payload: Payload) -> bool {
+        let refusals = self.has_refusals();
+        let refused = match &mut self.rx {
+            Rx::Payload(landing) if refusals && landing.is_refusable() => {
+                landing.refuse(Refusal::Fault);
+                true
+            }
+            _ => false,
+        };
+        if !refused {
+            self.handle_direct(payload, 0);
+        }
+        self.invariants();
+        refused
+    }
+
     /// Answers a write that was refused, now that its last byte is gone.
     pub(super) fn answer_refused(&mut self, reason: Refusal) {
         self.tx
@@ -229,10 +260,15 @@ impl<T> Connection<T> {
 }
 
 impl Landing {
+    /// True for a peer's write: it can be answered with a refusal.
+    pub(super) fn is_refusable(&self) -> bool {
+        matches!(self.target, Target::Region { .. })
+    }
+
     /// The region in which a peer's write was landing refuses now: the rest is dropped. Gives the
     /// memory, which is not to be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
-        let reserved = matches!(self.target, Target::Region { data: Some(_) });
+        let reserved = matches!(self.target, Target::Region { data: Some(_), .. });
         self.target = Target::Refused { reason, reserved };
         self.payload = Some(Payload::empty());
         self.capacity = 0;

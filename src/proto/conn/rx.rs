@@ -17,7 +17,7 @@ pub(super) enum Target {
     /// The store of early messages.
     Early { data: Option<u64> },
     /// The peer's write into our regions.
-    Region { data: Option<u64> },
+    Region { data: Option<u64>, commit: bool },
     /// The answer to our oldest read.
     Read { op: OpKey },
     /// A part of the answer to our oldest read.
@@ -65,6 +65,12 @@ pub(super) enum Rx {
     AwaitReceive { header: FrameHeader },
     /// A frame waits for room in a completion queue, or in the queue of read responses.
     AwaitRoom { header: FrameHeader },
+    /// A write has landed, and is being made persistent (`FI_COMMIT_COMPLETE`). Its memory is with
+    /// whoever does that, once they have taken it.
+    AwaitCommit {
+        data: Option<u64>,
+        memory: Option<Payload>,
+    },
     /// Nothing is read any more.
     Closed,
 }
@@ -80,7 +86,7 @@ impl Rx {
     pub(super) fn is_paused(&self) -> bool {
         matches!(
             self,
-            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::Closed
+            Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::AwaitCommit { .. } | Rx::Closed
         )
     }
 

@@ -55,11 +55,15 @@ impl<T> Connection<T> {
         for gone in finished {
             match gone {
                 Gone::Op(key, payload) => self.frame_sent(key, payload),
-                Gone::Answer if self.lifecycle == Lifecycle::Connected => {
+                Gone::Answer(memory) if self.lifecycle == Lifecycle::Connected => {
                     let operation = OperationKind::RemoteRead;
-                    self.events.push_back(Event::RemoteAccess { operation });
+                    self.events.push_back(Event::RemoteAccess {
+                        operation,
+                        data: None,
+                        memory,
+                    });
                 }
-                Gone::Answer => {}
+                Gone::Answer(_) => {}
             }
         }
         self.response_sent_if_all();

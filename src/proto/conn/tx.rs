@@ -63,8 +63,8 @@ const READ_VOID: u64 = u64::MAX - 4;
 pub(super) enum Gone {
     /// An operation's own, with its memory.
     Op(OpKey, Payload),
-    /// The answer to a peer's read, to its end.
-    Answer,
+    /// The answer to a peer's read, to its end, with what it was of.
+    Answer(Payload),
 }
 
 /// User frames of one kind, each with its number in the order of all.
@@ -150,6 +150,17 @@ impl Tx {
         });
     }
 
+    /// Acknowledges one more frame of the peer's. `together`: the peer knows acks of several
+    /// frames, so that those of a turn go out as one.
+    pub(super) fn push_ack(&mut self, together: bool) {
+        let last = self.control.back_mut().filter(|_| together);
+        match last.map(|queued| &mut queued.header) {
+            Some(FrameHeader::Acks { count }) => *count += 1,
+            Some(header @ FrameHeader::Ack) => *header = FrameHeader::Acks { count: 2 },
+            _ => self.push_control(FrameHeader::Ack, Payload::empty()),
+        }
+    }
+
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
         let lane = match header {
             FrameHeader::Message { .. } => &mut self.messages,
@@ -223,6 +234,14 @@ impl Tx {
     /// Signs of life that go out before everything else that is queued.
     pub(super) fn signs_mut(&mut self) -> &mut Signs {
         &mut self.signs
+    }
+
+    /// Gives the memory back that the queues keep for what may be queued.
+    pub(super) fn shrink(&mut self) {
+        self.control.shrink_to_fit();
+        self.messages.queue.shrink_to_fit();
+        self.others.queue.shrink_to_fit();
+        self.carry.shrink_to_fit();
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -382,9 +401,11 @@ impl Tx {
             if let Some(frame) = frames.pop_front() {
                 match frame.token() {
                     RAW | READ_DATA | READ_VOID => {}
-                    READ_DONE => finished(Gone::Answer),
+                    READ_DONE => finished(Gone::Answer(frame.into_payload())),
                     // Of such control frames only plain read responses hold memory.
-                    NO_OP if frame.payload().piece_count() > 0 => finished(Gone::Answer),
+                    NO_OP if frame.payload().piece_count() > 0 => {
+                        finished(Gone::Answer(frame.into_payload()));
+                    }
                     NO_OP => {}
                     op => finished(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
                 }

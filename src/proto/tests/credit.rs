@@ -111,8 +111,8 @@ fn a_plain_peer_sends_and_stops_the_connection() {
     assert!(pair.b.is_paused());
 }
 
-/// Whatever is posted when: an honest sender's messages never make the receiver stop reading, nothing
-/// is lost or stuck, and early messages stay within the budget.
+/// Whatever is posted when: an honest sender's messages never make the receiver stop reading,
+/// nothing is lost or stuck, and early messages stay within the budget.
 #[test]
 fn credit_keeps_the_receiver_reading() {
     for seed in 0..300 {
@@ -159,7 +159,7 @@ fn credit_keeps_the_receiver_reading() {
         pair.run();
         for token in 0..sent {
             let (result, bytes) = pair.b.end_of(token);
-            let len = result.expect("a message") as usize;
+            let len = result.expect("a message");
             assert_eq!(bytes[..len], vec![token as u8; len], "seed {seed}");
         }
     }
@@ -193,7 +193,7 @@ fn a_withdrawn_receive_is_told() {
     assert_eq!(pair.b.end_of(5), (Ok(4), b"mnop".to_vec()));
 }
 
-/// What no peer of ours sends: counts that jump, STALLED without end. Nothing grows, nothing breaks.
+/// What no peer of ours sends: counts that jump, STALLED without end. Nothing grows or breaks.
 #[test]
 fn strange_counts_are_only_numbers() {
     for posted in [0, 1, u64::MAX - 1, u64::MAX] {

@@ -47,6 +47,24 @@ fn questions_of_a_peer_that_does_not_read_make_nothing_grow() {
     assert_eq!(sent, *pong.encode(ByteOrder::Native, 1));
 }
 
+/// Ruling 13: "within seconds while anything awaits the peer, once per `idle_interval` while only
+/// receives are posted": a receive awaits nothing until a frame has begun, a send until it is gone
+/// or answered.
+#[test]
+fn a_receive_awaits_the_peer_in_the_middle_of_a_frame_only() {
+    let mut pair = pair();
+    pair.a.receive(1, 100);
+    assert!(!pair.a.machine.awaits_peer());
+    pair.b.send_acked(2, &[7; 90]);
+    assert!(pair.b.machine.awaits_peer(), "queued");
+    pair.b.hand_out();
+    pair.b.move_out(40, &mut pair.a.wire);
+    while pair.a.move_in(usize::MAX) {}
+    assert!(pair.a.machine.awaits_peer(), "a frame that stops");
+    pair.run();
+    assert!(!pair.a.machine.awaits_peer() && !pair.b.machine.awaits_peer());
+}
+
 /// docs/extension.md: "A side that does not read cannot answer: it says PONG unasked": it does not
 /// take the place of an answer, and is not one that the other side must have asked for.
 #[test]

@@ -1,6 +1,8 @@
 //! The machine against itself: two of them, and a link in the test's hands.
 
+mod acks;
 mod close;
+mod commit;
 mod credit;
 mod ends;
 mod extension;

@@ -167,6 +167,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
             payload,
             data,
             ack,
+            commit: false,
             segments: both(named(WRITABLE)),
         },
     };

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionUse};
+use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
-use crate::mr::{Access, KeyPolicy, MrAddressing, MrTable};
+use crate::id::EndpointId;
+use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, SendOrder, Sizes,
     Terms,
@@ -65,14 +66,19 @@ impl World {
     pub(super) fn new() -> Self {
         let keys = KeyPolicy::Application { key_size: 8 };
         World {
-            regions: MrTable::new(MrAddressing::Offset, keys),
+            regions: MrTable::new(
+                MrAddressing::Offset,
+                keys,
+                RawKeys::new(false).expect("a secret"),
+            ),
             slots: usize::MAX / 2,
             unasked: 0,
         }
     }
 
     pub(super) fn region(&mut self, key: u64, bytes: Vec<u8>, access: Access) -> Arc<RegionMemory> {
-        let memory = RegionMemory::new(vec![bytes.into()], access.bits()).expect("one buffer");
+        let memory = RegionMemory::new(vec![bytes.into()], RegionTraits::plain(access.bits()))
+            .expect("one buffer");
         self.regions
             .insert(Some(key), Arc::clone(&memory), access)
             .expect("a free key");
@@ -102,14 +108,8 @@ impl Host<u64> for World {
         taken
     }
 
-    fn resolve(
-        &mut self,
-        key: u64,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<RegionUse, Refusal> {
-        self.regions.resolve(key, addr, len, need)
+    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
+        self.regions.resolve(claim, EndpointId::next())
     }
 }
 
@@ -227,6 +227,7 @@ impl Side {
                 payload,
                 data,
                 ack,
+                commit: false,
                 segments: segments(to),
             },
         )
@@ -269,16 +270,20 @@ impl Side {
                     let before = self.ended.insert(token, end);
                     assert!(before.is_none(), "operation {token} ended twice");
                 }
-                Event::RemoteData { data, len } => {
+                Event::RemoteAccess {
+                    data: Some(data),
+                    memory,
+                    ..
+                } => {
                     self.world.unasked -= 1;
                     self.world.slots += 1;
-                    self.remote_data.push((data, len));
+                    self.remote_data.push((data, memory.len()));
                 }
                 Event::RemoteDataVoid => {
                     self.world.unasked -= 1;
                     self.world.slots += 1;
                 }
-                Event::RemoteAccess { operation } => self.remote_accesses.push(operation),
+                Event::RemoteAccess { operation, .. } => self.remote_accesses.push(operation),
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
                 Event::ConnectFailed { error } => {
                     self.told.push(format!(

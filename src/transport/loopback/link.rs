@@ -6,9 +6,8 @@ use std::task::Waker;
 
 use super::End;
 use super::pipe::{Front, PIPE_SIZE};
-use crate::buf::StagePool;
+use crate::buf::{Denied, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind};
-use crate::sync::GateClosed;
 use crate::transport::submitted::{Reading, Submitted};
 use crate::transport::{
     Direct, IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
@@ -32,6 +31,8 @@ enum Read {
     End,
     Reset,
     Refused,
+    /// The destination is not there.
+    Fault(Denied),
 }
 
 impl LoopbackLink {
@@ -72,12 +73,16 @@ impl LoopbackLink {
         let room = room.min(self.submitted.sizes.send);
         // A frame whose region refuses ends the batch before it; alone it moves nothing, and its
         // owner learns why from the gate.
-        gather(batch, room, &mut self.gathered);
+        let gathered = gather(batch, room, &mut self.gathered);
         let count = self.gathered.len();
         if count > 0 {
             end.outgoing.write(&mut self.gathered);
         }
-        self.submitted.sent(Ok(count))
+        let result = match gathered {
+            Err(fault @ Denied::Fault(_)) if count == 0 => Err(fault.error("sending")),
+            _ => Ok(count),
+        };
+        self.submitted.sent(result)
     }
 
     fn poll_read(&mut self) -> Option<Outcome> {
@@ -118,6 +123,9 @@ impl LoopbackLink {
             let error = Error::new(ErrorKind::ConnectionReset, "by its other end");
             return Some(self.submitted.receive_failed(error));
         }
+        if let Read::Fault(fault) = read {
+            return Some(self.submitted.receive_failed(fault.error("receiving")));
+        }
         if let Read::Nothing = read {
             return None;
         }
@@ -140,7 +148,7 @@ fn read(
     end: &End,
     waker: &Waker,
     size_max: usize,
-    mut copy: impl FnMut(&[u8], usize) -> Result<usize, GateClosed>,
+    mut copy: impl FnMut(&[u8], usize) -> Result<usize, Denied>,
 ) -> Read {
     let mut done = 0;
     while done < size_max {
@@ -156,7 +164,8 @@ fn read(
         end.incoming.give_back(chunk, copied.unwrap_or(0));
         match copied {
             // What was not taken stays in the pipe.
-            Err(_) if done == 0 => return Read::Refused,
+            Err(Denied::Closed(_)) if done == 0 => return Read::Refused,
+            Err(fault) if done == 0 => return Read::Fault(fault),
             Err(_) => break,
             Ok(count) => done += count,
         }
@@ -164,21 +173,23 @@ fn read(
     Read::Bytes(done)
 }
 
-/// Copies the front of the batch, at most `room` bytes, to `into`.
-fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) {
+/// Copies the front of the batch, at most `room` bytes, to `into`. A frame whose memory is refused
+/// ends it.
+fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), Denied> {
     debug_assert!(into.is_empty() && room <= PIPE_SIZE, "one pipe at most");
     for frame in &batch.frames {
         let start = into.len();
         let count = frame.remaining().min(room - start);
         into.resize(start + count, 0);
-        if frame.copy_out(&mut into[start..]).is_err() {
+        if let Err(denied) = frame.copy_out(&mut into[start..]) {
             into.truncate(start);
-            return;
+            return Err(denied);
         }
         if count < frame.remaining() {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 impl Link for LoopbackLink {

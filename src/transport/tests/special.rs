@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::buf::{RegionMemory, RegionUse, StagePool};
+use crate::buf::{RegionMemory, RegionTraits, RegionUse, StagePool};
 use crate::limits::STAGE_SIZE;
 use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
@@ -308,7 +308,8 @@ async fn connections_nobody_accepted_are_reset_with_their_listener() {
 
 /// A payload that a peer's operation uses, and its region.
 fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
-    let memory = RegionMemory::new(vec![vec![1; len].into()], u64::MAX).unwrap();
+    let memory =
+        RegionMemory::new(vec![vec![1; len].into()], RegionTraits::plain(u64::MAX)).unwrap();
     let part = RegionUse::remote(Arc::clone(&memory), 0, len);
     (Payload::from_region_uses(vec![part]), memory)
 }

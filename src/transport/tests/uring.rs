@@ -1,7 +1,7 @@
 //! What only the ring can do or get wrong.
 
 use super::*;
-use crate::buf::{RegionMemory, RegionUse, StagePool};
+use crate::buf::{RegionMemory, RegionTraits, RegionUse, StagePool};
 use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
 use crate::transport::uring::UringTransport;
@@ -66,7 +66,8 @@ async fn until(done: impl Fn() -> bool) {
 
 /// A payload that a peer's operation uses, and its region.
 fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
-    let memory = RegionMemory::new(vec![vec![1; len].into()], u64::MAX).unwrap();
+    let memory =
+        RegionMemory::new(vec![vec![1; len].into()], RegionTraits::plain(u64::MAX)).unwrap();
     let part = RegionUse::remote(Arc::clone(&memory), 0, len);
     (Payload::from_region_uses(vec![part]), memory)
 }

@@ -25,7 +25,7 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 use super::harvest::is_passing;
 use super::mail::{LinkMail, Mailbox};
 use super::ring::Ring;
-use crate::buf::{Stage, StagePool};
+use crate::buf::{Denied, Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::slab::Key;
 use crate::transport::epoll::{
@@ -288,12 +288,16 @@ impl UringLink {
                 },
                 // The region refuses. What was copied before that is copied again, if the rest of
                 // the bytes may come in later.
-                Err(_) => {
+                Err(Denied::Closed(_)) => {
                     self.put_back(stage);
                     Received::Cancelled {
                         returned: Some(direct),
                     }
                 }
+                Err(fault) => Received::Failed {
+                    error: fault.error("receiving").with_peer(self.peer),
+                    returned: Some(direct),
+                },
             },
         };
         Outcome::Received(received)

@@ -37,6 +37,7 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
         any::<u64>().prop_map(|posted| FrameHeader::Credit { posted }),
         any::<u64>().prop_map(|sent| FrameHeader::Stalled { sent }),
         Just(FrameHeader::Close),
+        any::<u64>().prop_map(|count| FrameHeader::Acks { count }),
         reason
             .clone()
             .prop_map(|reason| FrameHeader::Refused { reason }),
@@ -70,6 +71,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
             },
         ),
         ("close", FrameHeader::Close),
+        ("acks", FrameHeader::Acks { count: 64 }),
     ] {
         let bytes = golden(name);
         assert_eq!(&*header.encode(ByteOrder::Native, 5), bytes, "{name}");

@@ -1,0 +1,199 @@
+//! What else is known of a region's memory: whose it is, what it was registered for, and what is
+//! bound to it (`fi_mr_bind` of `fi_mr(3)`).
+//!
+//! Invariant: once frozen, nothing is bound any more. The list's lock is taken under a
+//! connection's, so nothing that is bound is called, or dropped, while it is held.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::intervals::Intervals;
+use crate::id::{DomainId, EndpointId};
+use crate::sync::{Attachable, Lock, LockKind, WakeList};
+
+/// The properties that a region has from its registration on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionTraits {
+    /// Access rights, in libfabric's bits; judged by `mr`.
+    pub(crate) rights: u64,
+    /// Flags of the registration, in libfabric's bits; judged by `mr`.
+    pub(crate) flags: u64,
+    /// The domain it is registered with.
+    pub(crate) domain: Option<DomainId>,
+    /// Counters may be bound to it.
+    pub(crate) counts_events: bool,
+    /// Nobody may use it before it is enabled.
+    pub(crate) disabled: bool,
+    /// Only endpoints bound to it may use it (`FI_MR_ENDPOINT`).
+    pub(crate) by_endpoint: bool,
+    /// Only pages that are there, as far as was told, may be accessed (`FI_MR_MMU_NOTIFY`).
+    pub(crate) notified_pages: bool,
+}
+
+impl RegionTraits {
+    /// A region that anybody may use within these rights.
+    #[cfg(test)]
+    pub(crate) fn plain(rights: u64) -> Self {
+        RegionTraits {
+            rights,
+            flags: 0,
+            domain: None,
+            counts_events: true,
+            disabled: false,
+            by_endpoint: false,
+            notified_pages: false,
+        }
+    }
+}
+
+/// What is bound.
+enum Bound {
+    /// It counts accesses that need one of these rights, in libfabric's bits.
+    Counter { rights: u64 },
+    /// Peers and operations may come through it.
+    Endpoint { id: EndpointId },
+}
+
+struct Binding {
+    what: Bound,
+    name: String,
+    object: Weak<dyn Attachable>,
+}
+
+#[derive(Default)]
+struct Bindings {
+    all: Vec<Binding>,
+    frozen: bool,
+}
+
+pub(crate) struct Attached {
+    traits: RegionTraits,
+    bindings: Lock<Bindings>,
+    /// So that a region without counters costs nothing.
+    any_counter: AtomicBool,
+    /// Present for `notified_pages`: the bytes that are known to have pages.
+    backed: Option<Lock<Intervals>>,
+}
+
+impl Attached {
+    pub(super) fn new(traits: RegionTraits) -> Self {
+        let backed = || Lock::new(LockKind::Mutex, Intervals::default());
+        Attached {
+            bindings: Lock::new(LockKind::Mutex, Bindings::default()),
+            any_counter: AtomicBool::new(false),
+            backed: traits.notified_pages.then(backed),
+            traits,
+        }
+    }
+
+    pub(super) fn traits(&self) -> &RegionTraits {
+        &self.traits
+    }
+
+    pub(super) fn backed(&self) -> Option<&Lock<Intervals>> {
+        self.backed.as_ref()
+    }
+
+    /// False: nothing may be bound any more.
+    pub(crate) fn bind_counter(
+        &self,
+        rights: u64,
+        name: String,
+        counter: Weak<dyn Attachable>,
+    ) -> bool {
+        let bound = self.bind(Bound::Counter { rights }, name, counter);
+        if bound {
+            self.any_counter.store(true, Relaxed);
+        }
+        bound
+    }
+
+    /// False: nothing may be bound any more.
+    pub(crate) fn bind_endpoint(&self, id: EndpointId, endpoint: Weak<dyn Attachable>) -> bool {
+        self.bind(Bound::Endpoint { id }, format!("{id:?}"), endpoint)
+    }
+
+    fn bind(&self, what: Bound, name: String, object: Weak<dyn Attachable>) -> bool {
+        let mut bindings = self.bindings.lock("bind to a region");
+        if !bindings.frozen {
+            bindings.all.push(Binding { what, name, object });
+        }
+        !bindings.frozen
+    }
+
+    /// From now on nothing is bound. Says whether an endpoint was.
+    pub(crate) fn freeze(&self) -> bool {
+        let mut bindings = self.bindings.lock("end the bindings of a region");
+        bindings.frozen = true;
+        bindings.has_endpoint()
+    }
+
+    /// Whether an endpoint is bound.
+    pub(crate) fn has_endpoint(&self) -> bool {
+        self.bindings.lock("look for an endpoint").has_endpoint()
+    }
+
+    /// The names of those bound that are still open, for a Busy answer.
+    pub(crate) fn open_names(&self) -> Vec<String> {
+        // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
+        // that lock while it holds its own.
+        let bound: Vec<_> = {
+            let bindings = self.bindings.lock("name those bound to a region");
+            let held = |it: &Binding| Some((it.object.upgrade()?, it.name.clone()));
+            bindings.all.iter().filter_map(held).collect()
+        };
+        let open = bound.iter().filter(|(object, _)| object.is_open());
+        open.map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Whether any counter was bound.
+    pub(crate) fn has_counter(&self) -> bool {
+        self.any_counter.load(Relaxed)
+    }
+
+    /// Whether the region may be used through this endpoint.
+    pub(crate) fn admits(&self, endpoint: EndpointId) -> bool {
+        !self.traits.by_endpoint
+            || (self.bindings.lock("look for an endpoint").all)
+                .iter()
+                .any(|it| matches!(it.what, Bound::Endpoint { id } if id == endpoint))
+    }
+
+    /// Tells the counters bound for this right of an access by a peer.
+    pub(crate) fn count(&self, right: u64, wakes: &mut WakeList) {
+        if !self.has_counter() {
+            return;
+        }
+        // No counter is called, and none dropped, while the list is locked.
+        let counters: Vec<_> = {
+            let bindings = self.bindings.lock("count an access");
+            let counts =
+                |it: &&Binding| matches!(it.what, Bound::Counter { rights } if rights & right != 0);
+            let bound = bindings.all.iter().filter(counts);
+            bound.filter_map(|it| it.object.upgrade()).collect()
+        };
+        for counter in counters {
+            counter.count(wakes);
+        }
+    }
+
+    /// Whether pages are known to be behind all of a range.
+    pub(crate) fn is_backed(&self, range: Range<usize>) -> bool {
+        (self.backed.as_ref()).is_none_or(|it| it.lock("look for pages").contains(range))
+    }
+}
+
+impl Bindings {
+    fn has_endpoint(&self) -> bool {
+        let is_endpoint = |it: &Binding| matches!(it.what, Bound::Endpoint { .. });
+        self.all.iter().any(is_endpoint)
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.traits, f)
+    }
+}

@@ -1,0 +1,200 @@
+//! Memory straight from the system: whole pages, huge ones where they are offered.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The size of a huge page: what x86-64 and 64-bit ARM with 4 KiB pages have.
+const HUGE_PAGE: usize = 2 << 20;
+/// Where the system says whether it makes huge pages of ordinary memory.
+const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Which pages the system gave for a [`MappedBuffer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PageKind {
+    /// Pages of the ordinary size.
+    Ordinary,
+    /// Ordinary ones, of which the system makes huge ones where it can: it was asked to, and it is
+    /// set up to heed that.
+    Transparent,
+    /// Huge pages of 2 MiB from the pool the administrator set aside, all of them reserved.
+    Huge,
+}
+
+/// Zeroed memory mapped from the system: it begins at a page and takes whole pages. Pages come into
+/// being when they are first touched, or by a registration that faults them in
+/// ([`MrMode::ALLOCATED`](crate::MrMode::ALLOCATED)), so that a buffer may be far larger than the
+/// memory it will ever use. Touching more than the machine has is answered by the system as for all
+/// memory: by ending a process.
+///
+/// A buffer for operations and registrations like a `Vec<u8>`; it derefs to its bytes. Dropping it
+/// gives the pages back, which takes time by how many there are.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints, MappedBuffer};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// // 64 GiB of addresses, none of which is memory yet: on TCP this takes no time by its size.
+/// let region = domain.register(MappedBuffer::new(64 << 30)?).await?;
+/// region.write_at(40 << 30, b"one page of it")?;
+/// # Ok(()) }
+/// ```
+pub struct MappedBuffer {
+    start: NonNull<u8>,
+    len: usize,
+    /// Bytes mapped from `start`: all the pages.
+    mapped: usize,
+    pages: PageKind,
+}
+
+// SAFETY: the mapping is this value's own, like a `Box<[u8]>`'s allocation, and may be used and
+// unmapped from any thread.
+unsafe impl Send for MappedBuffer {}
+// SAFETY: a shared reference gives only `&[u8]` of plain bytes.
+unsafe impl Sync for MappedBuffer {}
+
+impl MappedBuffer {
+    /// Maps `len` bytes of pages of the ordinary size.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitReached`] if the system has no such range of addresses left.
+    pub fn new(len: usize) -> Result<MappedBuffer> {
+        let page = rustix::param::page_size();
+        let mapped = whole_pages(len, page)?;
+        let start = map(mapped, MapFlags::NORESERVE)?;
+        Ok(Self::own(start, len, mapped, PageKind::Ordinary))
+    }
+
+    /// Maps `len` bytes in huge pages, of the best kind the system offers now;
+    /// [`pages`](Self::pages) tells which. They make long transfers and fault-ins cheaper, and
+    /// waste most of a page where little is used of it.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); that there are no huge pages is none.
+    pub fn huge(len: usize) -> Result<MappedBuffer> {
+        let mapped = whole_pages(len, HUGE_PAGE)?;
+        // Without NORESERVE: pages of the pool are promised now, or the mapping fails, and touching
+        // them later cannot.
+        if let Ok(start) = map(mapped, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
+            return Ok(Self::own(start, len, mapped, PageKind::Huge));
+        }
+        // The system makes huge pages of aligned spans only, so we choose one from a larger range.
+        let Some(wide) = mapped.checked_add(HUGE_PAGE) else {
+            return Err(too_long());
+        };
+        let base = map(wide, MapFlags::NORESERVE)?;
+        let before = base.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: `before` is less than a huge page, so this is within the range just mapped.
+        let start = unsafe { base.add(before) };
+        // SAFETY: the parts of that range before and after the chosen span; nobody knows of them.
+        unsafe {
+            unmap(base, before);
+            unmap(start.add(mapped), HUGE_PAGE - before);
+        }
+        // SAFETY: advice about memory that is all ours changes no byte of it.
+        let advised =
+            unsafe { madvise(start.as_ptr().cast(), mapped, Advice::LinuxHugepage) }.is_ok();
+        let pages = if advised && makes_huge_pages() {
+            PageKind::Transparent
+        } else {
+            PageKind::Ordinary
+        };
+        Ok(Self::own(start, len, mapped, pages))
+    }
+
+    fn own(start: NonNull<u8>, len: usize, mapped: usize, pages: PageKind) -> Self {
+        MappedBuffer {
+            start,
+            len,
+            mapped,
+            pages,
+        }
+    }
+
+    /// Which pages it is made of.
+    pub fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    pub(super) fn as_mut_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Deref for MappedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes from `start` are mapped readable, zeroed by the system and so
+        // initialised, and this value's own while it is borrowed.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for MappedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; mapped writable, and borrowed for change.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for MappedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the whole of this value's own mapping, to which nothing refers any more.
+        unsafe { unmap(self.start, self.mapped) };
+    }
+}
+
+impl fmt::Debug for MappedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedBuffer({} bytes, {:?})", self.len, self.pages)
+    }
+}
+
+fn map(len: usize, flags: MapFlags) -> Result<NonNull<u8>> {
+    let (rights, flags) = (
+        ProtFlags::READ | ProtFlags::WRITE,
+        MapFlags::PRIVATE | flags,
+    );
+    // SAFETY: a new mapping where the system likes; it replaces no other.
+    let start = unsafe { mmap_anonymous(ptr::null_mut(), len, rights, flags) };
+    let start = start.map_err(|error| Error::from_io(&error.into(), "map memory"))?;
+    NonNull::new(start.cast()).ok_or_else(too_long)
+}
+
+/// # Safety
+/// The range is of whole pages that the caller mapped, or empty, and nobody uses it any more.
+unsafe fn unmap(start: NonNull<u8>, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's promise.
+        let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
+    }
+}
+
+/// At least one page: a mapping has no empty form.
+fn whole_pages(len: usize, page: usize) -> Result<usize> {
+    let whole = len.max(1).checked_next_multiple_of(page);
+    whole
+        .filter(|whole| isize::try_from(*whole).is_ok())
+        .ok_or_else(too_long)
+}
+
+fn too_long() -> Error {
+    Error::new(
+        ErrorKind::LimitReached,
+        "no mapping can have that many bytes",
+    )
+}
+
+fn makes_huge_pages() -> bool {
+    let setting = std::fs::read_to_string(TRANSPARENT).unwrap_or_default();
+    setting.contains("[always]") || setting.contains("[madvise]")
+}

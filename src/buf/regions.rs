@@ -1,0 +1,65 @@
+//! What a payload can say and do about the regions that its pieces are parts of.
+
+use std::ptr;
+use std::sync::Arc;
+
+use super::denied::Denied;
+use super::payload::Payload;
+use super::piece::{Memory, RegionUse};
+use super::region::RegionMemory;
+use crate::error::Error;
+use crate::sync::WakeList;
+
+impl Payload {
+    /// The regions that pieces of it are parts of.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &RegionMemory> {
+        self.pieces().iter().filter_map(|piece| match piece {
+            Memory::Region(region) => Some(&**region.memory()),
+            Memory::Held(_) => None,
+        })
+    }
+
+    /// Makes what a peer has written to these regions persistent. Blocks for as long as the device
+    /// takes.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let _leases =
+            (self.lease()).map_err(|it| Denied::from(it).error("it was made persistent"))?;
+        for piece in self.pieces() {
+            if let Memory::Region(region) = piece {
+                let flushed = region.memory().flush(region.offset(), region.len());
+                flushed.map_err(|error| Error::from_io(&error, "making a write persistent"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks whether the memory of its regions can be read: [`RegionUse::probe`].
+    pub(crate) fn probe(&self) -> Result<(), Denied> {
+        self.pieces().iter().try_for_each(|it| match it {
+            Memory::Region(region) => region.probe(false),
+            Memory::Held(_) => Ok(()),
+        })
+    }
+
+    /// No bytes of those of its regions that counters are bound to, so that they can be told later.
+    pub(crate) fn counting_regions(&self) -> Payload {
+        let counting = |piece: &Memory| match piece {
+            Memory::Region(it) if it.memory().attached().has_counter() => {
+                Some(RegionUse::remote(Arc::clone(it.memory()), 0, 0))
+            }
+            _ => None,
+        };
+        let pieces = self.pieces().iter();
+        Payload::from_region_uses(pieces.filter_map(counting).collect())
+    }
+
+    /// Tells the counters of each region, once, of a peer's access that took this right.
+    pub(crate) fn count_access(&self, right: u64, wakes: &mut WakeList) {
+        for (at, memory) in self.regions().enumerate() {
+            let seen = self.regions().take(at).any(|it| ptr::eq(it, memory));
+            if !seen {
+                memory.attached().count(right, wakes);
+            }
+        }
+    }
+}

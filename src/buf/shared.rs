@@ -1,0 +1,289 @@
+//! Memory with several owners, to be registered by ranges: what a registration cache takes.
+//!
+//! - A [`SharedBuffer`] is writable memory that may be shared with regions of any range of it, and
+//!   so is never seen as a slice: it is copied from and to.
+//! - [`SharedMemory`] is that, or bytes that never change.
+//!
+//! A region of a range holds a window ([`Held::window`]): the range, and one more owner of the
+//! whole. Nobody has a window but the memory of a region that gives nothing back and cannot be
+//! quiesced, since either would claim bytes that others share.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::Bytes;
+
+use super::buffer::Buffer;
+use super::copy;
+use super::held::Held;
+use super::piece::Memory;
+use super::range::AddressRange;
+use super::traits::{LocalUse, RegionBuf};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Is told when the application lets go of memory that it had shared.
+pub(crate) trait Released: Send + Sync {
+    /// The last handle of the buffer with this range of addresses is gone.
+    fn released(&self, addresses: Range<usize>);
+}
+
+/// Writable memory with any number of owners, to be registered by ranges in a
+/// [`RegistrationCache`](crate::RegistrationCache). It is made of a buffer of any kind that regions
+/// own, and gives it back.
+///
+/// Peers, local operations and other handles may write to it at any time, so there is no `&[u8]`
+/// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
+/// written while they are read are seen old or new, byte by byte.
+///
+/// Clones are handles of the same memory. When the last one is dropped, caches let go of what they
+/// have registered of it; the memory is freed when the last region of it has gone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints, MappedBuffer, SharedBuffer};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let cache = domain.cache().open()?;
+/// let buffer = SharedBuffer::new(MappedBuffer::new(1 << 20)?);
+/// drop(cache.register(&buffer, 0..4096).await?);
+/// let again = cache.register(&buffer, 1024..2048).await?;
+/// assert_eq!((again.len(), cache.stats().hits), (1024, 1));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SharedBuffer {
+    handle: Arc<Handle>,
+}
+
+/// What all handles of the application share; regions have the memory alone.
+struct Handle {
+    memory: Arc<Held>,
+    caches: Mutex<Vec<Weak<dyn Released>>>,
+}
+
+impl SharedBuffer {
+    /// Makes shared memory of a buffer; no byte is copied.
+    pub fn new(buffer: impl RegionBuf) -> SharedBuffer {
+        // A buffer that a region can own is never part of another, so neither arm is missing.
+        let memory = match buffer.into_memory(LocalUse::Receive) {
+            Ok(Memory::Held(held)) => held,
+            Ok(Memory::Region(_)) | Err(_) => unreachable!("a region owns whole buffers"),
+        };
+        Self::of(Arc::new(memory))
+    }
+
+    fn of(memory: Arc<Held>) -> SharedBuffer {
+        SharedBuffer {
+            handle: Arc::new(Handle {
+                memory,
+                caches: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.handle.memory.len()
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `into.len()` bytes at `offset` out of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range is not all within.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.check(offset, into.len())?;
+        // SAFETY: the whole of a writable buffer that `self` keeps allocated, and that is touched
+        // by the shared functions alone: a window has the same cells (see `Held::whole`), and only
+        // the last owner gets the buffer out (memory-model rules 1, 2).
+        unsafe { copy::read_shared(self.handle.memory.span(), offset, into) };
+        Ok(())
+    }
+
+    /// Copies all of `from` to `offset` of it.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Self::read_at).
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check(offset, from.len())?;
+        // SAFETY: as in `read_at`; a buffer that a region can own is writable.
+        unsafe { copy::write_shared(self.handle.memory.span(), offset, from) };
+        Ok(())
+    }
+
+    /// The buffer it was made of, if this is the last handle and no region has any of it. Caches
+    /// let go of it first.
+    ///
+    /// # Errors
+    /// This handle, if there are others, or if a region of it is still in use.
+    pub fn into_buffer(self) -> Result<Buffer, SharedBuffer> {
+        let handle = Arc::try_unwrap(self.handle).map_err(|handle| SharedBuffer { handle })?;
+        let memory = Arc::clone(&handle.memory);
+        // Gives notice to the caches.
+        drop(handle);
+        let held = Arc::try_unwrap(memory).map_err(SharedBuffer::of)?;
+        Ok(Buffer::new(held))
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "range is not all within the buffer",
+            )),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let caches = self
+            .caches
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for cache in caches.iter().filter_map(Weak::upgrade) {
+            cache.released(self.memory.span().addresses());
+        }
+    }
+}
+
+impl fmt::Debug for SharedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedBuffer({} bytes)", self.len())
+    }
+}
+
+/// Windows in the order of their addresses, cut so that none overlaps; those that go on where
+/// another of the same buffer ends are one.
+pub(crate) fn join_windows(mut windows: Vec<Held>) -> Vec<Held> {
+    windows.sort_by_key(|window| window.span().addresses().start);
+    let mut joined: Vec<Held> = Vec::with_capacity(windows.len());
+    for window in windows {
+        let Range { start, end } = window.span().addresses();
+        let Some(last) = joined.last_mut() else {
+            joined.push(window);
+            continue;
+        };
+        let before = last.span().addresses();
+        if end <= before.end {
+            continue;
+        }
+        let same = match (last.as_window(), window.as_window()) {
+            (Some(last), Some(next)) => Arc::ptr_eq(last, next) && start <= before.end,
+            _ => false,
+        };
+        let wider = if same {
+            last.narrowed(&(before.start..end))
+        } else {
+            None
+        };
+        match wider {
+            Some(wider) => *last = wider,
+            None => joined.extend(window.narrowed(&(start.max(before.end)..end))),
+        }
+    }
+    joined
+}
+
+/// Memory that may be registered by ranges any number of times, since all its owners share it: a
+/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`; or because
+/// nobody owns it, and the caller answers for it: an [`AddressRange`]. Sealed.
+pub trait SharedMemory: Clone + Send + 'static {
+    /// Where it is.
+    #[doc(hidden)]
+    fn addresses(&self) -> Range<usize>;
+
+    /// One more owner of it, for windows.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed by this")]
+    fn owner(&self) -> Arc<Held>;
+
+    /// True if its bytes may be written to.
+    #[doc(hidden)]
+    fn is_writable(&self) -> bool;
+
+    /// True if nobody owns it, and the caller answers for its being there.
+    #[doc(hidden)]
+    fn is_vouched(&self) -> bool {
+        false
+    }
+
+    /// Asks for a notice when the application lets go of it; those that give none are asked from
+    /// time to time ([`Held::is_ours_alone`]).
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed by this")]
+    fn tell(&self, _cache: &Weak<dyn Released>) {}
+}
+
+#[allow(private_interfaces, reason = "as in the trait")]
+impl SharedMemory for SharedBuffer {
+    fn addresses(&self) -> Range<usize> {
+        self.handle.memory.span().addresses()
+    }
+
+    fn owner(&self) -> Arc<Held> {
+        Arc::clone(&self.handle.memory)
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn tell(&self, cache: &Weak<dyn Released>) {
+        let caches = self.handle.caches.lock();
+        let mut caches = caches.unwrap_or_else(PoisonError::into_inner);
+        if !caches.iter().any(|told| told.ptr_eq(cache)) {
+            caches.retain(|told| told.strong_count() > 0);
+            caches.push(Weak::clone(cache));
+        }
+    }
+}
+
+#[allow(private_interfaces, reason = "as in the trait")]
+impl SharedMemory for AddressRange {
+    fn addresses(&self) -> Range<usize> {
+        let start = self.start().addr();
+        // One that wraps around has no bytes that could be asked for.
+        start..start.checked_add(self.len()).unwrap_or(start)
+    }
+
+    fn owner(&self) -> Arc<Held> {
+        Arc::new(Held::from(self.clone()))
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn is_vouched(&self) -> bool {
+        true
+    }
+}
+
+macro_rules! unchanging {
+    ($($memory:ty),*) => {$(
+        #[allow(private_interfaces, reason = "as in the trait")]
+        impl SharedMemory for $memory {
+            fn addresses(&self) -> Range<usize> {
+                let range = self.as_ptr_range();
+                range.start.addr()..range.end.addr()
+            }
+
+            fn owner(&self) -> Arc<Held> {
+                Arc::new(Held::from(self.clone()))
+            }
+
+            fn is_writable(&self) -> bool {
+                false
+            }
+        }
+    )*};
+}
+
+unchanging!(Bytes, Arc<[u8]>, &'static [u8]);

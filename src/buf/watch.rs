@@ -1,0 +1,444 @@
+//! Notices of the system that memory goes away: userfaultfd's events of `munmap`, `mremap` and
+//! `madvise(MADV_DONTNEED)`, and like calls, on ranges that are watched. No function of the C
+//! library is replaced. The ranges are registered for write protection, which nobody ever applies
+//! to them, so that no page fault is delayed.
+//!
+//! One descriptor serves the process, since the system lets only one watch a range. A thread of its
+//! own reads it: a call that takes memory away waits until its event has been read. That rules what
+//! may happen under which lock, for the caller may hold the allocator's lock:
+//!
+//! - the thread allocates and frees nothing, and takes no lock but `posted`;
+//! - under `posted` nobody allocates, frees, or waits for anything.
+//!
+//! A notice precedes the return of the call that it tells of: `fresh` is set before the event is
+//! read, and whoever sees it set finds the notice once `posted` is his.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, Updater, ioctl, opcode};
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
+
+use super::pages::{pages_of, without};
+
+/// Notices kept for a cache that asks nothing meanwhile; more become one that tells of everything.
+const NOTICES_MAX: usize = 128;
+/// Caches of one process that are told.
+const READERS_MAX: usize = 64;
+
+/// Numbers of the system's interface.
+const API: u64 = 0xAA;
+const EVENT_REMAP: u8 = 0x14;
+const EVENT_REMOVE: u8 = 0x15;
+const EVENT_UNMAP: u8 = 0x16;
+const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
+const MODE_WRITE_PROTECT: u64 = 1 << 1;
+/// Faults of the kernel itself are not ours to handle; without this flag the descriptor takes a
+/// privilege.
+const USER_MODE_ONLY: u32 = 1;
+
+#[repr(C)]
+struct ApiRequest {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Pages {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct RegisterRequest {
+    pages: Pages,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// What one event looks like: its kind, and up to three numbers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    numbers: [u64; 3],
+}
+
+const _: () = assert!(size_of::<Message>() == 32);
+const MESSAGES_AT_ONCE: usize = 16;
+
+/// The one watch of the process.
+struct Watch {
+    descriptor: OwnedFd,
+    posted: Mutex<Readers>,
+    /// What is watched, so that ranges that share a page stay watched when one of them is not.
+    /// Never taken by the thread.
+    watched: Mutex<Vec<Range<usize>>>,
+    thread: OnceLock<bool>,
+}
+
+struct Readers([Option<Box<Posted>>; READERS_MAX]);
+
+/// The notices of one reader.
+struct Posted {
+    fresh: Arc<AtomicBool>,
+    ranges: [(usize, usize); NOTICES_MAX],
+    count: usize,
+}
+
+impl Posted {
+    fn post(&mut self, range: (usize, usize)) {
+        if self.count == NOTICES_MAX {
+            self.ranges[0] = (0, usize::MAX);
+            self.count = 1;
+        }
+        self.ranges[self.count] = range;
+        self.count += 1;
+    }
+}
+
+fn watch() -> Result<&'static Watch, &'static str> {
+    static WATCH: OnceLock<Result<Watch, String>> = OnceLock::new();
+    let watch = WATCH.get_or_init(|| {
+        Watch::open().map_err(|error| format!("userfaultfd is not to be had: {error}"))
+    });
+    watch.as_ref().map_err(String::as_str)
+}
+
+/// Whether the system tells of memory that goes away; why not, if not.
+pub(crate) fn can_watch() -> Result<(), &'static str> {
+    watch().map(|_| ())
+}
+
+/// Reads the notices for one cache.
+pub(crate) struct Notices {
+    watch: &'static Watch,
+    place: usize,
+    fresh: Arc<AtomicBool>,
+}
+
+impl Notices {
+    /// Notices from now on, of all ranges that are watched by anybody. `Err` says why there are
+    /// none.
+    pub(crate) fn begin() -> Result<Notices, &'static str> {
+        let watch = watch()?;
+        if !watch.thread.get_or_init(|| watch.start_thread()) {
+            return Err("no thread for userfaultfd is to be had");
+        }
+        let fresh = Arc::new(AtomicBool::new(false));
+        let posted = Box::new(Posted {
+            fresh: Arc::clone(&fresh),
+            ranges: [(0, 0); NOTICES_MAX],
+            count: 0,
+        });
+        let mut readers = lock(&watch.posted);
+        let free = readers.0.iter().position(Option::is_none);
+        let Some(place) = free else {
+            drop(readers);
+            return Err("too many caches watch their memory");
+        };
+        readers.0[place] = Some(posted);
+        drop(readers);
+        Ok(Notices {
+            watch,
+            place,
+            fresh,
+        })
+    }
+
+    /// True if there may be a notice. Every call that had taken memory away before this one has
+    /// been told of.
+    pub(crate) fn are_fresh(&self) -> bool {
+        self.fresh.load(SeqCst)
+    }
+
+    /// Takes all notices: the ranges that went away.
+    pub(crate) fn take(&self) -> Vec<Range<usize>> {
+        let mut ranges = [(0, 0); NOTICES_MAX];
+        let mut readers = lock(&self.watch.posted);
+        let mut count = 0;
+        if let Some(posted) = &mut readers.0[self.place] {
+            count = mem::take(&mut posted.count);
+            ranges[..count].copy_from_slice(&posted.ranges[..count]);
+            self.fresh.store(false, SeqCst);
+        }
+        drop(readers);
+        let ranges = ranges[..count].iter();
+        ranges.map(|(start, end)| *start..*end).collect()
+    }
+
+    /// Watches the pages of a range until the result is dropped.
+    pub(crate) fn watch(&self, range: &Range<usize>) -> io::Result<Watched> {
+        let pages = pages_of(range);
+        let mut watched = lock(&self.watch.watched);
+        let mut request = RegisterRequest {
+            pages: Pages::of(&pages),
+            mode: MODE_WRITE_PROTECT,
+            ioctls: 0,
+        };
+        const REGISTER: u32 = opcode::read_write::<RegisterRequest>(0xAA, 0);
+        // SAFETY: the request is what this call takes and fills, and it outlives the call. The
+        // memory it names keeps its bytes and its rights.
+        unsafe {
+            let request = Updater::<{ REGISTER as _ }, _>::new(&mut request);
+            ioctl(&self.watch.descriptor, request)?;
+        }
+        watched.push(pages.clone());
+        Ok(Watched {
+            watch: self.watch,
+            pages,
+            is_there: true,
+        })
+    }
+}
+
+impl Drop for Notices {
+    fn drop(&mut self) {
+        let posted = lock(&self.watch.posted).0[self.place].take();
+        drop(posted);
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notices")
+            .field("fresh", &self.are_fresh())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps a range watched.
+pub(crate) struct Watched {
+    watch: &'static Watch,
+    pages: Range<usize>,
+    is_there: bool,
+}
+
+impl Watched {
+    /// It went away: whoever has its addresses now may have a watch of his own there.
+    pub(crate) fn went_away(&mut self) {
+        self.is_there = false;
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut watched = lock(&self.watch.watched);
+        let own = watched.iter().position(|pages| *pages == self.pages);
+        watched.swap_remove(own.expect("it was entered when it was made"));
+        if !self.is_there {
+            return;
+        }
+        for pages in without(&self.pages, &watched) {
+            let request = Pages::of(&pages);
+            const UNREGISTER: u32 = opcode::read::<Pages>(0xAA, 1);
+            // SAFETY: the request is what this call takes, and it outlives the call. Addresses
+            // where nothing is watched are an error that changes nothing.
+            let ended = unsafe {
+                let request = Setter::<{ UNREGISTER as _ }, _>::new(request);
+                ioctl(&self.watch.descriptor, request)
+            };
+            tracing::trace!(?ended, "a range is not watched any more");
+        }
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({} bytes)", self.pages.len())
+    }
+}
+
+impl Pages {
+    fn of(range: &Range<usize>) -> Self {
+        Pages {
+            start: range.start as u64,
+            len: range.len() as u64,
+        }
+    }
+}
+
+impl Watch {
+    fn open() -> io::Result<Watch> {
+        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+        let without_privilege = flags | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY);
+        // SAFETY: a descriptor by which nothing is watched yet changes nothing.
+        let opened = match unsafe { userfaultfd(without_privilege) } {
+            // A kernel before 5.11 does not know the flag.
+            Err(Errno::INVAL) => {
+                // SAFETY: as above.
+                unsafe { userfaultfd(flags) }
+            }
+            opened => opened,
+        };
+        let descriptor = opened?;
+        let mut request = ApiRequest {
+            api: API,
+            features: FEATURES,
+            ioctls: 0,
+        };
+        const HANDSHAKE: u32 = opcode::read_write::<ApiRequest>(0xAA, 0x3F);
+        // SAFETY: the request is what this call takes and fills, and it outlives the call.
+        unsafe {
+            let request = Updater::<{ HANDSHAKE as _ }, _>::new(&mut request);
+            ioctl(&descriptor, request)?;
+        }
+        Ok(Watch {
+            descriptor,
+            posted: Mutex::new(Readers([const { None }; READERS_MAX])),
+            watched: Mutex::default(),
+            thread: OnceLock::new(),
+        })
+    }
+
+    fn start_thread(&'static self) -> bool {
+        let thread = std::thread::Builder::new().name("memory-notices".to_owned());
+        thread.spawn(move || self.read_for_ever()).is_ok()
+    }
+
+    /// See the module's page for what must not happen in here.
+    fn read_for_ever(&self) {
+        let mut messages = [Message {
+            event: 0,
+            reserved: [0; 7],
+            numbers: [0; 3],
+        }; MESSAGES_AT_ONCE];
+        loop {
+            let mut wanted = [PollFd::new(&self.descriptor, PollFlags::IN)];
+            if let Err(error) = poll(&mut wanted, None)
+                && error != Errno::INTR
+            {
+                return;
+            }
+            let mut readers = lock(&self.posted);
+            let told = || readers.0.iter().flatten();
+            told().for_each(|posted| posted.fresh.store(true, SeqCst));
+            let count = self.read(&mut messages);
+            for message in &messages[..count] {
+                let Some(range) = message.range() else {
+                    continue;
+                };
+                readers.0.iter_mut().flatten().for_each(|it| it.post(range));
+            }
+        }
+    }
+
+    fn read(&self, messages: &mut [Message; MESSAGES_AT_ONCE]) -> usize {
+        let size = size_of_val(messages);
+        // SAFETY: all bytes of the array are written as bytes, and any are a `Message`: it is of
+        // plain numbers, without padding.
+        let bytes: &mut [u8] =
+            unsafe { std::slice::from_raw_parts_mut(messages.as_mut_ptr().cast(), size) };
+        // Nothing is there when another wake-up has been taken for this one.
+        rustix::io::read(self.descriptor.as_fd(), bytes).unwrap_or(0) / size_of::<Message>()
+    }
+}
+
+impl Message {
+    /// What went away, if that is what it tells.
+    fn range(&self) -> Option<(usize, usize)> {
+        let [first, second, third] = self.numbers;
+        let (start, end) = match self.event {
+            EVENT_UNMAP | EVENT_REMOVE => (first, second),
+            EVENT_REMAP => (first, first.saturating_add(third)),
+            _ => return None,
+        };
+        Some((usize::try_from(start).ok()?, usize::try_from(end).ok()?))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::buf::MappedBuffer;
+
+    /// Notices, unless the system has none; says so then.
+    fn notices() -> Option<Notices> {
+        use std::io::Write;
+        match Notices::begin() {
+            Ok(notices) => Some(notices),
+            Err(why) => {
+                let _ = writeln!(std::io::stderr(), "left out: {why}");
+                None
+            }
+        }
+    }
+
+    fn told(notices: &Notices, range: &Range<usize>) -> bool {
+        let fresh = notices.are_fresh();
+        let ranges = notices.take();
+        assert!(!notices.are_fresh() || fresh);
+        let overlaps = |it: &Range<usize>| it.start < range.end && range.start < it.end;
+        ranges.iter().any(overlaps)
+    }
+
+    /// Each way of taking memory away is told of before the call returns.
+    #[test]
+    fn memory_that_goes_away_is_told_of_before_the_call_returns() {
+        let Some(notices) = notices() else { return };
+        for way in ["unmap", "advise", "move"] {
+            for _ in 0..100 {
+                let mapped = MappedBuffer::new(1 << 16).unwrap();
+                let range = mapped.as_ptr().addr()..mapped.as_ptr().addr() + (1 << 16);
+                let watched = notices.watch(&range).unwrap();
+                let start = mapped.as_mut_ptr().cast::<libc::c_void>();
+                match way {
+                    "unmap" => drop(mapped),
+                    "advise" => {
+                        // SAFETY: the mapping is ours; its bytes become zero.
+                        let done = unsafe { libc::madvise(start, 4096, libc::MADV_DONTNEED) };
+                        assert_eq!(done, 0);
+                    }
+                    _ => {
+                        mem::forget(mapped);
+                        // SAFETY: the mapping is ours, and nothing refers to it any more.
+                        unsafe {
+                            let flags = libc::MREMAP_MAYMOVE;
+                            let moved = libc::mremap(start, 1 << 16, 1 << 24, flags);
+                            assert_ne!(moved, libc::MAP_FAILED);
+                            libc::munmap(moved, 1 << 24);
+                        }
+                    }
+                }
+                assert!(told(&notices, &range), "{way}");
+                drop(watched);
+            }
+        }
+        // Not a test of its own: notices are of the whole process, so one at a time looks at them.
+        too_many_notices_are_one_of_everything(&notices);
+    }
+
+    /// What is not watched, or not any more, is not told of, and more than fits into the list is
+    /// told as everything.
+    fn too_many_notices_are_one_of_everything(notices: &Notices) {
+        let mapped: Vec<_> = (0..NOTICES_MAX + 10)
+            .map(|_| MappedBuffer::new(4096).unwrap())
+            .collect();
+        let range = |it: &MappedBuffer| it.as_ptr().addr()..it.as_ptr().addr() + 4096;
+        let watched = mapped.iter().map(|it| notices.watch(&range(it)).unwrap());
+        let mut watched: Vec<_> = watched.collect();
+        watched.iter_mut().for_each(Watched::went_away);
+        drop(mapped);
+        assert!(told(notices, &(0..4096)), "everything");
+        drop(watched);
+        let unwatched = MappedBuffer::new(1 << 16).unwrap();
+        let range = range(&unwatched);
+        drop(notices.watch(&range).unwrap());
+        drop(unwatched);
+        assert!(!told(notices, &range));
+    }
+}

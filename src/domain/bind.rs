@@ -1,0 +1,120 @@
+//! What is bound to a region, and its enabling (`fi_mr_bind`, `fi_mr_enable`; `fi_mr(3)`).
+
+use std::sync::Arc;
+
+use super::Domain;
+use crate::buf::RegionMemory;
+use crate::cntr::Counter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::EndpointId;
+use crate::info::{Caps, MrMode};
+use crate::mr::{MemoryRegion, MrBind, MrFlags, RegionSlice};
+use crate::sync::Attachable;
+
+impl MemoryRegion {
+    /// Lets a counter count peers' accesses to this region (`fi_mr_bind` with a counter): those
+    /// through endpoints with [`Caps::RMA_EVENT`]. It goes on until the counter is closed or its
+    /// last handle is dropped; the region cannot be deregistered before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadFlags`] for flags that are none of [`MrBind`]'s,
+    /// [`ErrorKind::InvalidArgument`] without any, [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a
+    /// domain that was opened without [`Caps::RMA_EVENT`], [`ErrorKind::BadState`] once the region
+    /// has been enabled or the counter is closed.
+    pub fn bind_counter(&self, counter: &Counter, flags: MrBind) -> Result<()> {
+        if let unknown @ 1.. = flags.difference(MrBind::all()).bits() {
+            let message = format!("{unknown:#x} for a counter of a region");
+            return Err(Error::new(ErrorKind::BadFlags, message));
+        }
+        if flags.is_empty() {
+            let message = "flags: a counter is bound for reads, writes, or both";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if !self.memory().traits().counts_events {
+            let message = "the domain was opened without the capability RMA_EVENT";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if counter.is_closed() {
+            return Err(Error::new(ErrorKind::BadState, "the counter is closed"));
+        }
+        let attached = self.memory().attached();
+        let bound = attached.bind_counter(flags.bits(), "counter".to_owned(), counter.attachable());
+        bound.then_some(()).ok_or_else(enabled_already)
+    }
+
+    /// Enables the region for use (`fi_mr_enable`): one that was made disabled, because it was
+    /// registered with [`MrFlags::RMA_EVENT`](crate::MrFlags::RMA_EVENT) in a domain with
+    /// [`MrMode::RMA_EVENT`](crate::MrMode::RMA_EVENT), or in a domain with
+    /// [`MrMode::ENDPOINT`](crate::MrMode::ENDPOINT). From then on nothing can be bound to it.
+    /// Enabling what is enabled changes nothing else.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadState`] if it belongs to endpoints and none is bound.
+    pub fn enable(&self) -> Result<()> {
+        let memory = self.memory();
+        if memory.traits().by_endpoint && !memory.attached().has_endpoint() {
+            let message = "with FI_MR_ENDPOINT, a region is bound to an endpoint and then enabled";
+            return Err(Error::new(ErrorKind::BadState, message));
+        }
+        memory.attached().freeze();
+        memory.gate().enable();
+        Ok(())
+    }
+
+    /// As `bind_endpoint`, which `endpoint` adds.
+    pub(crate) fn bind_opened(
+        &self,
+        domain: &Domain,
+        id: EndpointId,
+        endpoint: &Arc<impl Attachable + 'static>,
+    ) -> Result<()> {
+        if self.memory().traits().domain != Some(domain.inner.id) {
+            let message = "the endpoint belongs to another domain than the region";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let endpoint = Arc::downgrade(endpoint);
+        let bound = self.memory().attached().bind_endpoint(id, endpoint);
+        bound.then_some(()).ok_or_else(enabled_already)
+    }
+}
+
+fn enabled_already() -> Error {
+    let message = "the region is enabled: nothing can be bound to it any more";
+    Error::new(ErrorKind::BadState, message)
+}
+
+impl Domain {
+    /// Judges a buffer of a collective operation (`FI_MR_COLLECTIVE`): with
+    /// [`MrMode::COLLECTIVE`] it is of a region of this domain that was registered with
+    /// [`MrFlags::COLLECTIVE`]; without the mode any will do. For libraries that build such
+    /// operations of this one's messages and RMA.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`], naming the mode.
+    pub fn check_collective(&self, buffer: &RegionSlice) -> Result<()> {
+        let memory = buffer.memory();
+        let flags = MrFlags::from_bits_truncate(memory.traits().flags);
+        let registered = flags.contains(MrFlags::COLLECTIVE) && self.has_registered(memory);
+        if registered || !self.inner.mr_mode.contains(MrMode::COLLECTIVE) {
+            return Ok(());
+        }
+        let message = "with FI_MR_COLLECTIVE, buffers of collective operations are registered \
+                       with MrFlags::COLLECTIVE";
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+
+    /// Whether this memory is of a region of this domain.
+    pub(crate) fn has_registered(&self, memory: &RegionMemory) -> bool {
+        memory.traits().domain == Some(self.inner.id)
+    }
+
+    /// Whether writes may be asked to be persistent.
+    pub(crate) fn offers_persistence(&self) -> bool {
+        self.inner.info.caps.contains(Caps::RMA_PMEM)
+    }
+
+    /// Whether peers' accesses are counted for regions.
+    pub(crate) fn counts_rma_events(&self) -> bool {
+        self.inner.info.caps.contains(Caps::RMA_EVENT)
+    }
+}

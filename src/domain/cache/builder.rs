@@ -1,0 +1,126 @@
+//! Opening a registration cache.
+
+use std::sync::Once;
+
+use crate::buf::can_watch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::MrMode;
+use crate::mr::{CacheSettings, CacheShared, CacheWatch};
+
+use super::RegistrationCache;
+use crate::domain::Domain;
+
+impl Domain {
+    /// Starts a registration cache of this domain (`fi_mr(3)`, "memory registration cache"). A
+    /// domain has none unless it is asked for, and may have several.
+    pub fn cache(&self) -> RegistrationCacheBuilder {
+        RegistrationCacheBuilder {
+            domain: self.clone(),
+            size_max: None,
+            count_max: None,
+            merges: None,
+            watch: None,
+        }
+    }
+}
+
+/// Opens a [`RegistrationCache`]; made by [`Domain::cache`]. What is not said here is taken from
+/// the environment.
+#[must_use = "a builder opens nothing until `open`"]
+#[derive(Debug)]
+pub struct RegistrationCacheBuilder {
+    domain: Domain,
+    size_max: Option<usize>,
+    count_max: Option<usize>,
+    merges: Option<bool>,
+    watch: Option<CacheWatch>,
+}
+
+impl RegistrationCacheBuilder {
+    /// Bytes of all regions that it keeps track of, as `FI_MR_CACHE_MAX_SIZE`. Default: no limit.
+    /// Larger regions, and those for which only regions in use could make room, are registered and
+    /// end with their last handle.
+    pub fn max_size(mut self, bytes: usize) -> Self {
+        self.size_max = Some(bytes);
+        self
+    }
+
+    /// Regions that it keeps track of, whatever their size, as `FI_MR_CACHE_MAX_COUNT`. Default:
+    /// [`limits::CACHE_COUNT_DEFAULT`](crate::limits::CACHE_COUNT_DEFAULT). Zero turns caching off:
+    /// every request is a registration of its own.
+    pub fn max_count(mut self, regions: usize) -> Self {
+        self.count_max = Some(regions);
+        self
+    }
+
+    /// Whether ranges that overlap or lie side by side are registered as one, as
+    /// `FI_MR_CACHE_MERGE_REGIONS`. Default: no. Peers then reach all of what was merged by one
+    /// key.
+    pub fn merge_regions(mut self, merge: bool) -> Self {
+        self.merges = Some(merge);
+        self
+    }
+
+    /// Who tells that address ranges go away. Default: the system where it does, else the caller;
+    /// [`RegistrationCache::watch`] says which. Of no meaning for memory that its owners keep.
+    pub fn watch(mut self, watch: CacheWatch) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Opens the cache. Variables of the environment that mean nothing are told by one warning of
+    /// the process and change nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
+    /// [`MrMode::ENDPOINT`] or [`MrMode::MMU_NOTIFY`], whose regions are bound or refreshed one by
+    /// one, and for
+    /// [`CacheWatch::System`] where the system does not tell.
+    pub fn open(self) -> Result<RegistrationCache> {
+        // A cache by itself does not keep the domain from being closed; its registrations do.
+        drop(self.domain.keep_open("registration cache")?);
+        for (mode, what) in [
+            (
+                MrMode::ENDPOINT,
+                "FI_MR_ENDPOINT: regions are bound to endpoints one by one",
+            ),
+            (
+                MrMode::MMU_NOTIFY,
+                "FI_MR_MMU_NOTIFY: regions are refreshed one by one",
+            ),
+        ] {
+            if self.domain.inner.mr_mode.contains(mode) {
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
+        }
+        let watch = match (self.watch, can_watch()) {
+            (Some(CacheWatch::System), Err(why)) => {
+                return Err(Error::new(ErrorKind::Unsupported, why));
+            }
+            (None, Err(why)) => {
+                tracing::debug!(
+                    why,
+                    "callers tell a registration cache of ranges that go away"
+                );
+                CacheWatch::Caller
+            }
+            (chosen, _) => chosen.unwrap_or(CacheWatch::System),
+        };
+        let (mut settings, wrong) = CacheSettings::from_environment();
+        static TOLD: Once = Once::new();
+        if !wrong.is_empty() {
+            let variables = wrong.join("; ");
+            TOLD.call_once(|| tracing::warn!(%variables, "ignored by registration caches"));
+        }
+        settings.size_max = self.size_max.unwrap_or(settings.size_max);
+        settings.count_max = self.count_max.unwrap_or(settings.count_max);
+        settings.merges = self.merges.unwrap_or(settings.merges);
+        settings.watch = watch;
+        let expected = self.domain.expected_regions();
+        let shared = CacheShared::new(self.domain.lock_kind(), settings, expected);
+        Ok(RegistrationCache {
+            domain: self.domain,
+            shared,
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! Asking a cache, and what a miss registers.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::buf::{Held, SharedMemory};
+use crate::domain::RegistrationProgress;
+use crate::domain::job::{Job, register_now, start_job};
+use crate::domain::request::{Request, check_address_ranges};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
+
+use super::{RegistrationCache, outside};
+
+/// A request to a cache. Await it, or end it by [`now`](Self::now).
+#[must_use = "a request does nothing until it is awaited, or ended by `now`"]
+pub struct CacheRegister<'a, M: SharedMemory> {
+    cache: &'a RegistrationCache,
+    memory: &'a M,
+    range: Option<Range<usize>>,
+    access: Access,
+    progress: Option<RegistrationProgress>,
+}
+
+/// A range that was not found, and all it takes to register it.
+struct Miss {
+    kind: CacheKind,
+    asked: Range<usize>,
+    addresses: Range<usize>,
+    windows: Vec<Held>,
+    request: Request,
+}
+
+impl<'a, M: SharedMemory> CacheRegister<'a, M> {
+    /// A request for addresses that have been judged: `None` is not all within the memory.
+    pub(super) fn new(
+        cache: &'a RegistrationCache,
+        memory: &'a M,
+        range: Option<Range<usize>>,
+    ) -> Self {
+        let access = match memory.is_writable() {
+            true => Access::LOCAL,
+            false => Access::LOCAL & Access::READ_ONLY,
+        };
+        CacheRegister {
+            cache,
+            memory,
+            range,
+            access,
+            progress: None,
+        }
+    }
+
+    /// What the region may be used for. Default: all that operations of this process may do with
+    /// such memory, and nothing for peers.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Counts the bytes that are ready there, if it takes a registration; see
+    /// [`Register::progress`](crate::Register::progress).
+    pub fn progress(mut self, progress: &RegistrationProgress) -> Self {
+        self.progress = Some(progress.clone());
+        self
+    }
+
+    /// Gives the region within this call.
+    ///
+    /// # Errors
+    /// Those of awaiting; and [`ErrorKind::BadState`] if it takes a registration and the domain is
+    /// bound with `REG_MR`, which registers asynchronously only.
+    pub fn now(self) -> Result<CachedRegion> {
+        match self.find()? {
+            Some(region) => Ok(region),
+            None => self.register_now(),
+        }
+    }
+
+    fn find(&self) -> Result<Option<CachedRegion>> {
+        let range = self.range.as_ref().ok_or_else(outside)?;
+        Ok(self.cache.shared.find(self.kind(), range))
+    }
+
+    fn kind(&self) -> CacheKind {
+        CacheKind {
+            access: self.access,
+            vouched: self.memory.is_vouched(),
+        }
+    }
+
+    #[cold]
+    fn register_now(self) -> Result<CachedRegion> {
+        let RegistrationCache { domain, shared } = self.cache;
+        if domain.registers_asynchronously() {
+            let what = "this domain is bound with REG_MR and registers asynchronously";
+            let error = Error::new(ErrorKind::BadState, what);
+            return Err(error.with_operation(OperationKind::Register));
+        }
+        let miss = self.miss()?;
+        let made: Result<FreshRegion, _> = register_now(domain, miss.windows, &miss.request);
+        // What was made for the registration goes away with it.
+        let fresh = made.map_err(|(error, _)| error.with_operation(OperationKind::Register))?;
+        Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
+    }
+
+    fn miss(&self) -> Result<Miss> {
+        let mut request = Request::new(self.access);
+        request.progress = self.progress.clone();
+        let domain = &self.cache.domain;
+        let checked = request
+            .check(domain)
+            .and_then(|()| match self.memory.is_vouched() {
+                true => check_address_ranges(),
+                false => Ok(()),
+            });
+        checked.map_err(|error| error.with_operation(OperationKind::Register))?;
+        let (kind, shared) = (self.kind(), &self.cache.shared);
+        let asked = self.range.clone().ok_or_else(outside)?;
+        let offset = asked.start - self.memory.addresses().start;
+        let window = Held::window(&self.memory.owner(), offset, asked.len());
+        self.memory.tell(&shared.told());
+        let (addresses, windows) = shared.extent(kind, &asked, window);
+        Ok(Miss {
+            kind,
+            asked,
+            addresses,
+            windows,
+            request,
+        })
+    }
+
+    fn start(self) -> Result<Waiting<M>> {
+        let RegistrationCache { domain, shared } = self.cache;
+        let miss = self.miss()?;
+        let job = Arc::new(Job::new(None, None, true));
+        start_job(domain.clone(), miss.windows, miss.request, Arc::clone(&job));
+        Ok(Waiting {
+            job,
+            kind: miss.kind,
+            asked: miss.asked,
+            addresses: miss.addresses,
+            shared: Arc::clone(shared),
+            _memory: self.memory.clone(),
+        })
+    }
+}
+
+impl<M: SharedMemory> fmt::Debug for CacheRegister<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheRegister")
+            .field("len", &self.range.as_ref().map(ExactSizeIterator::len))
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
+    type Output = Result<CachedRegion>;
+    type IntoFuture = CacheRegistration<M>;
+
+    /// Looks, and begins the registration if it takes one; polling only waits.
+    fn into_future(self) -> CacheRegistration<M> {
+        let state = match self.find() {
+            Ok(None) if self.cache.domain.registers_asynchronously() => match self.start() {
+                Ok(waiting) => State::Waiting(waiting),
+                Err(error) => State::Ended(Some(Err(error))),
+            },
+            Ok(None) => State::Ended(Some(self.register_now())),
+            Ok(Some(region)) => State::Ended(Some(Ok(region))),
+            Err(error) => State::Ended(Some(Err(error))),
+        };
+        CacheRegistration { state }
+    }
+}
+
+/// The future of a request to a cache.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for a range that is not all within the memory and for rights that
+/// the memory cannot grant; else those of a registration.
+///
+/// # Cancel safety
+/// Dropped before its end, the registration is undone if it is not ready, and nothing is cached.
+#[must_use = "a registration that is dropped is undone"]
+pub struct CacheRegistration<M: SharedMemory> {
+    state: State<M>,
+}
+
+enum State<M> {
+    Ended(Option<Result<CachedRegion>>),
+    Waiting(Waiting<M>),
+}
+
+/// A job that will give what the cache is to take in.
+struct Waiting<M> {
+    job: Arc<Job<FreshRegion>>,
+    kind: CacheKind,
+    asked: Range<usize>,
+    addresses: Range<usize>,
+    shared: Arc<CacheShared>,
+    /// So that the cache has the registration before the memory tells that it goes away.
+    _memory: M,
+}
+
+impl<M> Drop for Waiting<M> {
+    fn drop(&mut self) {
+        self.job.abandon();
+    }
+}
+
+impl<M: SharedMemory> Future for CacheRegistration<M> {
+    type Output = Result<CachedRegion>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let outcome = match &mut self.state {
+            State::Ended(outcome) => outcome
+                .take()
+                .expect("a future is not polled after its end"),
+            State::Waiting(waiting) => {
+                let Poll::Ready(made) = waiting.job.poll(cx.waker()) else {
+                    return Poll::Pending;
+                };
+                let addresses = waiting.addresses.clone();
+                made.map(|fresh| {
+                    let Waiting { shared, kind, .. } = &*waiting;
+                    shared.insert(*kind, &waiting.asked, addresses, fresh)
+                })
+                .map_err(|(error, _)| error.with_operation(OperationKind::Register))
+            }
+        };
+        self.state = State::Ended(None);
+        Poll::Ready(outcome)
+    }
+}
+
+// Nothing in it is pinned.
+impl<M: SharedMemory> Unpin for CacheRegistration<M> {}
+
+impl<M: SharedMemory> fmt::Debug for CacheRegistration<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheRegistration").finish_non_exhaustive()
+    }
+}

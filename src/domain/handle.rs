@@ -1,0 +1,101 @@
+//! The two kinds of region that a registration can give.
+
+use crate::buf::Held;
+use crate::eq::Event;
+use crate::error::Error;
+use crate::id::Context;
+use crate::mr::{Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, ReadOnlyRegion};
+
+/// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
+pub trait RegionHandle: Clone + Send + Sized + 'static {
+    /// All the rights that such a region can grant.
+    #[doc(hidden)]
+    const ACCESS_MAX: Access;
+
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed by this")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+
+    /// What tells of its registration.
+    #[doc(hidden)]
+    fn told(self, context: Context) -> Event;
+
+    #[doc(hidden)]
+    fn region_key(&self) -> u64;
+}
+
+/// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
+/// tells.
+pub(super) trait Made: Clone + Send + 'static {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+    fn event(self, context: Context) -> Option<Event>;
+    fn key_made(&self) -> u64;
+}
+
+impl<R: RegionHandle> Made for R {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        R::create(parts)
+    }
+
+    fn event(self, context: Context) -> Option<Event> {
+        Some(self.told(context))
+    }
+
+    fn key_made(&self) -> u64 {
+        self.region_key()
+    }
+}
+
+impl Made for FreshRegion {
+    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        FreshRegion::create(parts)
+    }
+
+    fn event(self, _context: Context) -> Option<Event> {
+        None
+    }
+
+    fn key_made(&self) -> u64 {
+        KEY_NOT_AVAILABLE
+    }
+}
+
+impl RegionHandle for MemoryRegion {
+    const ACCESS_MAX: Access = Access::all();
+
+    #[allow(private_interfaces, reason = "as in the trait")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        MemoryRegion::create(parts)
+    }
+
+    fn told(self, context: Context) -> Event {
+        Event::MrComplete {
+            context,
+            region: self,
+        }
+    }
+
+    fn region_key(&self) -> u64 {
+        self.key()
+    }
+}
+
+impl RegionHandle for ReadOnlyRegion {
+    const ACCESS_MAX: Access = Access::READ_ONLY;
+
+    #[allow(private_interfaces, reason = "as in the trait")]
+    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        ReadOnlyRegion::create(parts)
+    }
+
+    fn told(self, context: Context) -> Event {
+        Event::MrReadOnlyComplete {
+            context,
+            region: self,
+        }
+    }
+
+    fn region_key(&self) -> u64 {
+        self.key()
+    }
+}

@@ -1,0 +1,36 @@
+//! Raw keys of peers (`fi_mr_map_raw`; `fi_mr(3)`).
+
+use super::Domain;
+use crate::error::Result;
+use crate::mr::{MappedKey, RawKey, WireKey};
+
+impl Domain {
+    /// Maps the raw key that a peer has told, with its region's base address, to a key that
+    /// operations of this domain take (`fi_mr_map_raw`). It may be called with any region's raw
+    /// key, and must be if the peer's domain has [`MrMode::RAW`](crate::MrMode::RAW). A domain that
+    /// has the mode itself takes mapped keys only.
+    ///
+    /// A read or write takes one segment more for each key whose domain demands proof of it, so
+    /// that it reaches two remote ranges and not four.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) if the domain is closed. A made-up key
+    /// is mapped like any other; the target refuses it.
+    pub fn map_raw(&self, base_addr: u64, raw_key: &RawKey) -> Result<MappedKey> {
+        let keep = self.keep_open("mapped key")?;
+        self.inner.mapped.map(base_addr, *raw_key, keep)
+    }
+
+    /// Whether this is the raw key of a region registered here now, and not one that somebody made
+    /// up or changed: for servers that are shown a key by whoever claims to have got it from them.
+    /// Takes the same time whatever the key's tag.
+    pub fn is_own_raw_key(&self, raw_key: &RawKey) -> bool {
+        let regions = self.inner.regions.lock("check a raw key");
+        regions.is_authentic(raw_key)
+    }
+
+    /// What stands in a header for a key that the application names.
+    pub(crate) fn wire_key(&self, key: u64) -> Result<WireKey> {
+        self.inner.mapped.wire_key(key)
+    }
+}

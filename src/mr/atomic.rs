@@ -1,0 +1,190 @@
+//! Atomic operations of this process on a region's memory (memory-model rule 6).
+
+use super::core::closed;
+use super::region::MemoryRegion;
+use crate::error::{Error, ErrorKind, Result};
+
+/// An integer that regions can be accessed by atomically: `u8` to `u64`, `i8` to `i64`. Sealed.
+pub trait AtomicInteger: Integer {}
+
+/// What atomic operations do with an integer. Seals [`AtomicInteger`].
+pub trait Integer: Copy + Ord + std::fmt::Debug {
+    #[doc(hidden)]
+    const SIZE: usize;
+    #[doc(hidden)]
+    fn to_front(self) -> [u8; 8];
+    #[doc(hidden)]
+    fn from_front(bytes: [u8; 8]) -> Self;
+    #[doc(hidden)]
+    fn plus(self, other: Self) -> Self;
+    #[doc(hidden)]
+    fn and(self, other: Self) -> Self;
+    #[doc(hidden)]
+    fn or(self, other: Self) -> Self;
+    #[doc(hidden)]
+    fn xor(self, other: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($integer:ty)*) => {$(
+        impl AtomicInteger for $integer {}
+
+        impl Integer for $integer {
+            const SIZE: usize = size_of::<$integer>();
+
+            fn to_front(self) -> [u8; 8] {
+                let mut bytes = [0; 8];
+                bytes[..Self::SIZE].copy_from_slice(&self.to_ne_bytes());
+                bytes
+            }
+
+            fn from_front(bytes: [u8; 8]) -> Self {
+                let mut own = [0; Self::SIZE];
+                own.copy_from_slice(&bytes[..Self::SIZE]);
+                Self::from_ne_bytes(own)
+            }
+
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            fn and(self, other: Self) -> Self {
+                self & other
+            }
+
+            fn or(self, other: Self) -> Self {
+                self | other
+            }
+
+            fn xor(self, other: Self) -> Self {
+                self ^ other
+            }
+        }
+    )*};
+}
+
+integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
+
+/// Atomic access by this process: each call sees and changes all bytes of the integer at once, with
+/// regard to every other such call on the memory, also through another region or domain. Loads
+/// acquire, stores release. Bytes that a peer writes, and copies by
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), are whole only in so far as the
+/// kernel and the copy are. Integers have this machine's byte order.
+///
+/// Every call fails with `InvalidArgument` if the address of the integer (not the offset: buffers
+/// of bytes may begin anywhere) is not a multiple of its size, or it is not all within one buffer
+/// of the region; with `Unsupported` on address ranges, where there are no atomics; with `BadState`
+/// if the region is deregistered, and `Busy` while it is quiesced or refreshed.
+impl MemoryRegion {
+    /// Loads the integer at `offset`.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn load<T: AtomicInteger>(&self, offset: usize) -> Result<T> {
+        self.update(offset, |_| None)
+    }
+
+    /// Stores an integer at `offset`.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn store<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<()> {
+        self.update(offset, |_: T| Some(value)).map(|_| ())
+    }
+
+    /// Stores an integer at `offset` and tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn swap<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |_| Some(value))
+    }
+
+    /// Stores `new` at `offset` if `current` is there. Tells what was there: `Ok` if it was
+    /// replaced, `Err` if not.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn compare_exchange<T: AtomicInteger>(
+        &self,
+        offset: usize,
+        current: T,
+        new: T,
+    ) -> Result<Result<T, T>> {
+        let seen = self.update(offset, |seen| (seen == current).then_some(new))?;
+        Ok(if seen == current { Ok(seen) } else { Err(seen) })
+    }
+
+    /// Adds to the integer at `offset`, wrapping around, and tells the one that was there. What is
+    /// to be subtracted is added as its negative, `wrapping_neg`.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_add<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.plus(value)))
+    }
+
+    /// Keeps those bits of the integer at `offset` that `value` has; tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_and<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.and(value)))
+    }
+
+    /// Sets those bits of the integer at `offset` that `value` has; tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_or<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.or(value)))
+    }
+
+    /// Flips those bits of the integer at `offset` that `value` has; tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_xor<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.xor(value)))
+    }
+
+    /// Puts the smaller of the integer at `offset` and `value` there; tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_min<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.min(value)))
+    }
+
+    /// Puts the larger of the integer at `offset` and `value` there; tells the one that was there.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn fetch_max<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
+        self.update(offset, |seen: T| Some(seen.max(value)))
+    }
+
+    /// Offers the integer at `offset` to `change`, and stores what that makes of it, if anything;
+    /// anew, if it was changed meanwhile. Tells the one that was there. `change` may be called
+    /// several times.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn update<T: AtomicInteger>(
+        &self,
+        offset: usize,
+        mut change: impl FnMut(T) -> Option<T>,
+    ) -> Result<T> {
+        let memory = self.memory();
+        if memory.is_kernel_only() {
+            let what = "there are no atomics on address ranges";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let change = |seen| change(T::from_front(seen)).map(Integer::to_front);
+        let seen = memory.update(offset, T::SIZE, change).map_err(closed)?;
+        seen.map(T::from_front).ok_or_else(|| {
+            let what = "offset does not name an aligned integer within one buffer of the region";
+            Error::new(ErrorKind::InvalidArgument, what)
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! The registration cache (`fi_mr(3)`, "memory registration cache"): registrations that outlive
+//! their use, found again by their addresses. It is explicit: nothing is cached that was not asked
+//! of a cache, and no function of the C library or of an allocator is replaced.
+//!
+//! Why an address is enough to find a registration. Of memory that its owners share, a
+//! registration is one more owner, so whatever lies at its addresses is what was registered. Of
+//! memory the caller answers for, it is the caller's word; and a notice that the memory has gone,
+//! the system's or the caller's, ends its registrations.
+//!
+//! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so
+//! that a key opens nothing that nobody here uses. Only idle ones make room for others.
+//!
+//! Invariants: `count` and `size` are those of the registrations kept track of, and within the
+//! settings. Regions are dropped with the lock released, since their memory may be the
+//! application's to drop; so are handles, which take the lock.
+
+mod hints;
+mod index;
+mod recency;
+mod region;
+mod settings;
+mod state;
+mod stats;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::Access;
+use super::core::{NewRegion, RegionCore};
+use crate::buf::{Held, Notices, Released, Watched, join_windows};
+use crate::error::Error;
+use crate::limits::CACHE_PIECES_MAX;
+use crate::sync::{Lock, LockKind};
+
+use region::Cached;
+use state::{Gone, State};
+
+pub(crate) use index::Kind;
+pub use region::CachedRegion;
+pub use settings::CacheWatch;
+pub(crate) use settings::Settings;
+pub use stats::CacheStats;
+
+/// A registration that no cache has yet.
+#[derive(Clone)]
+pub(crate) struct FreshRegion(Arc<RegionCore>);
+
+impl FreshRegion {
+    pub(crate) fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+        RegionCore::create(parts).map(FreshRegion)
+    }
+}
+
+/// What all handles of a cache share.
+pub(crate) struct Shared {
+    settings: Settings,
+    state: Lock<State>,
+    /// What the system tells; begun with the first registration that is watched.
+    notices: OnceLock<Option<Notices>>,
+    /// This cache, for its registrations and for the memory that gives it notice.
+    this: Weak<Shared>,
+}
+
+impl Shared {
+    pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
+        Arc::new_cyclic(|this| Shared {
+            settings,
+            notices: OnceLock::new(),
+            state: Lock::new(kind, State::new(expected.min(settings.count_max))),
+            this: Weak::clone(this),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        let state = self.state.lock("count a cache");
+        let mut stats = state.stats;
+        for (_, member) in state.members.0.iter().filter(|(_, it)| it.is_idle()) {
+            stats.idle_count += 1;
+            stats.idle_size += member.addresses.len();
+        }
+        stats
+    }
+
+    /// How many registrations it takes without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.state.lock("test").members.0.capacity()
+    }
+
+    /// Whom memory tells that it goes away.
+    pub(crate) fn told(&self) -> Weak<dyn Released> {
+        let this: Weak<Shared> = Weak::clone(&self.this);
+        this
+    }
+
+    /// The registration that serves a range, if there is one; else it is a miss.
+    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
+        if kind.vouched {
+            self.heed_notices();
+        }
+        let mut state = self.state.lock("look into a cache");
+        let found = state.find(kind, range);
+        match &found {
+            Some(_) => state.stats.hits += 1,
+            None => state.stats.misses += 1,
+        }
+        drop(state);
+        found
+    }
+
+    /// What to register for a range that was not found: the range as it is, or with all that it
+    /// touches. Gives the addresses, and windows that make them up.
+    pub(crate) fn extent(
+        &self,
+        kind: Kind,
+        range: &Range<usize>,
+        window: Held,
+    ) -> (Range<usize>, Vec<Held>) {
+        let alone = |window| (range.clone(), vec![window]);
+        if !self.settings.merges || range.is_empty() {
+            return alone(window);
+        }
+        let state = self.state.lock("look for neighbours");
+        let Some(index) = state.indices.iter().find(|it| it.kind() == kind) else {
+            return alone(window);
+        };
+        let mut merged = range.clone();
+        let mut places = Vec::new();
+        // What touches a neighbour is merged too, when it could not be before.
+        loop {
+            let touching = index.touching(&merged);
+            if touching.len() == places.len() {
+                break;
+            }
+            places = touching;
+            for place in &places {
+                let addresses = &state.members.0[*place].addresses;
+                merged.start = merged.start.min(addresses.start);
+                merged.end = merged.end.max(addresses.end);
+            }
+        }
+        let neighbours = places.iter().map(|place| &state.members.0[*place].cached);
+        let windows = windows_of(neighbours);
+        drop(state);
+        let Some(mut windows) = windows.filter(|_| merged.len() <= self.settings.size_max) else {
+            return alone(window);
+        };
+        windows.push(window);
+        let windows = join_windows(windows);
+        if windows.len() > CACHE_PIECES_MAX {
+            // The one asked for is among them, but cut.
+            let part = windows.iter().filter(|it| it.overlaps(range));
+            let part: Option<Vec<_>> = part.map(|it| it.narrowed(range)).collect();
+            return (range.clone(), part.unwrap_or_default());
+        }
+        (merged, windows)
+    }
+
+    /// Takes a new registration in and gives a handle of the range asked for. If another was faster
+    /// that one is used; if there is no room, nobody keeps track of it.
+    pub(crate) fn insert(
+        &self,
+        kind: Kind,
+        asked: &Range<usize>,
+        addresses: Range<usize>,
+        fresh: FreshRegion,
+    ) -> CachedRegion {
+        let new = Arc::new(Cached {
+            core: fresh.0,
+            addresses,
+            closes: kind.access.intersects(Access::REMOTE),
+            cache: Weak::clone(&self.this),
+        });
+        let mut gone = Gone::new();
+        // Before it is entered, so that no notice is missed.
+        let watched = kind.vouched.then(|| self.watch(&new.addresses));
+        let mut state = self.state.lock("enter a registration");
+        // A handle must not be dropped under the lock, so nothing is looked for that is not wanted.
+        let found = if asked.is_empty() {
+            None
+        } else {
+            state.find(kind, asked)
+        };
+        let region = match found {
+            Some(region) => {
+                gone.push((new, watched.flatten()));
+                region
+            }
+            None => {
+                state.search_abandoned(&mut gone);
+                match watched {
+                    Some(None) if self.settings.watch == CacheWatch::System => {
+                        state.stats.untracked += 1;
+                    }
+                    watched => {
+                        let watched = watched.flatten();
+                        state.enter(kind, &new, watched, &self.settings, &mut gone);
+                    }
+                }
+                CachedRegion::of(new, asked)
+            }
+        };
+        state.invariants(&self.settings);
+        drop(state);
+        drop(gone);
+        region
+    }
+
+    /// A handle of this registration is about to go; if it is the last, peers are kept out.
+    fn let_go(&self, cached: &Arc<Cached>) {
+        let mut state = self.state.lock("park a registration");
+        // The cache's and this handle's. Of one that is not kept track of there is no other owner.
+        if Arc::strong_count(cached) == 2 {
+            state.park(cached);
+        }
+    }
+
+    /// Gives up every registration with a byte of a range. Those in use end with their last handle.
+    /// Says how many there were.
+    pub(crate) fn forget(&self, addresses: &Range<usize>) -> usize {
+        self.forget_those(addresses, |_| true).len()
+    }
+
+    fn forget_those(&self, addresses: &Range<usize>, those: impl Fn(Kind) -> bool) -> Gone {
+        let mut state = self.state.lock("forget a range");
+        let indices = state.indices.iter().filter(|index| those(index.kind()));
+        let places: Vec<usize> = indices
+            .flat_map(|index| index.overlapping(addresses))
+            .collect();
+        let gone: Gone = places.iter().map(|place| state.remove(*place)).collect();
+        state.stats.forgotten += gone.len() as u64;
+        gone
+    }
+
+    /// Gives up what the system says has gone.
+    fn heed_notices(&self) {
+        let Some(Some(notices)) = self.notices.get() else {
+            return;
+        };
+        if !notices.are_fresh() {
+            return;
+        }
+        for range in notices.take() {
+            let mut gone = self.forget_those(&range, |kind| kind.vouched);
+            let watched = gone.iter_mut().filter_map(|(_, watched)| watched.as_mut());
+            watched.for_each(Watched::went_away);
+        }
+    }
+
+    /// Has a range watched; `None` if it is not.
+    fn watch(&self, range: &Range<usize>) -> Option<Watched> {
+        if self.settings.watch != CacheWatch::System || range.is_empty() {
+            return None;
+        }
+        let notices = self
+            .notices
+            .get_or_init(|| Notices::begin().ok())
+            .as_ref()?;
+        let watched = notices.watch(range);
+        if let Err(error) = &watched {
+            tracing::debug!(%error, "a range is not watched, so its registration is not kept");
+        }
+        watched.ok()
+    }
+
+    /// Gives up all that nobody uses. Says how many there were.
+    pub(crate) fn clear(&self) -> usize {
+        let mut gone = Gone::new();
+        let mut state = self.state.lock("clear a cache");
+        let members = state.members.0.iter().filter(|(_, it)| it.is_idle());
+        let idle: Vec<usize> = members.map(|(place, _)| place).collect();
+        gone.extend(idle.into_iter().map(|place| state.remove(place)));
+        drop(state);
+        gone.len()
+    }
+}
+
+/// The windows of all of them; `None` if there is none. No handle is made, so that none seems in
+/// use.
+fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<Held>> {
+    let mut all = Vec::new();
+    for cached in neighbours {
+        all.extend(cached.core.memory().windows()?);
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+impl Released for Shared {
+    fn released(&self, addresses: Range<usize>) {
+        self.forget(&addresses);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistrationCache")
+            .field("settings", &self.settings)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

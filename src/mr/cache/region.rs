@@ -1,0 +1,150 @@
+//! The handle of a cached registration.
+
+use std::fmt;
+use std::ops::{Range, RangeBounds};
+use std::sync::{Arc, Weak};
+
+use super::Shared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mr::core::{RegionCore, check_range, denied, local_range};
+use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
+
+/// One registration, shared by its handles and by the cache, as long as that keeps track of it.
+///
+/// Handles are made of other handles, or by the cache under its lock. So if the cache sees no owner
+/// but itself under the lock, nobody uses the registration.
+pub(super) struct Cached {
+    pub(super) core: Arc<RegionCore>,
+    pub(super) addresses: Range<usize>,
+    /// It is to be closed when nobody has a handle: peers may have rights to it.
+    pub(super) closes: bool,
+    pub(super) cache: Weak<Shared>,
+}
+
+/// A range of memory that is registered, shared with all who asked a
+/// [`RegistrationCache`](crate::RegistrationCache) for it or for part of it. Dropping it does not
+/// deregister: the cache keeps the registration for the next request, closed to peers until then.
+///
+/// It offers what does not harm those it is shared with: there is no `deregister`, no `revoke` and
+/// no exclusive access. Offsets count from the start of the range that was asked for.
+///
+/// Clones are handles of the same registration.
+#[derive(Clone)]
+pub struct CachedRegion {
+    cached: Arc<Cached>,
+    offset: usize,
+    len: usize,
+}
+
+impl CachedRegion {
+    /// The range must lie within the registration.
+    pub(super) fn of(cached: Arc<Cached>, range: &Range<usize>) -> Self {
+        debug_assert!(cached.addresses.start <= range.start && range.end <= cached.addresses.end);
+        CachedRegion {
+            offset: range.start - cached.addresses.start,
+            len: range.end - range.start,
+            cached,
+        }
+    }
+
+    /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
+    /// the same for as long as the cache keeps that. In a domain with
+    /// [`MrMode::RAW`](crate::MrMode::RAW) it is
+    /// [`KEY_NOT_AVAILABLE`](crate::KEY_NOT_AVAILABLE).
+    pub fn key(&self) -> u64 {
+        self.cached.core.key()
+    }
+
+    /// Length in bytes of the range that was asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Length in bytes of the registration that the range lies in: more than was asked for if it
+    /// was made for others, or merged.
+    pub fn registered_len(&self) -> usize {
+        self.cached.core.memory().len()
+    }
+
+    /// The rights it is registered with.
+    pub fn access(&self) -> Access {
+        self.cached.core.access()
+    }
+
+    /// What a peer needs to address the range. A peer is refused while nobody has a handle.
+    pub fn remote(&self) -> RemoteRegion {
+        let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
+        let range = self.cached.core.remote().slice(start..end);
+        range.expect("the range lies within the registration")
+    }
+
+    /// Where peers find the range's first byte, and the raw key of the registration
+    /// (`fi_mr_raw_attr`), in a domain of any mode. As with [`key`](Self::key), the key is that of
+    /// the whole registration.
+    pub fn raw_key(&self) -> (u64, RawKey) {
+        let (base, key) = self.cached.core.raw_key();
+        (base + self.offset as u64, key)
+    }
+
+    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that
+    /// is posted: one posted after the last handle has gone may be refused. One posted before goes
+    /// on to its end.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the part is not all within the range.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
+        let (offset, len) = local_range(range, self.len)?;
+        let start = self.offset + offset;
+        self.cached.core.slice(start..start + len)
+    }
+
+    /// Copies `into.len()` bytes at `offset` of the range out of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they are not all within the range.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        check_range(offset, into.len(), self.len)?;
+        self.cached.core.read_at(self.offset + offset, into)
+    }
+
+    /// Copies all of `from` to `offset` of the range.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they do not all fit into the range, `AccessDenied` if it is of bytes
+    /// that never change.
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len)?;
+        let memory = self.cached.core.memory();
+        if !memory.is_writable() {
+            let what = "these bytes are shared with owners who rely on them";
+            return Err(Error::new(ErrorKind::AccessDenied, what));
+        }
+        let written = memory.write_at(self.offset + offset, from);
+        written.map_err(denied)
+    }
+}
+
+impl Drop for CachedRegion {
+    fn drop(&mut self) {
+        if self.cached.closes
+            && let Some(cache) = self.cached.cache.upgrade()
+        {
+            cache.let_go(&self.cached);
+        }
+    }
+}
+
+impl fmt::Debug for CachedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedRegion")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("registered", &self.cached.core)
+            .finish()
+    }
+}

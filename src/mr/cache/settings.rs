@@ -1,0 +1,151 @@
+//! What a cache may keep, and the environment variables that say so (`fi_mr(3)`, "memory
+//! registration cache").
+
+use std::ffi::OsString;
+
+use crate::limits::CACHE_COUNT_DEFAULT;
+
+/// The bounds of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Bytes of all regions it keeps track of.
+    pub(crate) size_max: usize,
+    /// Regions it keeps track of; zero turns it off.
+    pub(crate) count_max: usize,
+    /// Regions that overlap or touch become one.
+    pub(crate) merges: bool,
+    /// Who tells that address ranges go away.
+    pub(crate) watch: CacheWatch,
+}
+
+/// Who tells a cache that memory has gone which nobody owns and the caller answers for, an
+/// [`AddressRange`](crate::AddressRange).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheWatch {
+    /// The system (`userfaultfd`): registrations of a range end before a call returns that unmaps
+    /// it, moves it, or takes its pages (`munmap`, `mremap`, `madvise`), and before it is mapped
+    /// anew. Ranges that the system does not watch (mappings of files) are registered and not kept.
+    System,
+    /// The caller, by [`RegistrationCache::forget`](crate::RegistrationCache::forget), before it
+    /// takes the memory away.
+    Caller,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            size_max: usize::MAX,
+            count_max: CACHE_COUNT_DEFAULT,
+            merges: false,
+            watch: CacheWatch::Caller,
+        }
+    }
+}
+
+impl Settings {
+    /// What the environment says, and which of its words mean nothing; those change nothing.
+    pub(crate) fn from_environment() -> (Self, Vec<String>) {
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
+        let mut settings = Settings::default();
+        let mut wrong = Vec::new();
+        // An empty variable is how a shell unsets one for a command.
+        let set = |name| variable(name).filter(|text| !text.is_empty());
+        for (name, value) in [
+            ("FI_MR_CACHE_MAX_SIZE", &mut settings.size_max),
+            ("FI_MR_CACHE_MAX_COUNT", &mut settings.count_max),
+        ] {
+            let Some(text) = set(name) else { continue };
+            match text.to_str().and_then(|text| text.trim().parse().ok()) {
+                Some(number) => *value = number,
+                None => wrong.push(format!("{name} is {text:?}, which is not a number")),
+            }
+        }
+        const MERGE: &str = "FI_MR_CACHE_MERGE_REGIONS";
+        if let Some(text) = set(MERGE) {
+            let word = text.to_string_lossy().trim().to_ascii_lowercase();
+            match word.as_str() {
+                "true" | "yes" | "1" => settings.merges = true,
+                "false" | "no" | "0" => {}
+                _ => wrong.push(format!("{MERGE} is {text:?}, which is neither yes nor no")),
+            }
+        }
+        (settings, wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        Settings::from_variables(|name| {
+            let found = variables.iter().find(|(it, _)| *it == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    fn merges(value: &str) -> bool {
+        let (settings, wrong) = read(&[("FI_MR_CACHE_MERGE_REGIONS", value)]);
+        assert_eq!(wrong, [""; 0]);
+        settings.merges
+    }
+
+    /// fi_mr(3): "If not set, the cache has no limit on how many bytes may be registered and
+    /// cached."
+    /// fi_mr(3): "By default, the cache size is unlimited."
+    /// fi_mr(3): "If not set, a default limit is chosen."
+    /// fi_mr(3): "By default merging regions is disabled."
+    #[test]
+    fn what_is_not_set_has_its_default() {
+        let expected = Settings {
+            size_max: usize::MAX,
+            count_max: 1024,
+            merges: false,
+            watch: CacheWatch::Caller,
+        };
+        assert_eq!(read(&[]), (expected, Vec::new()));
+        assert_eq!(read(&[("FI_MR_CACHE_MAX_COUNT", "")]).0, expected);
+    }
+
+    /// fi_mr(3): "If this variable is set to true, yes, or 1"
+    #[test]
+    fn regions_are_merged_for_true_yes_or_1() {
+        assert!(
+            ["true", "yes", "1", "TRUE", "Yes"]
+                .map(merges)
+                .iter()
+                .all(|it| *it)
+        );
+        assert!(!["false", "no", "0", "No"].map(merges).iter().any(|it| *it));
+    }
+
+    /// fi_mr(3): `FI_MR_CACHE_MAX_SIZE`, `FI_MR_CACHE_MAX_COUNT`: numbers, of bytes and of regions.
+    #[test]
+    fn numbers_are_taken_as_they_are() {
+        let (settings, wrong) = read(&[
+            ("FI_MR_CACHE_MAX_SIZE", "1048576"),
+            ("FI_MR_CACHE_MAX_COUNT", " 0 "),
+        ]);
+        assert_eq!((settings.size_max, settings.count_max), (1 << 20, 0));
+        assert_eq!(wrong, [""; 0]);
+    }
+
+    /// What means nothing changes nothing, and is told by name.
+    #[test]
+    fn words_that_mean_nothing_are_told_and_change_nothing() {
+        let (settings, wrong) = read(&[
+            ("FI_MR_CACHE_MAX_SIZE", "1M"),
+            ("FI_MR_CACHE_MAX_COUNT", "-1"),
+            ("FI_MR_CACHE_MERGE_REGIONS", "perhaps"),
+        ]);
+        assert_eq!(settings, Settings::default());
+        assert_eq!(wrong.len(), 3);
+        for (told, name) in wrong.iter().zip(["SIZE", "COUNT", "MERGE_REGIONS"]) {
+            assert!(told.contains(name), "{told}");
+        }
+    }
+}

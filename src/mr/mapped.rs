@@ -1,0 +1,124 @@
+//! Raw keys of peers, mapped to keys that operations take (`fi_mr_map_raw`, `fi_mr_unmap_key`;
+//! `fi_mr(3)`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::key::{KEY_NOT_AVAILABLE, draw_key};
+use super::raw::{RawKey, Tag};
+use super::remote::RemoteRegion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Keep, Lock, LockKind};
+
+/// What stands in a header for a key of the application's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WireKey {
+    pub(crate) key: u64,
+    pub(crate) tag: Option<Tag>,
+}
+
+/// The mapped keys of one domain.
+pub(crate) struct MappedKeys {
+    keys: Lock<HashMap<u64, RawKey>>,
+    /// `FI_MR_RAW`: keys that are not mapped are no keys.
+    required: bool,
+}
+
+impl MappedKeys {
+    pub(crate) fn new(required: bool) -> Arc<Self> {
+        Arc::new(MappedKeys {
+            keys: Lock::new(LockKind::Mutex, HashMap::new()),
+            required,
+        })
+    }
+
+    /// Maps a key, until the result is dropped. `keep` keeps the domain from being closed.
+    pub(crate) fn map(self: &Arc<Self>, base: u64, raw: RawKey, keep: Keep) -> Result<MappedKey> {
+        let mut keys = self.keys.lock("map a raw key");
+        // Drawn anew for each mapping, so that keys of different peers cannot be mistaken for each
+        // other, nor for a key that needed no mapping.
+        let key = draw_key(|key| keys.contains_key(&key))?;
+        keys.insert(key, raw);
+        Ok(MappedKey {
+            key,
+            base,
+            table: Arc::clone(self),
+            _keep: keep,
+        })
+    }
+
+    /// What stands in a header for this key.
+    pub(crate) fn wire_key(&self, key: u64) -> Result<WireKey> {
+        match self.keys.lock("look for a mapped key").get(&key) {
+            Some(raw) => Ok(WireKey {
+                key: raw.wire_key(),
+                tag: raw.demanded_tag(),
+            }),
+            None if self.required => Err(Error::new(
+                ErrorKind::KeyRejected,
+                "with FI_MR_RAW, a peer's raw key is mapped before it is used",
+            )),
+            None if key == KEY_NOT_AVAILABLE => Err(Error::new(
+                ErrorKind::KeyRejected,
+                "FI_KEY_NOTAVAIL: the region is reached by its raw key, which is mapped first",
+            )),
+            None => Ok(WireKey { key, tag: None }),
+        }
+    }
+}
+
+impl fmt::Debug for MappedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedKeys")
+            .field("count", &self.keys.lock("count mapped keys").len())
+            .field("required", &self.required)
+            .finish()
+    }
+}
+
+/// A peer's raw key, mapped to a key that operations of this domain take (`fi_mr_map_raw`). It is
+/// released by [`unmap`](Self::unmap), or when it is dropped; until then its domain cannot be
+/// closed.
+#[must_use = "the key is released when this is dropped"]
+pub struct MappedKey {
+    key: u64,
+    base: u64,
+    table: Arc<MappedKeys>,
+    _keep: Keep,
+}
+
+impl MappedKey {
+    /// The key: 64 bits that mean something in this domain only.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The peer's region, of `len` bytes from its base address on, for operations of this domain.
+    /// All rights of peers are assumed; the target knows better and decides.
+    pub fn remote(&self, len: u64) -> RemoteRegion {
+        RemoteRegion {
+            addr: self.base,
+            len,
+            key: self.key,
+            access: Access::REMOTE,
+        }
+    }
+
+    /// Releases the key (`fi_mr_unmap_key`). Operations posted before go on; those posted later
+    /// with this key are refused here or by the target.
+    pub fn unmap(self) {}
+}
+
+impl Drop for MappedKey {
+    fn drop(&mut self) {
+        self.table.keys.lock("unmap a key").remove(&self.key);
+    }
+}
+
+impl fmt::Debug for MappedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedKey").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! Peers' claims at random, against plain sums.
+
+use super::*;
+
+/// Claims of a campaign: 10^7 in the deep one.
+fn claims() -> usize {
+    match std::env::var("TOKIO_FABRIC_DEEP") {
+        Ok(deep) if deep != "0" => 10_000_000,
+        _ => 100_000,
+    }
+}
+
+/// What is granted, said by plain sums in numbers that do not overflow.
+struct Granted {
+    key: u64,
+    base: u64,
+    len: usize,
+    access: Access,
+    revoked: bool,
+    tag: Option<Tag>,
+    through: Option<EndpointId>,
+}
+
+impl Granted {
+    fn judge(&self, claim: &Claim, through: EndpointId) -> Result<usize, Refusal> {
+        let proven = self.tag.is_none() || self.tag == claim.tag;
+        if !proven || self.through.is_some_and(|bound| bound != through) {
+            return Err(Refusal::UnknownKey);
+        }
+        if self.revoked {
+            return Err(Refusal::Revoked);
+        }
+        if !self.access.contains(claim.need) || claim.persistent {
+            return Err(Refusal::AccessDenied);
+        }
+        let (first, last) = (u128::from(self.base), u128::from(claim.addr));
+        let end = last + u128::from(claim.len);
+        if last < first || end > first + self.len as u128 {
+            return Err(Refusal::OutOfBounds);
+        }
+        Ok((claim.addr - self.base) as usize)
+    }
+}
+
+/// "no byte outside changed or leaked; each refused with the right code": offset, length, key,
+/// right, revoked, proof, another session's key, against a table that knows nothing but sums.
+#[test]
+fn random_claims_are_judged_as_by_plain_sums() {
+    let nobody = EndpointId::next();
+    let own = EndpointId::next();
+    for (number, addressing) in [MrAddressing::Offset, MrAddressing::Virtual]
+        .into_iter()
+        .enumerate()
+    {
+        for demanded in [false, true] {
+            let keys = KeyPolicy::Application { key_size: 8 };
+            let mut table = MrTable::new(addressing, keys, RawKeys::new(demanded).unwrap());
+            let mut granted = Vec::new();
+            for number in 0..24_u64 {
+                let access = Access::from_bits_truncate((number % 4) << 12 | 1 << 11);
+                let traits = RegionTraits {
+                    by_endpoint: number % 5 == 0,
+                    ..RegionTraits::plain(access.bits())
+                };
+                let buffers = (0..=number % 3).map(|part| vec![0; 40 * part as usize + 7].into());
+                let memory = RegionMemory::new(buffers.collect(), traits).unwrap();
+                if traits.by_endpoint {
+                    let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
+                    assert!(memory.attached().bind_endpoint(own, closed));
+                }
+                let revoked = number % 7 == 6;
+                if revoked {
+                    memory.gate().revoke();
+                }
+                let key = table
+                    .insert(Some(number * 3 + 1), Arc::clone(&memory), access)
+                    .unwrap();
+                let raw = table.raw_key(key, &memory, access);
+                granted.push(Granted {
+                    key,
+                    base: addressing.base_of(&memory),
+                    len: memory.len(),
+                    access,
+                    revoked,
+                    tag: raw.demanded_tag(),
+                    through: traits.by_endpoint.then_some(own),
+                });
+            }
+            let mut state = 0x9E37_79B9_97F4_A7C1_u64 ^ number as u64;
+            let mut random = move || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state
+            };
+            for _ in 0..claims() / 4 {
+                let about = &granted[(random() % 24) as usize];
+                let near = |edge: u64, by: u64| edge.wrapping_add(by % 9).wrapping_sub(4);
+                let claim = Claim {
+                    key: if random() % 8 == 0 {
+                        random() % 80
+                    } else {
+                        about.key
+                    },
+                    tag: match random() % 4 {
+                        0 => None,
+                        1 => granted[(random() % 24) as usize].tag,
+                        _ => about.tag,
+                    },
+                    addr: match random() % 4 {
+                        0 => random(),
+                        1 => near(about.base, random()),
+                        2 => near(about.base.wrapping_add(about.len as u64), random()),
+                        _ => about.base + random() % (about.len as u64 + 1),
+                    },
+                    len: match random() % 4 {
+                        0 => random() >> (random() % 64),
+                        1 => near(about.len as u64, random()),
+                        _ => random() % (about.len as u64 + 1),
+                    },
+                    need: match random() % 3 {
+                        0 => Access::REMOTE_READ,
+                        1 => Access::REMOTE_WRITE,
+                        _ => Access::REMOTE,
+                    },
+                    persistent: random() % 16 == 0,
+                };
+                let through = if random() % 4 == 0 { nobody } else { own };
+                let named = granted.iter().find(|it| it.key == claim.key);
+                let expected =
+                    named.map_or(Err(Refusal::UnknownKey), |it| it.judge(&claim, through));
+                let found = table.resolve(&claim, through);
+                let found = found.map(|found| {
+                    assert_eq!(found.len() as u64, claim.len);
+                    found.offset()
+                });
+                assert_eq!(found, expected, "{claim:?}");
+            }
+        }
+    }
+}
+
+/// Stands for the type of what was bound and is gone.
+struct NoCounter;
+
+impl crate::sync::Attachable for NoCounter {
+    fn is_open(&self) -> bool {
+        false
+    }
+
+    fn count(&self, _wakes: &mut crate::sync::WakeList) {}
+}

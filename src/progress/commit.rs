@@ -1,0 +1,79 @@
+//! Making peers' writes persistent, beside the runtime: it takes as long as the device does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use crate::buf::Payload;
+use crate::error::Result;
+
+use super::engine::Engine;
+use super::port::{Port, PortState};
+
+/// A write that is being made persistent.
+pub(super) struct Commit {
+    ended: Mutex<Option<(Payload, Result<()>)>>,
+    waker: Waker,
+}
+
+impl Commit {
+    fn end(&self, memory: Payload, result: Result<()>) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((memory, result));
+        self.waker.wake_by_ref();
+    }
+
+    fn take(&self) -> Option<(Payload, Result<()>)> {
+        self.ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// Ends the commit also when the runtime drops the work before it runs.
+struct EndGuard(Option<(Arc<Commit>, Payload)>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        if let Some((commit, memory)) = self.0.take() {
+            commit.end(memory, Err(Engine::gone_error()));
+        }
+    }
+}
+
+impl Port {
+    /// Starts what the machine wants to be made persistent, and tells it of the end. To be called
+    /// by the driver only, which is inside of a runtime. True if there was an end.
+    pub(super) fn commit(&self, state: &mut PortState) -> bool {
+        let ended = state.committing.as_ref().and_then(|commit| commit.take());
+        let any = ended.is_some();
+        if let Some((memory, result)) = ended {
+            state.committing = None;
+            state.machine.handle_committed(memory, result);
+        }
+        if let Some(memory) = state.machine.poll_commit() {
+            let commit = Arc::new(Commit {
+                ended: Mutex::new(None),
+                waker: self.waker.clone(),
+            });
+            state.committing = Some(Arc::clone(&commit));
+            let mut guard = EndGuard(Some((commit, memory)));
+            beside(move || {
+                if let Some((commit, memory)) = guard.0.take() {
+                    let result = memory.flush();
+                    commit.end(memory, result);
+                }
+            });
+        }
+        any
+    }
+}
+
+/// Does work that blocks, on a thread where that harms nobody: one of the runtime's, or, outside of
+/// a runtime, one of its own. Work that cannot be begun is dropped.
+pub(crate) fn beside(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        // Without a thread to be had, whoever waits finds out by the drop.
+        Err(_) => drop(std::thread::Builder::new().spawn(work)),
+    }
+}

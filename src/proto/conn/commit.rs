@@ -1,0 +1,47 @@
+//! Writes that end when they are persistent (`FI_COMMIT_COMPLETE`): they land like others, then the
+//! owner of the connection makes their memory persistent, and then they are acknowledged. Nothing
+//! is read from the connection meanwhile, so acknowledgements keep their order.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+use crate::proto::event::Event;
+use crate::wire::FrameHeader;
+
+use super::Connection;
+use super::rx::Rx;
+
+impl<T> Connection<T> {
+    /// The memory of a write that is to be made persistent: once for each such write.
+    pub(crate) fn poll_commit(&mut self) -> Option<Payload> {
+        match &mut self.rx {
+            Rx::AwaitCommit { memory, .. } if self.fault.is_none() => memory.take(),
+            _ => None,
+        }
+    }
+
+    /// What [`Connection::poll_commit`] gave is persistent, or cannot be made so.
+    pub(crate) fn handle_committed(&mut self, memory: Payload, result: Result<(), Error>) {
+        let Rx::AwaitCommit { data, memory: None } = self.rx else {
+            return; // The connection has ended meanwhile.
+        };
+        self.rx = Rx::header();
+        match result {
+            Ok(()) => {
+                self.tx.push_control(FrameHeader::Ack, Payload::empty());
+                self.events.push_back(Event::RemoteAccess {
+                    operation: OperationKind::RemoteWrite,
+                    data,
+                    memory,
+                });
+            }
+            Err(error) if self.has_refusals() && error.kind() == ErrorKind::BadAddress => {
+                if data.is_some() {
+                    self.events.push_back(Event::RemoteDataVoid);
+                }
+                self.answer_refused(Refusal::Fault);
+            }
+            Err(error) => self.fail(error),
+        }
+        self.invariants();
+    }
+}
