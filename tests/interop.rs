@@ -2,12 +2,18 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/company.rs"]
+mod company;
 #[path = "interop/harness.rs"]
 mod harness;
 #[path = "interop/ours/mod.rs"]
 mod ours;
 #[path = "interop/pingpong.rs"]
 mod pingpong;
+#[path = "interop/plain.rs"]
+mod plain;
+#[path = "interop/proxy.rs"]
+mod proxy;
 #[path = "interop/stage.rs"]
 mod stage;
 
@@ -617,4 +623,24 @@ fn bad_segment_read_from_c() {
     serve("badsegment-read", |session, initiator| {
         refused.run(session, initiator)
     });
+}
+
+/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to
+/// extended ones at one listener, all at work, and every byte of C's connections read.
+#[test]
+fn c_works_next_to_extended_peers() {
+    company::c_dials(tokio_fabric::Backend::Epoll);
+}
+
+/// docs/extension.md: "but for eight bytes of the control frame that C peers send as zero and never
+/// read": what a C listener gets from us is an offer there, and libfabric's protocol else.
+#[test]
+fn c_that_listens_gets_an_offer_and_no_more() {
+    company::c_listens();
+}
+
+/// The reading of captured bytes would find the extension: between two of its peers it does.
+#[test]
+fn the_reading_of_captures_finds_the_extension() {
+    company::the_reading_finds_the_extension();
 }

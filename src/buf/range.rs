@@ -43,8 +43,8 @@ impl AddressRange {
     /// # Safety
     /// While a region made of this range or of a clone exists (until `deregister` has given the
     /// range back, or the last handle and the last operation are gone), the kernel reads the
-    /// bytes, and writes them if the region's rights allow that, whenever a peer or an operation asks. So whatever is
-    /// mapped there meanwhile must be memory for which this is all right:
+    /// bytes, and writes them if the region's rights allow that, whenever a peer or an operation
+    /// asks. So whatever is mapped there meanwhile must be memory for which this is all right:
     /// - no Rust reference to the bytes lives while they may be written, and no `&mut` while they
     ///   may be read;
     /// - nothing depends on their values (they are no part of a `bool`, a `String`, an allocator's

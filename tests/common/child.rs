@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
 /// What a child prints before its news, so that the harness's own lines are told apart.
 const PREFIX: &str = "peer says: ";
 
@@ -11,25 +13,21 @@ const PREFIX: &str = "peer says: ";
 #[derive(Debug)]
 pub struct PeerProcess {
     child: Child,
+    said: UnboundedReceiver<String>,
     /// The child ends when this does.
     _lifeline: ChildStdin,
 }
 
+#[allow(dead_code, reason = "not every test file needs every helper")]
 impl PeerProcess {
-    /// Runs the ignored test `test` of this binary, with these variables set, until it has said
-    /// its first line. Gives the process and the line.
-    #[allow(dead_code, reason = "not every test file needs every helper")]
-    pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
+    /// Runs the ignored test `test` of this binary, with these variables set.
+    pub fn spawn(test: &str, variables: &[(&str, String)]) -> PeerProcess {
         let program = Command::new(std::env::current_exe().expect("the test's own path"));
-        PeerProcess::start_by(program, test, variables)
+        PeerProcess::spawn_by(program, test, variables)
     }
 
     /// The same, where `command` runs what this binary is called by, and its arguments.
-    pub fn start_by(
-        mut command: Command,
-        test: &str,
-        variables: &[(&str, String)],
-    ) -> (PeerProcess, String) {
+    pub fn spawn_by(mut command: Command, test: &str, variables: &[(&str, String)]) -> PeerProcess {
         let mut child = command
             .args([
                 "--exact",
@@ -44,49 +42,73 @@ impl PeerProcess {
             .spawn()
             .expect("the test binary runs again");
         let lifeline = child.stdin.take().expect("piped");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let said = lines
-            .find_map(|line| {
-                let line = line.expect("the child's output");
-                line.find(PREFIX)
-                    .map(|at| line[at + PREFIX.len()..].to_owned())
-            })
-            .expect("the child says where it listens before it ends");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let (saying, said) = unbounded_channel();
         // Whatever else it prints must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        (
-            PeerProcess {
-                child,
-                _lifeline: lifeline,
-            },
+        std::thread::spawn(move || {
+            for line in lines {
+                let line = line.expect("the child's output");
+                if let Some(at) = line.find(PREFIX) {
+                    let _ = saying.send(line[at + PREFIX.len()..].to_owned());
+                }
+            }
+        });
+        PeerProcess {
+            child,
             said,
-        )
+            _lifeline: lifeline,
+        }
+    }
+
+    /// The same, until it has said its first line. Gives the process and the line.
+    pub fn start(test: &str, variables: &[(&str, String)]) -> (PeerProcess, String) {
+        let mut process = PeerProcess::spawn(test, variables);
+        let said = process.line_now();
+        (process, said)
+    }
+
+    /// [`PeerProcess::spawn_by`], until it has said its first line.
+    pub fn start_by(
+        command: Command,
+        test: &str,
+        variables: &[(&str, String)],
+    ) -> (PeerProcess, String) {
+        let mut process = PeerProcess::spawn_by(command, test, variables);
+        let said = process.line_now();
+        (process, said)
+    }
+
+    /// What it says next; blocks until then.
+    pub fn line_now(&mut self) -> String {
+        let said = futures::executor::block_on(self.said.recv());
+        said.expect("the child says what it has come to before it ends")
+    }
+
+    /// What it says next.
+    pub async fn line(&mut self) -> String {
+        let said = self.said.recv().await;
+        said.expect("the child says what it has come to before it ends")
     }
 
     /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not.
-    #[allow(dead_code, reason = "not every test file needs every helper")]
     pub fn stop(&self) {
-        self.signal("-STOP");
+        signal(self.id(), libc::SIGSTOP);
     }
 
     /// Lets it go on (`SIGCONT`).
-    #[allow(dead_code, reason = "not every test file needs every helper")]
     pub fn go_on(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill")
-            .args([signal, &self.child.id().to_string()])
-            .status();
-        assert!(sent.expect("the command runs").success(), "{signal}");
+        signal(self.id(), libc::SIGCONT);
     }
 
     /// `kill -9`.
-    #[allow(dead_code, reason = "not every test file needs every helper")]
     pub fn kill(&mut self) {
         self.child.kill().expect("the child is killed");
         self.child.wait().expect("the child is reaped");
+    }
+
+    /// Its process number, for signals.
+    pub fn id(&self) -> i32 {
+        self.child.id().try_into().expect("a process number")
     }
 }
 
@@ -95,6 +117,13 @@ impl Drop for PeerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Signals a process of ours that has not been waited for.
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: a plain system call, which touches no memory of this process.
+    let answer = unsafe { libc::kill(process, signal) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// In the child: tells the parent.

@@ -145,6 +145,12 @@ where
     run(0, Net::on(backend), &test);
 }
 
+/// Runs the test over one backend on a runtime of so many threads; 0: `current_thread`.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn on_threads(threads: usize, backend: Backend, test: impl AsyncFn(Net)) {
+    run(threads, Net::on(backend), &|net| test(net));
+}
+
 fn run<F, T>(threads: usize, net: Net, test: &F)
 where
     F: Fn(Net) -> T,

@@ -93,6 +93,38 @@ pub fn fi_pingpong() -> Availability<PingPongProgram> {
     }
 }
 
+/// Compiles a C program against libfabric. `Err` says what is not installed.
+///
+/// # Panics
+///
+/// When libfabric is there and the program does not compile.
+pub fn compile(source: &str, name: &str, options: &[&str]) -> Result<PathBuf, String> {
+    let flags = pkg_config()?;
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Test binaries may run side by side: each compiles apart and puts its result in place in
+    // one step. The file is always the same one, so that nothing is left lying about.
+    let apart = tempfile::tempdir_in(directory).expect("a directory inside the target directory");
+    let fresh = apart.path().join(name);
+    let output = Command::new(&compiler)
+        .args(["-O1", "-Wall", "-Wextra", "-Werror"])
+        .args(options)
+        .arg("-o")
+        .arg(&fresh)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .args(flags.split_whitespace())
+        .output()
+        .map_err(|error| format!("no C compiler: {}: {error}", compiler.display()))?;
+    assert!(
+        output.status.success(),
+        "{source} does not compile:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let program = directory.join(name);
+    std::fs::rename(&fresh, &program).expect("both are in the target directory");
+    Ok(program)
+}
+
 /// The compiled `peer.c`.
 #[derive(Debug)]
 pub struct PeerProgram {
@@ -102,29 +134,7 @@ pub struct PeerProgram {
 impl PeerProgram {
     /// `Err` says what is not installed.
     fn compile() -> Result<Self, String> {
-        let flags = pkg_config()?;
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        // Test binaries may run side by side: each compiles apart and puts its result in place in
-        // one step. The file is always the same one, so that nothing is left lying about.
-        let apart =
-            tempfile::tempdir_in(directory).expect("a directory inside the target directory");
-        let fresh = apart.path().join("peer");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peer.c");
-        let output = Command::new(&compiler)
-            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&fresh)
-            .arg(&source)
-            .args(flags.split_whitespace())
-            .output()
-            .map_err(|error| format!("no C compiler: {}: {error}", compiler.display()))?;
-        assert!(
-            output.status.success(),
-            "peer.c does not compile:\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let program = directory.join("interop-peer");
-        std::fs::rename(&fresh, &program).expect("both are in the target directory");
+        let program = compile("tests/interop/peer.c", "interop-peer", &[])?;
         Ok(PeerProgram { program })
     }
 

@@ -93,7 +93,7 @@ fn c_connects<F: Future<Output = ()>>(
 }
 
 /// Runs our script. When it fails, what the C program says is told too.
-fn play(runtime: &Runtime, mut c: Process, script: impl AsyncFnOnce()) {
+pub fn play(runtime: &Runtime, mut c: Process, script: impl AsyncFnOnce()) {
     // A scenario whose C end must be killed says so by its first word.
     let killed = c.name().contains(" killed");
     runtime.block_on(async {

@@ -8,7 +8,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
 use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
-use super::op::{BELL, Cargo, OpKind, cancelled};
+use super::op::{BELL, CANCELLATION, Cargo, OpKind, cancelled};
 use super::ring::State;
 use crate::slab::Key;
 
@@ -29,14 +29,17 @@ impl State {
         };
         let count = entries.len();
         for entry in entries {
-            match (entry.user_data(), cancelled(entry.user_data())) {
-                (BELL, _) if cqueue::more(entry.flags()) => {}
-                (BELL, _) => self.arm_bell(ring),
-                (_, Some(target)) => self.cancel_answered(ring, target, entry.result()),
-                (key, None) => {
-                    let key = Key::from_bits(key);
-                    self.complete(ring, key, entry.result(), entry.flags());
-                }
+            match entry.user_data() {
+                CANCELLATION => {}
+                BELL if cqueue::more(entry.flags()) => {}
+                BELL => self.arm_bell(ring),
+                other => match cancelled(other) {
+                    Some(target) => self.cancelled(ring, target, entry.result()),
+                    None => {
+                        let key = Key::from_bits(other);
+                        self.complete(ring, key, entry.result(), entry.flags());
+                    }
+                },
             }
         }
         if count == COMPLETIONS_PER_ROUND {
@@ -51,11 +54,12 @@ impl State {
         (count > 0, is_more)
     }
 
-    /// The kernel finds an operation only where it waits. One that it is about to go on with,
-    /// because more bytes have just come, it misses, and then lets it wait for ever: so it is asked
-    /// again until the operation has ended, which is told before its cancellation is missed.
-    fn cancel_answered(&mut self, ring: &IoUring, target: Key, result: i32) {
-        if result < 0 && self.ops.get(target).is_some() {
+    /// The end of a cancellation; that of its target tells the rest. An operation that the kernel
+    /// is about to try again is not found just then, and would wait for ever if it were not
+    /// cancelled again. One that has ended is not in the table any more, or its completion is on
+    /// its way.
+    fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
+        if result == -libc::ENOENT && self.ops.get(target).is_some() {
             self.push_cancel(ring, target);
         }
     }

@@ -73,28 +73,32 @@ impl Op {
                 .flags(libc::SOCK_CLOEXEC)
                 .build(),
         };
-        debug_assert_eq!(cancelled(key.to_bits()), None, "no operation's own");
         entry.user_data(key.to_bits())
     }
 }
 
-/// The user data of a cancellation: its target's with this bit. No key has it, since nobody has the
-/// memory for 2^31 operations.
-const CANCELLATION: u64 = 1 << 31;
-/// The user data of the bell of a ring's thread: of no key, and of no key's cancellation, since a
-/// slab never has an entry of the highest index.
-pub(super) const BELL: u64 = u64::MAX;
+/// The user data of a cancellation that nobody looks after. No key has it, since a slab never has
+/// an entry of the highest index.
+pub(super) const CANCELLATION: u64 = u64::MAX;
+/// The user data of the bell of a ring's thread; no key's either, for the same reason.
+pub(super) const BELL: u64 = u64::MAX - (1 << 32);
+/// What the user data of an operation's cancellation has besides its key. No key has it: that would
+/// take 2^31 operations in flight.
+const OF_OPERATION: u64 = 1 << 31;
 
-pub(super) fn cancel_entry(target: Key) -> Entry {
-    let target = target.to_bits();
+pub(super) fn cancel_entry(target: u64) -> Entry {
+    let user_data = match target {
+        BELL => CANCELLATION,
+        key => key | OF_OPERATION,
+    };
     opcode::AsyncCancel::new(target)
         .build()
-        .user_data(target | CANCELLATION)
+        .user_data(user_data)
 }
 
-/// Whose cancellation has this user data.
+/// Whose cancellation this user data is of, if it is of an operation's.
 pub(super) fn cancelled(user_data: u64) -> Option<Key> {
-    (user_data & CANCELLATION != 0).then(|| Key::from_bits(user_data & !CANCELLATION))
+    (user_data & OF_OPERATION != 0).then(|| Key::from_bits(user_data & !OF_OPERATION))
 }
 
 /// The memory of one operation at an address of its own: what is sent or received into, and the

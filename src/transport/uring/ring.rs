@@ -388,7 +388,7 @@ impl State {
 
     /// Asks the kernel to end an operation; its own completion tells when it has.
     pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
-        self.push_entry(ring, cancel_entry(op));
+        self.push_entry(ring, cancel_entry(op.to_bits()));
     }
 
     /// Asks to be told when the bell rings, unless the thread is ending.

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, Op, PassiveEndpoint,
@@ -37,6 +38,10 @@ enum Way {
         requests: EventQueue,
         listener: PassiveEndpoint,
     },
+    /// At a listener that others meet at, too.
+    Share {
+        requests: UnboundedReceiver<ConnRequest>,
+    },
     Connect {
         to: SocketAddr,
     },
@@ -70,6 +75,11 @@ impl Session {
         Session::new(Net::on(Backend::Epoll).peer().unwrap(), Way::Connect { to })
     }
 
+    /// The listener's end for whoever comes by `requests`.
+    pub fn share(peer: Peer, requests: UnboundedReceiver<ConnRequest>) -> Session {
+        Session::new(peer, Way::Share { requests })
+    }
+
     fn new(peer: Peer, way: Way) -> Session {
         let completions = peer.domain.completion_queue().open().unwrap();
         Session {
@@ -87,14 +97,14 @@ impl Session {
     }
 
     pub fn is_listener(&self) -> bool {
-        matches!(self.way, Way::Listen { .. })
+        !matches!(self.way, Way::Connect { .. })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         match &self.way {
             Way::Listen { listener, .. } => listener.local_addr(),
-            Way::Connect { .. } => panic!("only a listener has an address"),
+            _ => panic!("only a listener has an address"),
         }
     }
 
@@ -102,22 +112,22 @@ impl Session {
     pub fn address_of_peer(&self) -> SocketAddr {
         match &self.way {
             Way::Connect { to } => *to,
-            Way::Listen { .. } => panic!("a listener connects to nobody"),
+            _ => panic!("a listener connects to nobody"),
         }
     }
 
     /// Takes the next connection request; checks what came with it.
     pub async fn request(&mut self, data: &[u8]) -> ConnRequest {
-        let Way::Listen { requests, .. } = &self.way else {
-            panic!("only listeners are asked")
+        let request = match &mut self.way {
+            Way::Listen { requests, .. } => match requests.next().await {
+                Some(Event::ConnRequest(request)) => request,
+                other => panic!("{other:?} instead of a request"),
+            },
+            Way::Share { requests } => requests.recv().await.expect("the listener is there"),
+            Way::Connect { .. } => panic!("only listeners are asked"),
         };
-        match requests.next().await {
-            Some(Event::ConnRequest(request)) => {
-                assert_bytes("request data", request.data(), data);
-                request
-            }
-            other => panic!("{other:?} instead of a request"),
-        }
+        assert_bytes("request data", request.data(), data);
+        request
     }
 
     /// First half of a connection: an endpoint to post receives on. A listener has its request
@@ -151,7 +161,7 @@ impl Session {
                 assert_bytes("reply data", &answer, reply);
                 reply
             }
-            (Way::Listen { .. }, asked) => {
+            (_, asked) => {
                 endpoint
                     .accept(asked.expect("begin took it"))
                     .data(reply)
