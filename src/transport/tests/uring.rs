@@ -94,6 +94,46 @@ async fn a_dropped_link_gives_its_lease_back_when_the_kernel_is_done() {
     assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
 }
 
+/// A link on this transport, and a plain socket at its other end.
+fn by_hand(world: &World) -> (std::net::TcpStream, Peer) {
+    let listener = std::net::TcpListener::bind(localhost()).unwrap();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (fd, peer) = listener.accept().unwrap();
+    let local = fd.local_addr().unwrap();
+    let fd = fd.into();
+    let raw = RawLink::Socket { fd, peer, local };
+    (stream, Peer::new(|waker| world.transport.adopt(raw, waker)))
+}
+
+/// memory-model 4: "`revoke().await` ends within the kernel's cancel time even if the peer stalls
+/// in mid-payload": also when the kernel is just taking in what the peer sent last, and so misses
+/// the receive that it is to cancel.
+#[tokio::test]
+async fn a_receive_is_cancelled_although_bytes_come_just_then() {
+    const LEN: usize = 1 << 20;
+    const ROUNDS: usize = 200;
+    for (world, _ring) in [usual(), thread_ring(64, 1024)].into_iter().flatten() {
+        for _ in 0..ROUNDS {
+            let (mut stream, mut far) = by_hand(&world);
+            let writing = std::thread::spawn(move || {
+                // Nobody takes what comes after the cancellation.
+                let _ = std::io::Write::write_all(&mut stream, &vec![7; LEN / 4]);
+                stream
+            });
+            until(|| far.link.unread() > 0).await;
+            let into = Payload::from_vec(vec![0; LEN]);
+            far.link.receive(Receive::Direct(direct(into, 0, LEN)));
+            far.link.cancel_receive();
+            match far.received().await {
+                Received::Cancelled { returned: Some(_) } | Received::Direct { .. } => {}
+                other => panic!("expected the receive back, found {other:?}"),
+            }
+            drop(far);
+            let _stalled = writing.join().unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_leaked_link_leaves_its_memory_with_the_kernel() {
     let Some((world, ring)) = usual() else { return };
