@@ -1,5 +1,6 @@
-//! How a port goes out of life, one step per turn: what is accepted goes out, both sides agree where
-//! they can, everything is taken back from the link, operations end, and the stream with them.
+//! How a port goes out of life, one step per turn: what is accepted goes out, both sides agree
+//! where they can, everything is taken back from the link, operations end, and the stream with
+//! them.
 
 use std::time::{Duration, Instant};
 
