@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closing;
 mod commit;
 mod deadlines;
 mod driver;

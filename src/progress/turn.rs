@@ -1,7 +1,7 @@
 //! One turn of a port: what the link has brought goes to the protocol, what the protocol wants goes
 //! to the link, until nothing moves or the turn's budget is spent.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -10,16 +10,12 @@ use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
-use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 use super::report::Report;
 
 /// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
 /// wait well below a millisecond.
-const OUTCOMES_PER_TURN: usize = 32;
-/// How long an orderly close waits for queued frames, then for the peer's end.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const OUTCOMES_PER_TURN: usize = 32;
 
 /// The outside world of a connection, for the length of one call.
 struct View<'a> {
@@ -212,7 +208,7 @@ impl Port {
     }
 
     /// Takes outcomes from the link. True if there were any.
-    fn harvest(&self, state: &mut PortState, left: &mut usize) -> bool {
+    pub(super) fn harvest(&self, state: &mut PortState, left: &mut usize) -> bool {
         let mut moved = false;
         while *left > 0 {
             let Some(outcome) = state.link.as_mut().and_then(|link| link.poll_outcome()) else {
@@ -426,116 +422,6 @@ impl Port {
         state.watching = false;
     }
 
-    /// Moves a port that ends one step on.
-    fn close_step(&self, state: &mut PortState, now: Instant) {
-        let late = state.deadline.is_some_and(|deadline| deadline <= now);
-        match state.closing {
-            Closing::No => {
-                if late {
-                    state.deadline = None;
-                    let what = "the peer did not answer the connection request in time";
-                    if state.machine.lifecycle() != Lifecycle::Connected {
-                        self.fail(state, Error::new(ErrorKind::TimedOut, what));
-                    }
-                }
-                if state.machine.fault().is_some() {
-                    self.begin_draining(state);
-                } else if state.machine.is_end_agreed() {
-                    self.agree(state, now);
-                } else if state.machine.has_had_enough() {
-                    state.closing = Closing::Flushing;
-                    self.waker.wake_by_ref();
-                }
-            }
-            Closing::Flushing => self.flush(state, now, late),
-            Closing::Agreed => {
-                if late {
-                    let what = "it did not end its stream in time";
-                    self.fail(state, Error::new(ErrorKind::PeerClosed, what));
-                }
-                if state.machine.is_end_done() || state.machine.fault().is_some() {
-                    self.begin_draining(state);
-                }
-            }
-            Closing::Lingering if late => state.closing = Closing::Over,
-            Closing::Draining | Closing::Lingering | Closing::Over => {}
-        }
-        if state.closing == Closing::Draining {
-            self.finish_draining(state, now);
-        }
-        if state.closing == Closing::Lingering
-            && !state.receive_armed
-            && let Some(link) = &mut state.link
-        {
-            link.receive(Receive::Stage);
-            state.receive_armed = true;
-            self.waker.wake_by_ref();
-        }
-        if state.closing == Closing::Over {
-            if let (true, Some(link)) = (state.life.dead, &mut state.link) {
-                link.reset();
-            }
-            state.link = None;
-            state.deadline = None;
-        }
-    }
-
-    /// Waits until what is queued has gone out; with a peer that knows an agreed end, for that.
-    fn flush(&self, state: &mut PortState, now: Instant, late: bool) {
-        let agreeing = state.machine.knows_end();
-        let flushed = state.machine.lifecycle() != Lifecycle::Connected
-            || !agreeing && state.machine.is_transmit_drained();
-        if flushed || late || state.machine.fault().is_some() {
-            self.begin_draining(state);
-        } else if state.machine.is_end_agreed() {
-            self.agree(state, now);
-        } else if state.deadline.is_none() || state.work_seen != state.machine.work() {
-            state.work_seen = state.machine.work();
-            state.deadline = Some(now + FLUSH_TIMEOUT);
-        }
-    }
-
-    /// Both sides have said CLOSE: ends our stream and awaits the end of the peer's.
-    fn agree(&self, state: &mut PortState, now: Instant) {
-        state.closing = Closing::Agreed;
-        state.deadline = Some(now + FLUSH_TIMEOUT);
-        if let Some(link) = &mut state.link {
-            link.finish();
-        }
-    }
-
-    fn begin_draining(&self, state: &mut PortState) {
-        state.closing = Closing::Draining;
-        state.deadline = None;
-        state.stage = None;
-        if let Some(link) = &mut state.link {
-            link.cancel_receive();
-            link.cancel_send();
-        }
-        // What was taken back shows at once with readiness, later with a ring; either way the
-        // link's waker tells.
-        let mut left = OUTCOMES_PER_TURN;
-        self.harvest(state, &mut left);
-    }
-
-    /// Ends all operations once the link has given everything back.
-    fn finish_draining(&self, state: &mut PortState, now: Instant) {
-        if state.receive_armed || state.machine.is_transmit_out() {
-            return;
-        }
-        // After an agreed end, too, there is nothing to wait for.
-        let orderly = state.machine.fault().is_none() && !state.machine.is_end_done();
-        let connected = state.machine.lifecycle() == Lifecycle::Connected;
-        state.machine.handle_closed();
-        if let (true, true, Some(link)) = (orderly, connected, &mut state.link) {
-            link.finish();
-            state.closing = Closing::Lingering;
-            state.deadline = Some(now + LINGER_TIMEOUT);
-        } else {
-            state.closing = Closing::Over;
-        }
-    }
-
     /// Kernel operations on peers' regions are taken back; the machine looks at each region again
     /// before it hands it out anew. True if there were any.
     pub(super) fn regions_changed(&self) -> bool {
@@ -551,23 +437,5 @@ impl Port {
             link.cancel_send();
         }
         state.region_armed || state.region_out
-    }
-
-    /// The driver is going away: everything ends here and now.
-    pub(super) fn driver_gone(&self) {
-        let mut guard = self.lock("driver gone");
-        let state = &mut *guard;
-        state.machine.fail(Engine::gone_error());
-        if state.closing < Closing::Lingering {
-            self.begin_draining(state);
-            // What the link does not give back now it never will: nobody is left to be told.
-            // Dropping it ends what was submitted before its memory is freed.
-            state.link = None;
-            state.machine.forget_submitted();
-            state.machine.handle_closed();
-        }
-        state.closing = Closing::Over;
-        state.link = None;
-        self.publish(state);
     }
 }
