@@ -90,9 +90,26 @@ impl PeerProcess {
         said.expect("the child says what it has come to before it ends")
     }
 
-    /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not.
+    /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not. The signal takes
+    /// its time to reach every thread; this waits until it has.
     pub fn stop(&self) {
         signal(self.id(), libc::SIGSTOP);
+        while !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// True if none of its threads runs.
+    fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id()));
+        tasks.expect("a living child").flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            // The state stands behind the name, which is in brackets and may hold anything.
+            stat.map_or(true, |stat| {
+                let state = stat.rsplit(')').next().unwrap_or_default();
+                matches!(state.trim_start().chars().next(), Some('T' | 't'))
+            })
+        })
     }
 
     /// Lets it go on (`SIGCONT`).
