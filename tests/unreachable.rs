@@ -193,6 +193,13 @@ fn a_machine_that_is_cut_off_ends_in_time() {
     });
 }
 
+/// When somebody asks who only waits for a message.
+const IDLE: Duration = Duration::from_secs(1);
+
+fn watchful() -> Liveness {
+    Liveness::default().idle_interval(IDLE)
+}
+
 /// A connection to the other machine.
 struct Far {
     _process: PeerProcess,
@@ -206,7 +213,7 @@ impl Far {
     async fn connect(machine: &Machine, backend: Backend, plain: bool, what: Outstanding) -> Far {
         let (process, address) = connect_to(machine, backend, plain);
         let us = Net::on(backend).peer().unwrap();
-        let endpoint = us.domain.endpoint().open().unwrap();
+        let endpoint = us.domain.endpoint().liveness(watchful()).open().unwrap();
         endpoint.connect(address).await.unwrap();
         assert_eq!(endpoint.peer_incarnation().is_none(), plain);
         let receive = endpoint.recv(vec![0; 100]).post().unwrap();
@@ -226,7 +233,7 @@ impl Far {
         let message = self.endpoint.send("hello").delivery_complete();
         let message = (what == Outstanding::Message).then(|| message.post().unwrap());
         // Probes for room come ever less often: the one that is not answered may be seconds away.
-        let in_time = Liveness::default().found_within().unwrap() + Duration::from_secs(3);
+        let in_time = watchful().found_within().unwrap() + IDLE + Duration::from_secs(3);
         let limit = match what {
             Outstanding::Flood if plain => Duration::from_secs(15),
             _ => in_time,

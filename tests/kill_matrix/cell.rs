@@ -172,7 +172,9 @@ impl Survivor {
     async fn open(cell: Cell) -> Survivor {
         let peer = patiently(|| Net::on(cell.backend).peer()).await;
         let queue = peer.domain.completion_queue().open().unwrap();
+        // Who only receives is watched as closely as the rest.
         let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
+        let liveness = liveness.idle_interval(INTERVAL);
         let endpoint = peer.domain.endpoint().completion_queue(&queue);
         let mut endpoint = endpoint.liveness(liveness);
         if matches!(cell.step, Step::Paused | Step::PausedFull) {
