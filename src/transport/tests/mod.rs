@@ -137,6 +137,10 @@ pub(super) struct World {
     /// What it was made with.
     name: &'static str,
     /// Ends the thread that drives, if there is one, by its drop.
+    #[cfg_attr(
+        not(feature = "io-uring"),
+        allow(dead_code, reason = "only a ring has a driver to end")
+    )]
     drives: Option<oneshot::Sender<()>>,
 }
 
@@ -263,6 +267,10 @@ pub(super) fn drive_on(
 }
 
 /// Polls what a driver polls, for as long as the runtime lives.
+#[cfg_attr(
+    not(feature = "io-uring"),
+    allow(dead_code, reason = "only a ring has a driver to end")
+)]
 pub(super) fn drive(transport: Arc<dyn Transport>) {
     tokio::spawn(std::future::poll_fn(move |cx| {
         loop {
