@@ -18,6 +18,7 @@ mod conn;
 mod event;
 mod matching;
 mod op;
+mod peers;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub(crate) use conn::{
 };
 pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};
+pub(crate) use peers::{ConnectionId, SourceId};
 
 use crate::error::Refusal;
 use crate::mr::Claim;
