@@ -26,6 +26,10 @@ pub(crate) use conn::{
     Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
 };
 pub(crate) use event::{End, Event};
+pub(crate) use matching::{
+    Announcement, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Found, Kind, PostedReceive,
+    ReceiveKey, SharedMatcher, Wanted,
+};
 pub(crate) use op::{OpKey, Post};
 pub(crate) use peers::{ConnectionId, SourceId};
 

@@ -33,7 +33,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
-use crate::proto::matching::Matcher;
+use crate::proto::matching::first_come::Matcher;
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};

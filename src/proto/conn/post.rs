@@ -3,7 +3,7 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Early, Found};
+use crate::proto::matching::first_come::{Early, Found};
 use crate::proto::op::{Op, OpKey, Post, Refused};
 use crate::wire::FrameHeader;
 

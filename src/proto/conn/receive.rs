@@ -6,7 +6,7 @@ use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
-use crate::proto::matching::Early;
+use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
