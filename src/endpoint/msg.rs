@@ -77,6 +77,7 @@ impl Endpoint {
         let post = Post::Inject {
             payload: Payload::inline(bytes),
             data,
+            tag: None,
         };
         self.post_injected(post)
     }

@@ -62,7 +62,12 @@ impl Shape {
 
     fn into_post(self, payload: Payload, domain: &Domain) -> Result<Post, (Error, Payload)> {
         match self {
-            Shape::Send { data, ack } => Ok(Post::Send { payload, data, ack }),
+            Shape::Send { data, ack } => Ok(Post::Send {
+                payload,
+                data,
+                ack,
+                tag: None,
+            }),
             Shape::Receive => Ok(Post::Receive { payload }),
             Shape::Write {
                 remote,
@@ -153,6 +158,7 @@ fn post<B: IoBufs, D: Draft<B>>(
     let manner = Manner {
         wait,
         more: draft.more(),
+        fence: false,
         timeout: draft.timeout(),
     };
     let (endpoint, buffers, shape) = draft.into_parts();

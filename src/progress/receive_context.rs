@@ -11,8 +11,8 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, Phase, Result};
 use crate::id::{Context, EndpointId};
 use crate::proto::{
-    Announcement, Arrival, Arrived, ConnectionId, EarlyMessage, OpKey, PostedReceive, SourceId,
-    Wanted, Withdrawn,
+    Announcement, Arrival, Arrived, ConnectionId, EarlyMessage, Identity, OpKey, PostedReceive,
+    Receives, SourceId, Wanted, Withdrawn,
 };
 use crate::sync::LockKind;
 
@@ -57,13 +57,6 @@ pub(crate) type ClearToSend = Box<
         + Send
         + Sync,
 >;
-
-/// Which connection of a context asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) source: SourceId,
-    pub(crate) connection: ConnectionId,
-}
 
 /// The receives of a connectionless endpoint, shared by all its connections.
 pub(crate) struct ReceiveContext {
@@ -191,8 +184,8 @@ impl ReceiveContext {
 
     /// A connection joins; tells how many bytes of its messages are kept for sure. `waker` is woken
     /// when it may read on or owes credit.
-    pub(crate) fn attach(&self, member: Member, waker: &Waker) -> u64 {
-        let _ = (member, waker);
+    pub(crate) fn attach(&self, identity: Identity, waker: &Waker) -> u64 {
+        let _ = (identity, waker);
         todo!()
     }
 
@@ -218,48 +211,50 @@ impl ReceiveContext {
 #[derive(Debug)]
 pub(super) struct PortReceives {
     context: Arc<ReceiveContext>,
-    member: Member,
+    identity: Identity,
 }
 
 impl PortReceives {
-    pub(super) fn new(context: Arc<ReceiveContext>, member: Member) -> Self {
-        PortReceives { context, member }
+    pub(super) fn new(context: Arc<ReceiveContext>, identity: Identity) -> Self {
+        PortReceives { context, identity }
     }
+}
 
-    pub(super) fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<Report> {
+impl Receives<Report> for PortReceives {
+    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<Report> {
         let _ = arrival;
         todo!()
     }
 
-    pub(super) fn landed(&mut self, early: EarlyMessage) {
+    fn landed(&mut self, early: EarlyMessage) {
         let _ = early;
         todo!()
     }
 
-    pub(super) fn abandoned(&mut self, arrival: &Arrival) {
+    fn abandoned(&mut self, arrival: &Arrival) {
         let _ = arrival;
         todo!()
     }
 
-    pub(super) fn announced(&mut self, announcement: &mut Announcement) -> Arrived<Report> {
+    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<Report> {
         let _ = announcement;
         todo!()
     }
 
-    pub(super) fn give_back(&mut self, early: EarlyMessage) {
+    fn forget_announcements(&mut self) {
+        todo!()
+    }
+
+    fn give_back(&mut self, early: EarlyMessage) {
         let _ = early;
         todo!()
     }
 
-    /// Messages of this connection that are kept, announcements and those that are landing
-    /// included.
-    pub(super) fn held(&self) -> u64 {
+    fn held(&self) -> u64 {
         todo!()
     }
 
-    /// The peer holds a message back: the port is woken as soon as any message of this connection
-    /// leaves the store.
-    pub(super) fn awaits_credit(&mut self) {
+    fn awaits_credit(&mut self) {
         todo!()
     }
 }
