@@ -155,8 +155,11 @@ impl<T> Connection<T> {
         }
     }
 
-    pub(super) fn handle_stalled(&mut self) {
+    pub(super) fn handle_stalled(&mut self, host: &mut impl Host<T>) {
         self.receive_credit.stalled = true;
+        if let Some(shared) = host.shared() {
+            shared.awaits_credit();
+        }
     }
 
     /// True if the peer holds a message back for which there is a receive now.

@@ -218,6 +218,7 @@ impl<T> Connection<T> {
             overflow,
             data,
             tag,
+            order,
         } = received;
         let Some(op) = self.ops.remove(key) else {
             return;
@@ -245,6 +246,7 @@ impl<T> Connection<T> {
             data,
             tag,
             source,
+            order,
             payload,
         };
         self.events.push_back(Event::Ended {
@@ -408,6 +410,8 @@ struct Received {
     /// CQ data.
     data: Option<u64>,
     tag: Option<u64>,
+    /// Its place among the messages of all connections that share receives.
+    order: u64,
 }
 
 /// The peer sent what the protocol forbids.

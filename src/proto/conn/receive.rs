@@ -201,7 +201,8 @@ impl<T> Connection<T> {
         self.resume(host);
         if let Rx::AwaitReceive { header } = &self.rx {
             // Where receives are shared one that is whole waits for its own, in the socket.
-            if self.peer.is_some() && header.payload_len() <= unread {
+            let is_whole = header.payload_len() <= unread;
+            if self.peer.is_some() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
                 return;
             }
             self.fail(Error::new(
@@ -244,17 +245,7 @@ impl<T> Connection<T> {
         match header {
             FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
             FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
-            FrameHeader::Rts {
-                index,
-                tag,
-                data,
-                ack,
-                len,
-            } => {
-                self.rx = Rx::header();
-                let arrival = self.arrival(tag, len, data).ok_or(WireError::TaggedOnMsg)?;
-                return self.handle_rts(index, arrival, ack, host);
-            }
+            FrameHeader::Rts { .. } => return self.handle_rts(header, host),
             FrameHeader::Cts { index } => {
                 self.rx = Rx::header();
                 return self.handle_cts(index);
@@ -289,7 +280,7 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
             }
             FrameHeader::Stalled { .. } => {
-                self.handle_stalled();
+                self.handle_stalled(host);
                 self.rx = Rx::header();
             }
             FrameHeader::Close => {
@@ -349,6 +340,7 @@ impl<T> Connection<T> {
                 op,
                 data,
                 tag: None,
+                order: 0,
             };
             Landing {
                 target,
@@ -461,12 +453,18 @@ impl<T> Connection<T> {
             self.tx.push_ack(self.has_refusals());
         }
         match landing.target {
-            Target::Receive { op, data, tag } => {
+            Target::Receive {
+                op,
+                data,
+                tag,
+                order,
+            } => {
                 let received = Received {
                     len,
                     overflow,
                     data,
                     tag,
+                    order,
                 };
                 if !self.give_back_shared(op, &mut payload, received, host) {
                     self.message_landed(op, payload, received);
@@ -556,7 +554,7 @@ impl<T> Connection<T> {
                     len: fits,
                     overflow,
                     data: early.data,
-                    tag: None,
+                    ..Received::default()
                 };
                 self.message_landed(key, payload, received);
             }

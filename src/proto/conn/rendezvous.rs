@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use crate::buf::Payload;
 use crate::error::{Error, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Announcement, Arrival, Kind, PostedReceive};
+use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive};
 use crate::proto::op::OpKey;
 use crate::wire::FrameHeader;
 
@@ -22,11 +22,9 @@ use super::rx::{Landing, Rx, Target};
 use super::{Connection, Lifecycle, violation};
 
 /// A message that the peer has announced.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Announced {
-    len: u64,
-    data: Option<u64>,
-    tag: Option<u64>,
+    arrival: Arrival,
     ack: bool,
     /// The receive that awaits its data; `None`: it is kept by the shared receives.
     receive: Option<OpKey>,
@@ -51,28 +49,44 @@ impl Incoming {
 }
 
 impl<T> Connection<T> {
+    /// The peer announces a message.
     pub(super) fn handle_rts(
         &mut self,
-        index: u8,
-        arrival: Arrival,
-        ack: bool,
+        header: FrameHeader,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
+        self.rx = Rx::header();
+        let FrameHeader::Rts {
+            index,
+            tag,
+            data,
+            ack,
+            len,
+        } = header
+        else {
+            return Ok(());
+        };
         if self.incoming.named.contains_key(&index) {
             return Err(violation("two announced messages of one name"));
         }
-        self.receive_credit.arrive(0);
         if self.ending.is_said() {
             return Ok(()); // Void: its sender ends it when it sees our CLOSE.
         }
-        let Some(shared) = host.shared() else {
+        let (Some(arrival), Some(shared)) = (self.arrival(tag, len, data), host.shared()) else {
             return Err(violation("an announcement where nothing is shared"));
         };
-        let receive = shared.announced(Announcement { arrival, index });
+        let mut announcement = Announcement { arrival, index };
+        let receive = match shared.announced(&mut announcement) {
+            Arrived::Receive(receive) => Some(receive),
+            Arrived::Store => None,
+            Arrived::NoRoom => {
+                self.rx = Rx::AwaitReceive { header };
+                return Ok(());
+            }
+        };
+        self.receive_credit.arrive(0);
         let announced = Announced {
-            len: arrival.len,
-            data: arrival.data,
-            tag: arrival.kind.tag(),
+            arrival: announcement.arrival,
             ack,
             receive: None,
         };
@@ -117,16 +131,14 @@ impl<T> Connection<T> {
     pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
         let announced = self.incoming.named.get(&index);
         let Some(&Announced {
-            len: expected,
-            data,
-            tag,
+            arrival,
             ack,
             receive: Some(op),
         }) = announced
         else {
             return Err(violation("data that was not asked for"));
         };
-        if len != expected {
+        if len != arrival.len {
             return Err(violation("data of another length than announced"));
         }
         self.incoming.named.remove(&index);
@@ -136,7 +148,12 @@ impl<T> Connection<T> {
         });
         let payload = payload.expect("a receive keeps its buffer until its data comes");
         self.rx = Rx::Payload(Landing {
-            target: Target::Receive { op, data, tag },
+            target: Target::Receive {
+                op,
+                data: arrival.data,
+                tag: arrival.kind.tag(),
+                order: arrival.order,
+            },
             capacity: payload.len() as u64,
             payload: Some(payload),
             len,

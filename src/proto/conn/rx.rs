@@ -18,6 +18,8 @@ pub(super) enum Target {
         op: OpKey,
         data: Option<u64>,
         tag: Option<u64>,
+        /// Its place among the messages of all connections that share receives.
+        order: u64,
     },
     /// The store of early messages.
     Early { data: Option<u64> },

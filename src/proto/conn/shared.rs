@@ -21,6 +21,7 @@ impl<T> Connection<T> {
             kind: Kind::of(tag),
             len,
             data,
+            order: 0,
         })
     }
 
@@ -28,7 +29,7 @@ impl<T> Connection<T> {
     pub(super) fn begin_shared(
         &mut self,
         header: FrameHeader,
-        arrival: Arrival,
+        mut arrival: Arrival,
         host: &mut impl Host<T>,
     ) {
         let Arrival {
@@ -38,11 +39,17 @@ impl<T> Connection<T> {
             debug_assert!(false, "the owner of such a connection shares receives");
             return;
         };
-        let (target, payload) = match shared.arrive(&arrival) {
+        let (target, payload) = match shared.arrive(&mut arrival) {
             Arrived::Receive(receive) => {
                 let (op, payload) = self.adopt(receive, Phase::Moving);
-                let tag = kind.tag();
-                (Target::Receive { op, data, tag }, payload)
+                let (tag, order) = (kind.tag(), arrival.order);
+                let target = Target::Receive {
+                    op,
+                    data,
+                    tag,
+                    order,
+                };
+                (target, payload)
             }
             Arrived::Store => match zeroed(len) {
                 Some(store) => (Target::Stored { arrival }, Payload::from_vec(store)),
@@ -106,6 +113,7 @@ impl<T> Connection<T> {
             overflow,
             data,
             tag,
+            order,
         } = received;
         let total = (len as u64).saturating_add(overflow as u64);
         let payload = std::mem::replace(payload, Payload::empty());
@@ -115,7 +123,7 @@ impl<T> Connection<T> {
             payload.apart_from_regions(len),
         ) {
             shared.give_back(EarlyMessage {
-                arrival,
+                arrival: Arrival { order, ..arrival },
                 payload,
                 len,
                 overflow,
