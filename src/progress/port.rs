@@ -232,15 +232,15 @@ impl Wake for PortWaker {
 }
 
 impl Port {
-    /// A port without a connection, known to the engine.
+    /// A port without a connection, known to the engine; `id` is its endpoint's.
     pub(crate) fn open(
         engine: &Arc<Engine>,
+        id: EndpointId,
         sizes: PortSizes,
         extending: Extending,
-        bindings: impl FnOnce(EndpointId) -> Result<Bindings>,
+        bindings: Bindings,
     ) -> Result<Arc<Port>> {
         engine.check_alive()?;
-        let id = EndpointId::next();
         let wake_state = Arc::new(PortWaker {
             engine: Arc::downgrade(engine),
             key: OnceLock::new(),
@@ -256,7 +256,7 @@ impl Port {
             region_out: false,
             committing: None,
             stage: None,
-            bindings: bindings(id)?,
+            bindings,
             unasked: VecDeque::new(),
             establishing: Establishing::default(),
             connect_context: None,
