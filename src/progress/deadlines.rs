@@ -97,6 +97,8 @@ impl Port {
             len: 0,
             overflow: 0,
             data: None,
+            tag: None,
+            source: None,
             payload: Payload::empty(),
         };
         self.operation_ended(state, report, end);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::proto::{End, OpKey, Post, Withdrawn};
+use crate::proto::{End, OpKey, Post, PostFlags, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
 use super::report::{OpCell, Report};
@@ -17,6 +17,8 @@ pub(crate) struct Manner {
     pub(crate) wait: bool,
     /// It is held back for the next post.
     pub(crate) more: bool,
+    /// It goes out only after all that was posted before has ended (`FI_FENCE`).
+    pub(crate) fence: bool,
     /// It ends when this has passed.
     pub(crate) timeout: Option<Duration>,
 }
@@ -33,6 +35,7 @@ impl Port {
         let Manner {
             wait,
             more,
+            fence,
             timeout,
         } = manner;
         let mut state = self.lock("post");
@@ -41,7 +44,7 @@ impl Port {
         let paused = state.machine.is_read_paused();
         // Who posts one at a time gains nothing by another turn of the driver's.
         let left = state.bursts && (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
-        let key = match state.post(self, post, report, wait) {
+        let key = match state.post(self, post, report, PostFlags { wait, fence }) {
             Ok(key) => key,
             Err((error, payload)) => {
                 let error = match state.peer {
@@ -110,6 +113,7 @@ impl Port {
                     overflow,
                     data,
                     payload,
+                    ..
                 }) = cell.take()
                 {
                     let arrived = operation == OperationKind::Receive

@@ -80,30 +80,9 @@ impl Port {
                 Err(_) => counter.add_error_into(1, &mut state.wakes),
             }
         }
-        let end = match (state.peer, end) {
-            (
-                Some(peer),
-                End {
-                    result: Err(error),
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                },
-            ) => {
-                let result = Err(error.with_peer(peer));
-                End {
-                    result,
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                }
-            }
-            (_, end) => end,
-        };
+        if let Some(peer) = state.peer {
+            end.result = end.result.map_err(|error| error.with_peer(peer));
+        }
         match report {
             Report::Future(cell) => cell.complete(end, &mut state.wakes),
             Report::Queue {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::buf::Payload;
 use crate::error::{Error, OperationKind};
+use crate::proto::peers::SourceId;
 
 /// The end of one operation.
 #[derive(Debug)]
@@ -17,6 +18,10 @@ pub(crate) struct End {
     pub(crate) overflow: usize,
     /// CQ data that came with a received message.
     pub(crate) data: Option<u64>,
+    /// The tag of a received message that has one.
+    pub(crate) tag: Option<u64>,
+    /// Who sent a message that a shared receive got.
+    pub(crate) source: Option<SourceId>,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }

@@ -54,6 +54,7 @@ mod extension;
 mod frame;
 mod header;
 mod hello;
+mod peer;
 mod pretty;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ pub(crate) use extension::{Capabilities, Offer};
 pub(crate) use frame::{Decoded, FrameHeader, RemoteSegment, Segments, decode};
 pub(crate) use header::{ByteOrder, Op};
 pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
+pub(crate) use peer::PeerData;
 
 use crate::error::{Error, ErrorKind};
 

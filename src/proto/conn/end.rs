@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
+use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
@@ -30,7 +31,8 @@ impl<T> Connection<T> {
 
     /// The transport holds nothing of the connection any more: ends all operations, in the order
     /// they were posted, then the connection itself.
-    pub(crate) fn handle_closed(&mut self) {
+    pub(crate) fn handle_closed(&mut self, host: &mut impl Host<T>) {
+        let _ = &host;
         if self.lifecycle == Lifecycle::Closed {
             return;
         }

@@ -19,9 +19,11 @@ mod expire;
 mod extension;
 mod handshake;
 mod liveness;
+mod peering;
 mod post;
 mod receive;
 mod refusal;
+mod rendezvous;
 mod rx;
 mod state;
 mod transmit;
@@ -33,7 +35,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
-use crate::proto::matching::Matcher;
+use crate::proto::matching::first_come::Matcher;
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
@@ -42,6 +44,7 @@ use close::Ending;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
+pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
 use rx::Rx;
@@ -136,6 +139,8 @@ pub(crate) struct Connection<T> {
     /// Boxed: of use for a moment in a connection's life.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
+    /// Of a connectionless endpoint's.
+    peering: Option<Box<Peering>>,
     tx: Tx,
     rx: Rx,
     ops: Slab<Op<T>>,
@@ -163,6 +168,7 @@ impl<T> Connection<T> {
             order: ByteOrder::Native,
             handshake: None,
             extension: Extension::new(terms),
+            peering: None,
             tx: Tx::new(sizes.send_order),
             rx: Rx::header(),
             ops: Slab::new(),
@@ -181,18 +187,26 @@ impl<T> Connection<T> {
     }
 
     fn end_op(&mut self, key: OpKey, result: Result<(), Error>, len: usize, payload: Payload) {
-        self.end_receive(key, result, len, 0, None, payload);
+        let received = Received {
+            len,
+            ..Received::default()
+        };
+        self.end_receive(key, result, received, payload);
     }
 
     fn end_receive(
         &mut self,
         key: OpKey,
         result: Result<(), Error>,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
+        received: Received,
         payload: Payload,
     ) {
+        let Received {
+            len,
+            overflow,
+            data,
+            tag,
+        } = received;
         let Some(op) = self.ops.remove(key) else {
             return;
         };
@@ -204,12 +218,17 @@ impl<T> Connection<T> {
         }
         let result =
             result.map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
+        let is_receive = op.operation == OperationKind::Receive;
+        let identity = self.identity().filter(|_| is_receive);
+        let source = identity.map(|identity| identity.source);
         let end = End {
             operation: op.operation,
             result,
             len,
             overflow,
             data,
+            tag,
+            source,
             payload,
         };
         self.events.push_back(Event::Ended {
@@ -361,6 +380,18 @@ impl<T> Connection<T> {
         );
         self.matcher.check();
     }
+}
+
+/// What a receive got.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    /// Bytes that fit.
+    len: usize,
+    /// Bytes that did not.
+    overflow: usize,
+    /// CQ data.
+    data: Option<u64>,
+    tag: Option<u64>,
 }
 
 /// The peer sent what the protocol forbids.

@@ -3,8 +3,8 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Early, Found};
-use crate::proto::op::{Op, OpKey, Post, Refused};
+use crate::proto::matching::first_come::{Early, Found};
+use crate::proto::op::{Op, OpKey, Post, PostFlags, Refused};
 use crate::wire::FrameHeader;
 
 use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
@@ -16,7 +16,7 @@ impl<T> Connection<T> {
         &mut self,
         post: Post,
         mut token: T,
-        wait: bool,
+        flags: PostFlags,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Refused> {
         if let Err(error) = self.check_post(&post) {
@@ -32,7 +32,7 @@ impl<T> Connection<T> {
         let queue = self.context(post.is_receive());
         let free = queue.used < queue.size && queue.backlog.is_empty();
         let accepted = free && host.reserve(&mut token);
-        if !accepted && !wait {
+        if !accepted && !flags.wait {
             let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
             return Err(Refused {
                 error,
@@ -47,6 +47,7 @@ impl<T> Connection<T> {
             len: 0,
             ack: false,
             answer: None,
+            fence: flags.fence,
             orphaned: false,
         });
         if accepted {
@@ -92,6 +93,7 @@ impl<T> Connection<T> {
             payload: Some(payload),
             ack: false,
             answer: None,
+            fence: false,
             orphaned: false,
         });
         self.deliver_early(key, early);
@@ -179,14 +181,16 @@ impl<T> Connection<T> {
             .expect("the operation was just inserted");
         op.phase = Phase::Queued;
         match post {
-            Post::Send { payload, data, ack } => {
+            Post::Send {
+                payload, data, ack, ..
+            } => {
                 op.len = payload.len();
                 op.ack = ack;
                 let len = payload.len() as u64;
                 self.tx
                     .push_user(FrameHeader::Message { data, ack, len }, payload, Some(key));
             }
-            Post::Inject { payload, data } => {
+            Post::Inject { payload, data, .. } => {
                 op.len = payload.len();
                 let len = payload.len() as u64;
                 self.tx.push_user(

@@ -6,13 +6,13 @@ use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
-use crate::proto::matching::Early;
+use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target, collect_header};
-use super::{Connection, Lifecycle, violation};
+use super::{Connection, Lifecycle, Received, violation};
 
 /// Where the next bytes of the connection shall go.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<T> Connection<T> {
     }
 
     /// The transport gives a direct receive back after `len` more bytes landed (0: cancelled).
-    pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize) {
+    pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize, host: &mut impl Host<T>) {
         if let Rx::Payload(landing) = &mut self.rx {
             debug_assert!(len as u64 <= landing.wanted());
             landing.payload = Some(payload);
@@ -95,7 +95,7 @@ impl<T> Connection<T> {
             }
             self.count_read(len);
         }
-        self.finish_landing();
+        self.finish_landing(host);
         self.invariants();
     }
 
@@ -162,7 +162,7 @@ impl<T> Connection<T> {
                     }
                 }
                 landing.done += take as u64;
-                self.finish_landing();
+                self.finish_landing(host);
                 Ok(take)
             }
             Rx::AwaitReceive { .. }
@@ -299,7 +299,7 @@ impl<T> Connection<T> {
                 }
             }
         }
-        self.finish_landing();
+        self.finish_landing(host);
         Ok(())
     }
 
@@ -404,7 +404,8 @@ impl<T> Connection<T> {
     }
 
     /// If the landing payload is whole, ends what it belongs to and looks for the next header.
-    fn finish_landing(&mut self) {
+    fn finish_landing(&mut self, host: &mut impl Host<T>) {
+        let _ = &host;
         match &self.rx {
             Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
             _ => return,
@@ -482,7 +483,13 @@ impl<T> Connection<T> {
                 format!("{} bytes came, {len} fit", len + overflow),
             ))
         };
-        self.end_receive(key, result, len, overflow, data, payload);
+        let received = Received {
+            len,
+            overflow,
+            data,
+            tag: None,
+        };
+        self.end_receive(key, result, received, payload);
     }
 
     /// Gives an early message to its receive.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::buf::{Frame, Payload};
 use crate::error::{OperationKind, Phase};
+use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
@@ -13,7 +14,8 @@ use super::{Connection, Lifecycle, Outgoing};
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
-    pub(crate) fn poll_transmit(&mut self) -> Option<Outgoing> {
+    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Outgoing> {
+        let _ = &host;
         if self.fault.is_some() {
             return None;
         }
