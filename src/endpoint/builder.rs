@@ -91,6 +91,7 @@ impl EndpointBuilder {
         let bindings = Bindings {
             receive_queue: common.receive_queue.clone(),
             counters,
+            sources: None,
             rma_events: common.domain.counts_rma_events(),
             connected,
             shutdown,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
-use crate::cq::{CompletionQueue, CqSlot};
+use crate::cq::{CompletionQueue, CqSlot, Sources};
 use crate::eq::EventSlot;
 use crate::error::{OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
@@ -106,11 +106,12 @@ impl CounterSet {
 }
 
 /// What an endpoint is bound to.
-#[derive(Debug)]
 pub(crate) struct Bindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
+    /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
+    pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
@@ -300,6 +301,12 @@ impl Port {
 
     pub(crate) fn id(&self) -> EndpointId {
         self.id
+    }
+
+    /// The port's name in its engine.
+    pub(crate) fn key(&self) -> Key {
+        let key = self.wake_state.key.get();
+        *key.expect("a port that was opened has its key")
     }
 
     pub(super) fn is_queued_no_more(&self) {

@@ -106,23 +106,12 @@ impl Port {
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End {
-                    operation,
-                    result,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                    ..
-                }) = cell.take()
-                {
-                    let arrived = operation == OperationKind::Receive
-                        && result
-                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
-                    if arrived {
-                        state.machine.give_back(payload, len, overflow, data);
+                if let Some(end) = cell.take() {
+                    if end.is_message() {
+                        let (len, overflow, data) = (end.len, end.overflow, end.data);
+                        state.machine.give_back(end.payload, len, overflow, data);
                     } else {
-                        state.leftovers.push(payload);
+                        state.leftovers.push(end.payload);
                     }
                 }
             }
