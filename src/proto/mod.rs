@@ -29,7 +29,8 @@ pub(crate) use conn::{
 };
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
-    Announcement, Arrival, Arrived, EarlyMessage, Kind, PostedReceive, Wanted,
+    Announcement, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Found, Kind, PostedReceive,
+    ReceiveKey, SharedMatcher, Wanted,
 };
 pub(crate) use op::{OpKey, Post, PostFlags};
 pub(crate) use peers::{ConnectionId, SourceId};

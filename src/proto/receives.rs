@@ -6,10 +6,10 @@ use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceiv
 /// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
 /// it ends the receive, with the message's source and tag.
 pub(crate) trait Receives<T> {
-    /// A message begins. After [`Arrived::Store`] the connection calls `landed` or `abandoned` for
+    /// A message begins; its order is given to it. After [`Arrived::Store`] the connection calls `landed` or `abandoned` for
     /// it, exactly once; after [`Arrived::NoRoom`] it reads nothing, and asks again when it has a
     /// turn.
-    fn arrive(&mut self, arrival: &Arrival) -> Arrived<T>;
+    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<T>;
 
     /// A message that was to be stored has come in full: it is kept, or given to a receive that
     /// was posted meanwhile, whose end is not the connection's to tell.
@@ -18,9 +18,10 @@ pub(crate) trait Receives<T> {
     /// A message that was to be stored never will come in full.
     fn abandoned(&mut self, arrival: &Arrival);
 
-    /// A message is announced. `None`: it is kept until a receive matches, of which
-    /// `Connection::clear_to_send` tells the connection.
-    fn announced(&mut self, announcement: Announcement) -> Option<PostedReceive<T>>;
+    /// A message is announced; its order is given to it. After [`Arrived::Store`] it is kept until
+    /// a receive matches, of which `Connection::clear_to_send` tells the connection; after
+    /// [`Arrived::NoRoom`] it waits as a message does.
+    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<T>;
 
     /// Announcements of this connection that are kept will not be answered: they are forgotten.
     fn forget_announcements(&mut self);
@@ -32,4 +33,9 @@ pub(crate) trait Receives<T> {
     /// Messages of this connection that are kept, announcements and those that are landing
     /// included.
     fn held(&self) -> u64;
+
+    /// The peer holds a message back: the connection is to have a turn as soon as any of its
+    /// messages leaves the store. Otherwise it has one when a quarter of what was promised to it
+    /// has come free.
+    fn awaits_credit(&mut self);
 }

@@ -1,12 +1,16 @@
 //! Which receive takes which message: of one connection, first come first matched
 //! ([`first_come`]), and of all connections of a connectionless endpoint together, by tag and by
-//! sender. This file holds the values that are matched.
+//! sender ([`SharedMatcher`]). This file holds the values that are matched.
 
 pub(crate) mod first_come;
+mod shared;
 
 use crate::buf::Payload;
+use crate::proto::op::OpKey;
 
 use super::peers::{ConnectionId, SourceId};
+
+pub(crate) use shared::{Budget, ClaimKey, Found, ReceiveKey, SharedMatcher};
 
 /// What kind of message it is. The two kinds never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,18 +54,24 @@ pub(crate) struct Arrival {
     pub(crate) len: u64,
     /// CQ data.
     pub(crate) data: Option<u64>,
+    /// Its place among all that have come: given by the matcher when it is taken in or announced
+    /// (0 before), and kept when it is given back, so that a sender's messages stay in order.
+    pub(crate) order: u64,
 }
 
-/// A receive that no message has been matched to.
+/// A receive that no message has been matched to, or one that a message was just matched to.
 #[derive(Debug)]
 pub(crate) struct PostedReceive<T> {
     pub(crate) token: T,
+    /// Where the message lands; of a buffer for many messages, the part that is this one's.
     pub(crate) payload: Payload,
     pub(crate) wanted: Wanted,
     /// Takes messages of this peer only.
     pub(crate) source: Option<SourceId>,
     /// Its place among the posted ones: given by the matcher, and kept when it is given back.
     pub(crate) order: u64,
+    /// Its name in the receive context.
+    pub(crate) key: OpKey,
 }
 
 /// A message that came in full before its receive.
@@ -83,13 +93,13 @@ pub(crate) struct Announcement {
     pub(crate) index: u8,
 }
 
-/// What becomes of a message that begins.
+/// What becomes of a message that begins, or is announced.
 #[derive(Debug)]
 pub(crate) enum Arrived<T> {
     /// This receive takes it.
     Receive(PostedReceive<T>),
-    /// It is to be kept in memory of its own.
+    /// It is kept: a message that begins in memory of its own, and an announcement as it is.
     Store,
-    /// It has to wait in its connection.
+    /// It has to wait in its connection, which stops reading and is woken when to ask again.
     NoRoom,
 }
