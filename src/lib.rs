@@ -124,8 +124,8 @@ pub use domain::{
 };
 pub use endpoint::{
     Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send,
-    Write,
+    PassiveEndpointBuilder, Queued, QueuedOp, RdmEndpoint, RdmEndpointBuilder, Read, Received,
+    Recv, RecvFrom, RecvTagged, Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
@@ -138,7 +138,7 @@ pub use mr::{
     RemoteRegion,
 };
 pub use op_error::Failed;
-pub use progress::Liveness;
+pub use progress::{IdlePolicy, Liveness};
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

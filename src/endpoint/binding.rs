@@ -1,7 +1,6 @@
 //! What an endpoint of any kind is bound to, as its builder collects it (`fi_ep_bind`;
 //! `fi_endpoint(3)`).
 
-use crate::cntr::Counter;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +28,13 @@ impl Binding {
     /// Nothing is bound; sizes are those of the domain's Info.
     pub(super) fn new(domain: &Domain) -> Self {
         let info = domain.info();
-        let or_default = |size| if size == 0 { CONTEXT_SIZE_DEFAULT } else { size };
+        let or_default = |size| {
+            if size == 0 {
+                CONTEXT_SIZE_DEFAULT
+            } else {
+                size
+            }
+        };
         Binding {
             domain: domain.clone(),
             transmit_queue: None,

@@ -12,9 +12,11 @@ mod op;
 mod passive;
 mod place;
 mod post;
+mod rdm;
 mod region;
 mod remote;
 mod rma;
+mod tagged;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,12 +33,14 @@ use place::Place;
 
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
-pub use msg::{Received, Recv, Send};
+pub use msg::{Received, Recv, RecvFrom, Send};
 pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
+pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
 pub use remote::RemoteRegions;
 pub use rma::{Read, Write};
+pub use tagged::RecvTagged;
 
 /// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
 ///

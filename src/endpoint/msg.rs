@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
-use crate::cq::SourceName;
+use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::progress::{Manner, Report};
@@ -147,8 +147,9 @@ impl RdmEndpoint {
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
-    /// if the peer's transmit context is full, [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
-    /// for an address that was removed or is another vector's.
+    /// if the peer's transmit context is full,
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that was removed or is
+    /// another vector's.
     pub fn inject(&self, bytes: &[u8], peer: FabricAddr) -> Result<()> {
         self.inject_message(bytes, peer, None, None)
     }
@@ -235,6 +236,13 @@ impl<B: IoBufs> Draft<B> for Send<B> {
         OperationKind::Send
     }
 
+    fn kind(&self) -> CompletionFlags {
+        match self.tag {
+            None => CompletionFlags::MSG,
+            Some(_) => CompletionFlags::TAGGED,
+        }
+    }
+
     fn common(&self) -> &Common {
         self.to.common()
     }
@@ -288,10 +296,14 @@ impl<B: IoBufsMut> RecvFrom<B> {
 
 /// A draft that does nothing but receive.
 macro_rules! receive_draft {
-    ($builder:ident) => {
+    ($builder:ident, $kind:ident) => {
         impl<B: crate::buf::IoBufsMut> super::post::Draft<B> for $builder<B> {
             fn operation(&self) -> crate::error::OperationKind {
                 crate::error::OperationKind::Receive
+            }
+
+            fn kind(&self) -> crate::CompletionFlags {
+                crate::CompletionFlags::$kind
             }
 
             fn common(&self) -> &super::common::Common {
@@ -315,5 +327,5 @@ macro_rules! receive_draft {
 }
 pub(super) use receive_draft;
 
-receive_draft!(Recv);
-receive_draft!(RecvFrom);
+receive_draft!(Recv, MSG);
+receive_draft!(RecvFrom, MSG);

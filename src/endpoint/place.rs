@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::buf::Payload;
+use crate::cq::SourceName;
 use crate::error::{Error, Phase};
 use crate::id::{FabricAddr, OperationId};
 use crate::progress::{Manner, OpCell, Port, Posted, Report};
-use crate::proto::{OpKey, Wanted, Withdrawn};
+use crate::proto::{OpKey, SourceId, Wanted, Withdrawn};
 
 use super::common::Common;
 use super::post::Shape;
@@ -84,9 +85,10 @@ impl To {
                 Ok((Place::Connection(endpoint), posted))
             }
             To::Peer(endpoint, peer) => {
-                let (port, posted) = endpoint.post_to(peer, payload, manner, &report, |payload| {
-                    shape.to_post(payload, endpoint.domain())
-                })?;
+                let (port, posted) =
+                    endpoint.post_to(peer, payload, manner, &report, |payload| {
+                        shape.to_post(payload, endpoint.domain())
+                    })?;
                 Ok((Place::Peer(endpoint, port), posted))
             }
             To::Receives(endpoint, selector) => {
@@ -129,6 +131,21 @@ impl Place {
             Place::Receives(endpoint) => endpoint.inner.receives.cancel(key),
         };
         withdrawn == Withdrawn::Ended
+    }
+
+    /// Cancels the operation of this name, if the endpoint itself has it.
+    pub(super) fn cancel_named(&self, operation: OperationId) -> bool {
+        operation.port().is_none() && self.cancel(OpKey::from_bits(operation.key()))
+    }
+
+    /// What is known of whoever sent a message that was received here.
+    pub(super) fn source_name(&self, source: SourceId) -> Option<SourceName> {
+        match self {
+            Place::Connection(_) => None,
+            Place::Peer(endpoint, _) | Place::Receives(endpoint) => {
+                Some(endpoint.source_name(source.0))
+            }
+        }
     }
 
     /// The operation's future is dropped (ruling 4).

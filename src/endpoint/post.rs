@@ -1,9 +1,9 @@
 //! What all operation builders share: from a draft to a posted operation, in its three forms.
 
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use crate::buf::{IoBufs, LocalUse, Payload};
+use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
@@ -20,6 +20,8 @@ use super::remote::RemoteRegions;
 /// An operation described but not posted.
 pub(super) trait Draft<B: IoBufs>: Sized {
     fn operation(&self) -> OperationKind;
+    /// Of which interface it is: what its completion's flags say beside the direction.
+    fn kind(&self) -> CompletionFlags;
     /// The endpoint it is posted to.
     fn common(&self) -> &Common;
     /// How it is posted, besides whether it waits for room.
@@ -59,7 +61,11 @@ impl Shape {
 
     /// What the connection is given. May be asked for again with the payload of a post that a
     /// connection refused since it had ended.
-    pub(super) fn to_post(&self, payload: Payload, domain: &Domain) -> Result<Post, (Error, Payload)> {
+    pub(super) fn to_post(
+        &self,
+        payload: Payload,
+        domain: &Domain,
+    ) -> Result<Post, (Error, Payload)> {
         match *self {
             Shape::Send { tag, data, ack } => Ok(Post::Send {
                 payload,
@@ -125,9 +131,11 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
             return Err(Failed::new(error, Some(buffers)));
         }
     };
+    let kind = draft.kind();
     let report = || Report::Queue {
         queue: queue.clone(),
         context,
+        kind,
         slot: None,
         waiting: None,
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
+use crate::cq::CompletionFlags;
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::mr::Access;
@@ -220,6 +221,10 @@ impl<B: IoBufs> Draft<B> for Write<B> {
         OperationKind::Write
     }
 
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::RMA
+    }
+
     fn common(&self) -> &Common {
         self.to.common()
     }
@@ -278,6 +283,10 @@ impl<B: IoBufsMut> Read<B> {
 impl<B: IoBufsMut> Draft<B> for Read<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Read
+    }
+
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::RMA
     }
 
     fn common(&self) -> &Common {

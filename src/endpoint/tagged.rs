@@ -81,4 +81,4 @@ impl<B: IoBufsMut> RecvTagged<B> {
     }
 }
 
-receive_draft!(RecvTagged);
+receive_draft!(RecvTagged, TAGGED);

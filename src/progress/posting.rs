@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::proto::{End, OpKey, Post, PostFlags, Withdrawn};
+use crate::error::{Error, Phase, Result};
+use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
 use super::report::{OpCell, Report};
@@ -91,6 +91,14 @@ impl Port {
         let withdrawn = state.machine.cancel(key);
         self.settle(&mut state);
         withdrawn
+    }
+
+    /// Asks everything that is to be transmitted to end early; says how much of it has by that.
+    pub(crate) fn cancel_all(&self) -> usize {
+        let mut state = self.lock("cancel all");
+        let ended = state.machine.cancel_all();
+        self.settle(&mut state);
+        ended
     }
 
     /// The future of an operation is dropped (ruling 4).
