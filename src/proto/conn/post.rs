@@ -266,6 +266,17 @@ impl<T> Connection<T> {
         }
     }
 
+    /// Asks all that is to be transmitted to end early, and says how much of it has by that.
+    pub(crate) fn cancel_all(&mut self) -> usize {
+        let transmits = |op: &Op<T>| op.operation != OperationKind::Receive;
+        let posted = self.ops.iter().filter(|(_, op)| transmits(op));
+        let keys: Vec<OpKey> = posted.map(|(key, _)| key).collect();
+        let ended = keys
+            .iter()
+            .filter(|key| self.cancel(**key) == Withdrawn::Ended);
+        ended.count()
+    }
+
     /// The owner of the operation went away: withdraws it if it has not started; marks a receive
     /// that a message is landing in, so that the message survives. The end is still an event.
     pub(crate) fn detach(&mut self, key: OpKey) -> Withdrawn {
