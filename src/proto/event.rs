@@ -22,6 +22,9 @@ pub(crate) struct End {
     pub(crate) tag: Option<u64>,
     /// Who sent a message that a shared receive got.
     pub(crate) source: Option<SourceId>,
+    /// The place of such a message among those of all connections that share receives, in case it
+    /// is given back.
+    pub(crate) order: u64,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }
