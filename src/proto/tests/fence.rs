@@ -68,7 +68,7 @@ fn a_fence_waits_for_announced_messages() {
         fenced(&mut pair, 2, write(b"fenced"));
         pair.a.post(3, tagged(3, b"behind", None, false));
         pair.run();
-        assert_eq!(pair.a.order, []);
+        assert!(pair.a.order.is_empty());
         pair.b.receive_tagged(1, 1, 5000);
         pair.run();
         let at = |token| pair.a.order.iter().position(|it| *it == token);
@@ -107,7 +107,7 @@ fn withdrawn_operations_and_fences_hold_nobody_up() {
     let second = fenced(&mut pair, 3, send(b"b"));
     fenced(&mut pair, 4, write(b"waits"));
     pair.run();
-    assert_eq!(pair.a.order, []);
+    assert!(pair.a.order.is_empty());
     assert_eq!(pair.a.machine.cancel(first), Withdrawn::Ended);
     pair.run();
     assert_eq!(pair.a.order, [2], "the message before it is still out");
