@@ -125,8 +125,8 @@ pub use domain::{
 pub use endpoint::{
     Accept, ClaimedMessage, Connect, Endpoint, EndpointBuilder, MessageInfo, MultiRecv, OnRefusal,
     Op, PassiveEndpoint, PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint,
-    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, Reject,
-    RemoteRegions, Send, Write,
+    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, RegionEndpoint,
+    Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

@@ -7,6 +7,7 @@ mod sources;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::av::AddressVector;
 use crate::buf::Payload;
@@ -316,6 +317,11 @@ impl Inner {
         let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
         self.ports.put(peer, removals, &port);
         Ok(port)
+    }
+
+    /// True once it is closed, with all its connections.
+    pub(super) fn has_ended(&self) -> bool {
+        self.rdm.poll_ended(Waker::noop()).is_ready()
     }
 
     /// True if another port is to be asked for since this one's connection ends.

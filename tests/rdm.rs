@@ -1,0 +1,815 @@
+//! Connectionless endpoints (`FI_EP_RDM`): messages, senders, peers that come and go.
+
+mod common;
+#[path = "common/peers.rs"]
+mod peers;
+
+use std::time::{Duration, Instant};
+
+use common::{on_every_backend, on_every_backend_at_once};
+use futures::FutureExt;
+use futures::future::join_all;
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{
+    AvType, Caps, Completion, CompletionFlags, Context, EndpointType, ErrorKind, FabricAddr, Hints,
+    OperationKind, Phase, RdmEndpoint,
+};
+
+/// So many endpoints in domains of their own, each with all in its address vector, itself too.
+fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>)> {
+    let opened: Vec<_> = (0..count)
+        .map(|_| {
+            let peer = net.peer().unwrap();
+            let endpoint = peer.rdm_endpoint().unwrap();
+            (peer, endpoint)
+        })
+        .collect();
+    let addresses: Vec<_> = opened.iter().map(|it| it.1.local_addr()).collect();
+    let with_addresses = opened.into_iter().map(|(peer, endpoint)| {
+        let known = addresses.iter().map(|at| endpoint.insert(*at).unwrap());
+        let known = known.collect();
+        (peer, endpoint, known)
+    });
+    with_addresses.collect()
+}
+
+async fn next(endpoint: &RdmEndpoint) -> Completion {
+    endpoint.receive_queue().next().await.expect("it is open")
+}
+
+/// fi_msg(3): "The call fi_send transfers the data contained in the user-specified data buffer to a
+/// remote endpoint, with message boundaries being maintained."
+/// fi_endpoint(3): "Connectionless data transfers with reliability"
+#[test]
+fn messages_go_both_ways_and_the_buffers_come_back() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        for round in 0..20usize {
+            let len = [0, 1, 100, 5_000][round % 4];
+            let message = vec![round as u8; len];
+            let sending = a.endpoint.send(message.clone(), a.other).post().unwrap();
+            let (received, buffer) = b.endpoint.recv(vec![0u8; 8_000]).await.unwrap();
+            assert_eq!((received.len, &buffer[..len]), (len, &message[..]));
+            assert_eq!(sending.await.unwrap(), (len, message.clone()));
+            let [one, two] = [message[..len / 2].to_vec(), message[len / 2..].to_vec()];
+            b.endpoint.send([one, two], b.other).await.unwrap();
+            let into = [vec![0u8; len / 3], vec![0u8; 8_000]];
+            let (received, [first, second]) = a.endpoint.recv(into).await.unwrap();
+            assert_eq!(received.len, len);
+            assert_eq!([&first[..], &second[..len - len / 3]].concat(), message);
+        }
+    });
+}
+
+/// fi_endpoint(3): "FI_ORDER_SAS"; fi_tagged(3): "In general, message tags are checked against
+/// receive buffers in the order in which messages have been posted to the endpoint."
+#[test]
+fn messages_of_one_sender_keep_their_order() {
+    on_every_backend(|net| async move {
+        const COUNT: u32 = 500;
+        let crowd = crowd(&net, 4);
+        let sending = crowd[1..]
+            .iter()
+            .enumerate()
+            .map(|(sender, (_, from, known))| {
+                let to = known[0];
+                async move {
+                    for number in 0..COUNT {
+                        let bytes = [sender as u32, number].map(u32::to_le_bytes).concat();
+                        from.send(bytes, to).await.unwrap();
+                    }
+                }
+            });
+        let receiving = async {
+            let mut expected = [0; 3];
+            for _ in 0..3 * COUNT {
+                let (received, bytes) = crowd[0].1.recv(vec![0u8; 8]).await.unwrap();
+                let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+                let (sender, number) = (word(0) as usize, word(4));
+                assert_eq!((received.len, number), (8, expected[sender]), "of {sender}");
+                assert_eq!(received.source, Some(crowd[0].2[sender + 1]));
+                expected[sender] += 1;
+            }
+        };
+        futures::future::join(join_all(sending), receiving).await;
+    });
+}
+
+/// fi_cq(3): "Returned source addressing data is converted from the native address used by the
+/// underlying fabric into an fi_addr_t, which may be used in transmit operations."
+/// fi_cq(3): "source addresses which cannot be mapped to a usable fi_addr_t will be reported as
+/// FI_ADDR_NOTAVAIL."
+/// fi_cq(3): "In no case do providers insert addresses into an AV separate from an application
+/// calling fi_av_insert or similar call."
+#[test]
+fn the_sender_is_told_if_the_vector_has_it() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let to_y = x.insert(y.local_addr()).unwrap();
+        x.send("who", to_y).await.unwrap();
+        let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
+        assert_eq!((received.source, received.source_user_id), (None, None));
+        assert_eq!(received.source_addr, Some(x.local_addr()));
+        assert!(y.address_vector().is_empty(), "nobody inserted it");
+        // The same through a queue, where the address is looked up when it is asked for.
+        y.recv(vec![0u8; 8]).queue(1u64).await.unwrap();
+        x.send("it is", to_y).await.unwrap();
+        let told = next(&y).await;
+        assert_eq!(
+            (told.source(), told.source_addr()),
+            (None, Some(x.local_addr()))
+        );
+        let to_x = y.insert(told.source_addr().unwrap()).unwrap();
+        assert_eq!(told.source(), Some(to_x));
+        // The answer needs no other address.
+        y.send("you", to_x).await.unwrap();
+        assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.source, Some(to_y));
+        y.address_vector().remove(to_x).unwrap();
+        assert_eq!(told.source(), None);
+        let by_user = y.address_vector().insert(x.local_addr()).user_id(77);
+        let to_x = by_user.now().unwrap();
+        x.send("me", to_y).await.unwrap();
+        let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
+        assert_eq!(received.source, Some(to_x));
+        assert_eq!(received.source_user_id, Some(77));
+        assert_eq!(told.source_user_id(), Some(77));
+    });
+}
+
+/// fi_cq(3): "Source address data is only available for those endpoints configured with FI_SOURCE
+/// capability."
+/// fi_msg(3): "Applies only to connectionless endpoints with the FI_DIRECTED_RECV capability
+/// enabled, otherwise this field is ignored."
+#[test]
+fn source_and_direction_are_capabilities() {
+    on_every_backend(|net| async move {
+        let rdm = Hints::new().endpoint(EndpointType::Rdm);
+        let plain = rdm.caps(Caps::MSG);
+        let one = net.peer().unwrap();
+        let two = peers::peer_with(&net, plain, tokio_fabric::DomainBind::empty());
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let nobody = y.insert(peers::nobody()).unwrap();
+        y.insert(x.local_addr()).unwrap();
+        x.send("all the same", to_y).await.unwrap();
+        let (received, _) = y.recv(vec![0u8; 16]).from(nobody).await.unwrap();
+        assert_eq!((received.len, received.source), (12, None));
+        assert_eq!(received.source_addr, None);
+    });
+}
+
+/// fi_msg(3): "For connectionless endpoints, the src_addr parameter can be used to indicate that a
+/// buffer should be posted to receive incoming data from a specific remote endpoint."
+#[test]
+fn a_directed_receive_takes_one_peers_messages() {
+    on_every_backend(|net| async move {
+        let crowd = crowd(&net, 3);
+        let (_, me, known) = &crowd[0];
+        let mut from_second = me.recv(vec![0u8; 16]).from(known[2]).post().unwrap();
+        let from_any = me.recv(vec![0u8; 16]).post().unwrap();
+        crowd[1].1.send("first", crowd[1].2[0]).await.unwrap();
+        let (received, bytes) = from_any.await.unwrap();
+        assert_eq!(
+            (received.source, &bytes[..5]),
+            (Some(known[1]), &b"first"[..])
+        );
+        assert!((&mut from_second).now_or_never().is_none());
+        crowd[2].1.send("second", crowd[2].2[0]).await.unwrap();
+        let (received, bytes) = from_second.await.unwrap();
+        assert_eq!(
+            (received.source, &bytes[..6]),
+            (Some(known[2]), &b"second"[..])
+        );
+        // Early ones too: the first of that peer's, past others'.
+        for (peer, text) in [(1, "a"), (2, "b"), (1, "c"), (2, "d")] {
+            let (_, from, to) = &crowd[peer];
+            from.send(text, to[0]).delivery_complete().await.unwrap();
+        }
+        for (peer, text) in [(2, "b"), (2, "d"), (1, "a"), (1, "c")] {
+            let (received, bytes) = me.recv(vec![0u8; 1]).from(known[peer]).await.unwrap();
+            assert_eq!(
+                (received.source, &bytes[..]),
+                (Some(known[peer]), text.as_bytes())
+            );
+        }
+    });
+}
+
+/// fi_cq(3): "Indicates that the completion was for a send operation. This flag may be combined
+/// with an FI_MSG or FI_TAGGED flag."
+/// fi_cq(3): "Indicates that a message-based operation completed. This flag may be combined with an
+/// FI_SEND or FI_RECV flag."
+/// fi_msg(3): "Indicates that remote CQ data is available and should be sent as part of the
+/// request."
+#[test]
+fn completions_tell_what_ended() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = one.domain.completion_queue().open().unwrap();
+        let opened = one.domain.rdm_endpoint().completion_queue(&queue);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let to_x = y.insert(x.local_addr()).unwrap();
+        x.send("four", to_y).imm(9).queue(4u64).await.unwrap();
+        let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
+        assert_eq!((received.data, received.tag), (Some(9), None));
+        let mut sent = queue.next().await.unwrap();
+        let flags = CompletionFlags::SEND | CompletionFlags::MSG;
+        assert_eq!((sent.context, sent.flags), (Context(4), flags));
+        assert_eq!(
+            (sent.endpoint, sent.operation),
+            (x.id(), OperationKind::Send)
+        );
+        assert_eq!((sent.source(), sent.source_addr()), (None, None));
+        assert_eq!(&sent.take_buffer().unwrap()[..], b"four");
+        x.recv(vec![0u8; 8]).queue(5u64).await.unwrap();
+        y.send("five!", to_x).imm(u64::MAX).await.unwrap();
+        let mut told = queue.next().await.unwrap();
+        let flags = CompletionFlags::RECV | CompletionFlags::MSG | CompletionFlags::REMOTE_CQ_DATA;
+        assert_eq!((told.context, told.flags, told.len), (Context(5), flags, 5));
+        assert_eq!((told.data, told.tag), (Some(u64::MAX), None));
+        assert_eq!(told.source(), Some(to_y));
+        assert_eq!(&told.take_buffer().unwrap()[..5], b"five!");
+    });
+}
+
+/// fi_msg(3): "The data buffer is available for reuse immediately on return from the call, and no
+/// CQ entry will be written if the transfer completes successfully."
+#[test]
+fn injected_messages_are_copied_and_limited() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let sent = one.domain.counter();
+        let queue = one.domain.completion_queue().open().unwrap();
+        let opened = one.domain.rdm_endpoint().completion_queue(&queue);
+        let x = opened
+            .send_counter(&sent)
+            .listen_at(peers::any())
+            .open()
+            .unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let mut bytes = [7u8; 128];
+        x.inject(&bytes, to_y).unwrap();
+        bytes.fill(9);
+        x.inject_data(&bytes[..3], to_y, 33).unwrap();
+        let (received, buffer) = y.recv(vec![0u8; 128]).await.unwrap();
+        assert_eq!((received.len, buffer), (128, vec![7u8; 128]));
+        let (received, _) = y.recv(vec![0u8; 128]).await.unwrap();
+        assert_eq!((received.len, received.data), (3, Some(33)));
+        let refused = x.inject(&[0; 129], to_y).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.fi_errno()),
+            (ErrorKind::TooLarge, 90)
+        );
+        sent.wait_for(2).await.unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// fi_endpoint(3), FI_DELIVERY_COMPLETE: "processed by the destination"; and ruling 5: what is
+/// marked MORE goes out with what is posted next, or at the driver's turn.
+#[test]
+fn delivery_complete_and_more() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, to) = (&a.endpoint, a.other);
+        let more = x.send("one", to).more().post().unwrap();
+        let last = x.send("two", to).delivery_complete().post().unwrap();
+        for text in ["one", "two"] {
+            let (received, bytes) = b.endpoint.recv(vec![0u8; 8]).await.unwrap();
+            assert_eq!(&bytes[..received.len], text.as_bytes());
+        }
+        more.await.unwrap();
+        last.await.unwrap();
+        x.send("alone", to).more().await.unwrap();
+        assert_eq!(b.endpoint.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+        // In the peer's store is in the peer's memory.
+        x.send("early", to).delivery_complete().await.unwrap();
+        assert!(b.endpoint.unexpected_bytes() >= 5);
+        assert_eq!(b.endpoint.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+        assert_eq!(b.endpoint.unexpected_bytes(), 0);
+    });
+}
+
+/// fi_msg(3), FI_FENCE: "any operation posted after the fenced operation will be deferred until all
+/// previous operations targeting the same peer endpoint have completed."
+#[test]
+fn a_fence_waits_for_everything_before_it() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, to) = (&a.endpoint, a.other);
+        let region = peers::open_region(&b.peer, vec![5u8; 1 << 20]).await;
+        let read = x
+            .read(vec![0u8; 1 << 20], to, region.remote())
+            .post()
+            .unwrap();
+        let remote = region.remote().slice(..4).unwrap();
+        let fenced = x.write(vec![9u8; 4], to, remote).fence().post().unwrap();
+        let behind = x.send("behind", to).post().unwrap();
+        // A write after a read would otherwise be free to show in it: its source is read late.
+        assert_eq!(read.await.unwrap().1, vec![5u8; 1 << 20]);
+        assert_eq!(b.endpoint.recv(vec![0u8; 8]).await.unwrap().0.len, 6);
+        fenced.await.unwrap();
+        behind.await.unwrap();
+        let mut bytes = [0; 5];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [9, 9, 9, 9, 5]);
+        // Nothing is overtaken by a fence that has nothing to wait for.
+        for round in 0..50u8 {
+            let sent = x.send(vec![round], to).fence().post().unwrap();
+            assert_eq!(b.endpoint.recv(vec![0u8; 1]).await.unwrap().1, [round]);
+            sent.await.unwrap();
+        }
+    });
+}
+
+/// fi_cq(3): "The olen specifies the amount of data that did not fit into the available receive
+/// buffer and was discarded."
+#[test]
+fn truncation_reports_both_lengths_and_the_connection_lives() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        // Small, eager and early; and large enough to be announced.
+        for len in [10usize, 40_000, 300_000] {
+            for early in [false, true] {
+                let message: Vec<u8> = (0..len).map(|at| at as u8).collect();
+                let send = a.endpoint.send(message.clone(), a.other);
+                let failed = if early {
+                    let sending = send.post().unwrap();
+                    let behind = a.endpoint.send("behind", a.other).post().unwrap();
+                    while len == 10 && b.endpoint.unexpected_bytes() == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    let failed = b.endpoint.recv(vec![0u8; 7]).await.unwrap_err();
+                    sending.await.unwrap();
+                    behind.await.unwrap();
+                    failed
+                } else {
+                    let receiving = b.endpoint.recv(vec![0u8; 7]).post().unwrap();
+                    send.await.unwrap();
+                    a.endpoint.send("behind", a.other).await.unwrap();
+                    receiving.await.unwrap_err()
+                };
+                assert_eq!(
+                    (failed.kind(), failed.error().fi_errno()),
+                    (ErrorKind::Truncated, 265)
+                );
+                assert_eq!((failed.received_len(), failed.overflow_len()), (7, len - 7));
+                assert_eq!(failed.into_parts().1.unwrap(), message[..7]);
+                assert_eq!(b.endpoint.recv(vec![0u8; 8]).await.unwrap().0.len, 6);
+            }
+        }
+        // The completion says both too.
+        b.endpoint.recv(vec![0u8; 2]).queue(1u64).await.unwrap();
+        a.endpoint.send("seven..", a.other).imm(3).await.unwrap();
+        let told = next(&b.endpoint).await;
+        let error = told.result.as_ref().unwrap_err();
+        assert_eq!((told.len, error.overflow_len, told.data), (2, 5, Some(3)));
+        assert_eq!(told.source(), Some(b.other));
+    });
+}
+
+/// The first operations of both sides at once make one connection, and nothing is lost or doubled.
+#[test]
+fn simultaneous_first_sends_all_arrive_once() {
+    on_every_backend(|net| async move {
+        for _ in 0..20 {
+            let (a, b) = net.rdm_pair().unwrap();
+            let there = a.endpoint.send("there", a.other).delivery_complete();
+            let back = b.endpoint.send("and back", b.other).delivery_complete();
+            let sending = futures::future::join(there.into_future(), back.into_future());
+            let at_b = b.endpoint.recv(vec![0u8; 16]);
+            let at_a = a.endpoint.recv(vec![0u8; 16]);
+            let receiving = futures::future::join(at_b.into_future(), at_a.into_future());
+            let ((there, back), (at_b, at_a)) = futures::future::join(sending, receiving).await;
+            there.unwrap();
+            back.unwrap();
+            assert_eq!((at_b.unwrap().0.len, at_a.unwrap().0.len), (5, 8));
+            assert!(
+                a.endpoint
+                    .recv(vec![0u8; 1])
+                    .into_future()
+                    .now_or_never()
+                    .is_none()
+            );
+            assert!(
+                b.endpoint
+                    .recv(vec![0u8; 1])
+                    .into_future()
+                    .now_or_never()
+                    .is_none()
+            );
+        }
+    });
+}
+
+/// All-to-all of 16 endpoints in one process, each sending to each, itself too, at once: completes.
+#[test]
+fn sixteen_endpoints_all_send_to_all_at_once() {
+    const SIDES: usize = 16;
+    const EACH: usize = 8;
+    on_every_backend(|net| async move {
+        let crowd = crowd(&net, SIDES);
+        let sends = crowd
+            .iter()
+            .enumerate()
+            .flat_map(|(from, (_, endpoint, known))| {
+                known.iter().flat_map(move |to| {
+                    (0..EACH).map(move |number| {
+                        let send = endpoint.send(vec![from as u8, number as u8], *to);
+                        send.delivery_complete().into_future()
+                    })
+                })
+            });
+        let receives = crowd.iter().map(|(_, endpoint, known)| async move {
+            let mut expected = [0u8; SIDES];
+            for _ in 0..SIDES * EACH {
+                let (received, bytes) = endpoint.recv(vec![0u8; 2]).await.unwrap();
+                let from = bytes[0] as usize;
+                assert_eq!((received.len, received.source), (2, Some(known[from])));
+                assert_eq!(bytes[1], expected[from], "in order, none lost, none twice");
+                expected[from] += 1;
+            }
+            assert!(expected.iter().all(|count| *count as usize == EACH));
+        });
+        let (sent, _) = futures::future::join(join_all(sends), join_all(receives)).await;
+        assert_eq!(sent.len(), SIDES * SIDES * EACH);
+        for sent in sent {
+            sent.unwrap();
+        }
+    });
+}
+
+/// "An operation to a peer that never answers ends with "unreachable", it does not spin"
+/// (FI_EHOSTUNREACH); other peers know nothing of it.
+#[test]
+fn an_unreachable_peer_is_told_at_the_deadline() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let deadline = Duration::from_millis(300);
+        let opened = one.domain.rdm_endpoint().connect_deadline(deadline);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let (nobody, to_y) = (
+            x.insert(peers::nobody()).unwrap(),
+            x.insert(y.local_addr()).unwrap(),
+        );
+        let began = Instant::now();
+        let lost = x.send("lost", nobody).post().unwrap();
+        let also = x.read(vec![0u8; 4], nobody, no_region()).post().unwrap();
+        let sends = (0..50u8).map(|number| x.send(vec![number], to_y).into_future());
+        for sent in join_all(sends).await {
+            sent.unwrap();
+        }
+        let (failed, bytes) = lost.await.unwrap_err().into_parts();
+        assert_eq!(
+            (failed.kind(), failed.fi_errno()),
+            (ErrorKind::Unreachable, 113)
+        );
+        assert_eq!(bytes, Some("lost"));
+        assert_eq!(
+            failed.peer(),
+            Some(x.address_vector().lookup(nobody).unwrap())
+        );
+        assert_eq!(also.await.unwrap_err().kind(), ErrorKind::Unreachable);
+        let took = began.elapsed();
+        assert!(took >= deadline && took < 20 * deadline, "{took:?}");
+        // And again: the next use tries again.
+        let again = x.send("lost", nobody).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Unreachable);
+    });
+}
+
+fn no_region() -> tokio_fabric::RemoteRegion {
+    tokio_fabric::RemoteRegion::new(0, 4, 1)
+}
+
+/// A peer that listens only later is reached then: what was posted before waited for it.
+#[test]
+fn what_is_posted_before_the_peer_is_there_reaches_it() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let x = one.rdm_endpoint().unwrap();
+        let place = two.rdm_endpoint().unwrap();
+        let address = place.local_addr();
+        place.shutdown().await.unwrap();
+        drop(place);
+        let to_y = x.insert(address).unwrap();
+        let mut early = x.send("early", to_y).post().unwrap();
+        let wait = tokio::time::timeout(Duration::from_millis(50), &mut early);
+        assert!(wait.await.is_err(), "there is nobody yet");
+        let y = two.domain.rdm_endpoint().listen_at(address).open().unwrap();
+        let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
+        assert_eq!(
+            (received.len, received.source_addr),
+            (5, Some(x.local_addr()))
+        );
+        early.await.unwrap();
+    });
+}
+
+/// "restarted peer (new incarnation) recognised": what was bound to the old one ends with an error,
+/// the next operation reaches the new one.
+#[test]
+fn a_restarted_peer_is_a_new_one() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let address = y.local_addr();
+        let to_y = x.insert(address).unwrap();
+        x.send("first life", to_y)
+            .delivery_complete()
+            .await
+            .unwrap();
+        let region = peers::open_region(&two, vec![1u8; 8]).await;
+        let remote = region.remote();
+        x.read(vec![0u8; 8], to_y, remote).await.unwrap();
+        drop(y);
+        let three = net.peer().unwrap();
+        let y = loop {
+            // The old one's listener closes after its handle.
+            match three.domain.rdm_endpoint().listen_at(address).open() {
+                Ok(endpoint) => break endpoint,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::AddressInUse),
+            }
+            tokio::task::yield_now().await;
+        };
+        // Whether x has noticed the end by now or not: nothing goes to the new life that was meant
+        // for the old, and sooner or later sends arrive.
+        let arrived = async {
+            loop {
+                match x.send("second life", to_y).delivery_complete().await {
+                    Ok(_) => break,
+                    Err(failed) => assert!(
+                        matches!(
+                            failed.kind(),
+                            ErrorKind::PeerClosed
+                                | ErrorKind::ConnectionReset
+                                | ErrorKind::Canceled
+                                | ErrorKind::ConnectionRefused
+                        ),
+                        "{failed:?}"
+                    ),
+                }
+            }
+        };
+        arrived.await;
+        let (received, bytes) = y.recv(vec![0u8; 16]).await.unwrap();
+        assert_eq!(&bytes[..received.len], b"second life");
+        let to_x = y.insert(x.local_addr()).unwrap();
+        y.send("hello", to_x).await.unwrap();
+        assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.source, Some(to_y));
+    });
+}
+
+/// fi_av(3): "The removed address - either the mapped address (in the case of FI_AV_MAP) or index
+/// (FI_AV_TABLE) - is invalid until it is returned again by a new fi_av_insert."
+#[test]
+fn a_removed_address_never_reaches_a_new_peer() {
+    on_every_backend(|net| async move {
+        for kind in [AvType::Table, AvType::Map] {
+            let (one, two, three) = (
+                net.peer().unwrap(),
+                net.peer().unwrap(),
+                net.peer().unwrap(),
+            );
+            let vector = one.domain.address_vector().av_type(kind).open().unwrap();
+            let opened = one.domain.rdm_endpoint().address_vector(&vector);
+            let x = opened.listen_at(peers::any()).open().unwrap();
+            let (y, z) = (two.rdm_endpoint().unwrap(), three.rdm_endpoint().unwrap());
+            let old = vector.insert(y.local_addr()).now().unwrap();
+            x.send("to y", old).delivery_complete().await.unwrap();
+            vector.remove(old).unwrap();
+            let new = vector.insert(z.local_addr()).now().unwrap();
+            assert_eq!(old.index(), new.index(), "the place is taken again");
+            let refused = x.send("to y", old).await.unwrap_err();
+            assert_eq!(
+                (refused.kind(), refused.into_parts().1),
+                (ErrorKind::InvalidArgument, Some("to y"))
+            );
+            let refused = x.inject(b"to y", old).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            let refused = x.recv(vec![1u8; 4]).from(old).await.unwrap_err();
+            assert_eq!(
+                (refused.kind(), refused.into_parts().1),
+                (ErrorKind::InvalidArgument, Some(vec![1u8; 4]))
+            );
+            assert_eq!(
+                x.disconnect(old).unwrap_err().kind(),
+                ErrorKind::InvalidArgument
+            );
+            x.send("to z", new).delivery_complete().await.unwrap();
+            assert_eq!(&z.recv(vec![0u8; 4]).await.unwrap().1, b"to z");
+            assert_eq!(&y.recv(vec![0u8; 4]).await.unwrap().1, b"to y");
+            assert!(z.recv(vec![0u8; 4]).into_future().now_or_never().is_none());
+            // Another vector's value is no address of this one.
+            let other = one.domain.address_vector().open().unwrap();
+            let foreign = other.insert(y.local_addr()).now().unwrap();
+            let refused = x.send("to y", foreign).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        }
+    });
+}
+
+/// fi_endpoint(3): "fi_cancel attempts to cancel an outstanding asynchronous operation"; of what
+/// waits for a connection too, and of one peer's without another's.
+#[test]
+fn operations_end_early_before_the_connection_is_up_and_after() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = one.domain.completion_queue().open().unwrap();
+        let opened = one.domain.rdm_endpoint().completion_queue(&queue);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let (nobody, to_y) = (
+            x.insert(peers::nobody()).unwrap(),
+            x.insert(y.local_addr()).unwrap(),
+        );
+        // Before: the connection is not up.
+        let waits = x.send("waits", nobody).post().unwrap();
+        assert!(waits.phase() < Phase::AwaitingPeer);
+        assert!(waits.cancel());
+        assert!(!waits.cancel(), "it has ended");
+        let (error, buffer) = waits.await.unwrap_err().into_parts();
+        assert_eq!((error.kind(), buffer), (ErrorKind::Canceled, Some("waits")));
+        let named = x.send("named", nobody).queue(3u64).try_post().unwrap();
+        assert!(x.cancel(named));
+        let told = queue.next().await.unwrap();
+        assert_eq!(told.context, Context(3));
+        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        let late = x.send("late", nobody).timeout(Duration::from_millis(20));
+        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(x.send("dropped", nobody).post().unwrap());
+        let all: Vec<_> = (0..5)
+            .map(|_| x.send("all", nobody).post().unwrap())
+            .collect();
+        let lives = x.send("lives", to_y).delivery_complete().post().unwrap();
+        assert_eq!(x.cancel_all(nobody).unwrap(), 5);
+        for canceled in join_all(all).await {
+            assert_eq!(canceled.unwrap_err().kind(), ErrorKind::Canceled);
+        }
+        lives.await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+        // After: what waits for the peer's receive.
+        let to_x = y.insert(x.local_addr()).unwrap();
+        let receive = x.recv(vec![3u8; 8]).post().unwrap();
+        assert!(receive.cancel());
+        let (error, buffer) = receive.await.unwrap_err().into_parts();
+        assert_eq!(
+            (error.kind(), buffer),
+            (ErrorKind::Canceled, Some(vec![3u8; 8]))
+        );
+        let named = x.recv(vec![0u8; 8]).queue(4u64).try_post().unwrap();
+        assert!(x.cancel(named));
+        assert!(!x.cancel(named));
+        assert_eq!(queue.next().await.unwrap().context, Context(4));
+        let late = x.recv(vec![0u8; 8]).timeout(Duration::from_millis(20));
+        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(x.recv(vec![0u8; 8]).post().unwrap());
+        y.send("whole", to_x).await.unwrap();
+        assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+    });
+}
+
+/// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
+/// goes back to the head of the unexpected store."
+#[test]
+fn a_dropped_receive_loses_no_message() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        for round in 0..60usize {
+            let len = [3, 20_000, 200_000][round % 3];
+            let receive = b.endpoint.recv(vec![0u8; len]).post().unwrap();
+            let send = a
+                .endpoint
+                .send(vec![round as u8; len], a.other)
+                .post()
+                .unwrap();
+            let behind = a.endpoint.send(vec![0xff], a.other).post().unwrap();
+            for _ in 0..round / 3 {
+                tokio::task::yield_now().await;
+            }
+            drop(receive);
+            let (received, buffer) = b.endpoint.recv(vec![0u8; len]).await.unwrap();
+            assert_eq!(
+                (received.len, buffer),
+                (len, vec![round as u8; len]),
+                "{round}"
+            );
+            assert_eq!(received.source, Some(b.other));
+            let (received, buffer) = b.endpoint.recv(vec![0u8; 1]).await.unwrap();
+            assert_eq!((received.len, buffer), (1, vec![0xff]));
+            send.await.unwrap();
+            behind.await.unwrap();
+        }
+    });
+}
+
+/// A connection may be ended by itself: what was posted goes out first, the next operation connects
+/// anew, and other peers' go on.
+#[test]
+fn one_peer_is_disconnected_and_connected_anew() {
+    on_every_backend(|net| async move {
+        let crowd = crowd(&net, 3);
+        let (_, x, to) = &crowd[0];
+        let (y, z) = (&crowd[1].1, &crowd[2].1);
+        for round in 0..5u8 {
+            let sent = x.send(vec![round], to[1]).post().unwrap();
+            let other = x.send(vec![round], to[2]).post().unwrap();
+            x.disconnect(to[1]).unwrap();
+            assert_eq!(y.recv(vec![0u8; 1]).await.unwrap().1, [round]);
+            assert_eq!(z.recv(vec![0u8; 1]).await.unwrap().1, [round]);
+            sent.await.unwrap();
+            other.await.unwrap();
+        }
+        y.send("back", crowd[1].2[0]).await.unwrap();
+        assert_eq!(x.recv(vec![0u8; 4]).await.unwrap().0.source, Some(to[1]));
+    });
+}
+
+/// fi_endpoint(3), fi_close: an endpoint that ends in order delivers what was posted before, posted
+/// receives end as Canceled, and peers' operations to it end too.
+#[test]
+fn an_orderly_end_delivers_everything_first() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        b.endpoint.send("up", b.other).await.unwrap();
+        a.endpoint.recv(vec![0u8; 2]).await.unwrap();
+        let posted = a.endpoint.recv(vec![0u8; 8]).post().unwrap();
+        let sends: Vec<_> = (0..100u8)
+            .map(|number| a.endpoint.send(vec![number; 500], a.other).post().unwrap())
+            .collect();
+        let ending = a.endpoint.shutdown();
+        let receiving = async {
+            for number in 0..100u8 {
+                let (received, bytes) = b.endpoint.recv(vec![0u8; 500]).await.unwrap();
+                assert_eq!((received.len, bytes[499]), (500, number));
+            }
+        };
+        let (ended, ()) = futures::future::join(ending, receiving).await;
+        ended.unwrap();
+        for sent in join_all(sends).await {
+            sent.unwrap();
+        }
+        assert_eq!(posted.await.unwrap_err().kind(), ErrorKind::Canceled);
+        let late = a.endpoint.recv(vec![0u8; 8]).await.unwrap_err();
+        assert!(
+            matches!(late.kind(), ErrorKind::BadState | ErrorKind::Canceled),
+            "{late:?}"
+        );
+        assert!(a.endpoint.send("late", a.other).await.is_err());
+    });
+}
+
+/// fi_av(3): "When closing the address vector, there must be no opened endpoints associated with
+/// the AV."
+/// fi_endpoint(3): an endpoint has what it is bound to for as long as it lives.
+#[test]
+fn what_an_endpoint_is_bound_to_cannot_be_closed() {
+    on_every_backend(|net| async move {
+        let peer = net.peer().unwrap();
+        let vector = peer.domain.address_vector().open().unwrap();
+        let opened = peer.domain.rdm_endpoint().address_vector(&vector);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        assert_eq!(vector.close().await.unwrap_err().kind(), ErrorKind::Busy);
+        let busy = peer.domain.close().await.unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+        x.shutdown().await.unwrap();
+        drop(x);
+        vector.close().await.unwrap();
+        let closed = peer.domain.rdm_endpoint().address_vector(&vector);
+        let refused = closed.listen_at(peers::any()).open().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadState);
+        for sizes in [(0, 1), (1, 0)] {
+            let builder = peer.domain.rdm_endpoint().listen_at(peers::any());
+            let builder = builder.transmit_size(sizes.0).receive_size(sizes.1);
+            assert_eq!(
+                builder.open().unwrap_err().kind(),
+                ErrorKind::InvalidArgument
+            );
+        }
+    });
+}
+
+/// Names and numbers, and an address that is known already.
+#[test]
+fn peers_are_resolved_once() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let by_number = x.resolve(&y.local_addr().to_string()).await.unwrap();
+        assert_eq!(x.insert(y.local_addr()).unwrap(), by_number);
+        assert_eq!(x.address_vector().len(), 1);
+        let refused = x.resolve("no port").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            x.insert(([0, 0, 0, 0], 1).into()).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        x.send("hello", by_number).await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+    });
+}
