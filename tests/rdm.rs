@@ -813,3 +813,86 @@ fn peers_are_resolved_once() {
         assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
     });
 }
+
+/// Ruling 2: "in exactly one place": an operation with a context to the queue, one that is awaited to
+/// its future, and successes that nobody asked for nowhere.
+#[test]
+fn an_operation_reports_in_exactly_one_place() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = one.domain.completion_queue().open().unwrap();
+        let (sent, got) = (one.domain.counter(), one.domain.counter());
+        let opened = one.domain.rdm_endpoint().completion_queue(&queue);
+        let opened = opened.send_counter(&sent).receive_counter(&got);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let to_x = y.insert(x.local_addr()).unwrap();
+        x.send("awaited", to_y).await.unwrap();
+        x.send("queued", to_y).queue(1u64).await.unwrap();
+        x.inject(b"injected", to_y).unwrap();
+        assert_eq!(queue.next().await.unwrap().context, Context(1));
+        for len in [7, 6, 8] {
+            assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, len);
+        }
+        x.recv(vec![0u8; 8]).queue(2u64).await.unwrap();
+        for _ in 0..2 {
+            y.send("back", to_x).await.unwrap();
+        }
+        assert_eq!(queue.next().await.unwrap().context, Context(2));
+        assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.len, 4);
+        sent.wait_for(3).await.unwrap();
+        got.wait_for(2).await.unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// fi_msg(3): "Full processing queues may be a temporary state"; other peers' contexts are not
+/// concerned.
+#[test]
+fn a_full_context_says_again_for_that_peer_only() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let opened = one.domain.rdm_endpoint().transmit_size(2).receive_size(2);
+        let x = opened.listen_at(peers::any()).open().unwrap();
+        let y = two.rdm_endpoint().unwrap();
+        let (nobody, to_y) = (
+            x.insert(peers::nobody()).unwrap(),
+            x.insert(y.local_addr()).unwrap(),
+        );
+        let waits: Vec<_> = (0..2)
+            .map(|_| x.send("waits", nobody).try_post().unwrap())
+            .collect();
+        let again = x.send("again", nobody).try_post().unwrap_err();
+        assert_eq!(
+            (again.kind(), again.into_parts().1),
+            (ErrorKind::Again, Some("again"))
+        );
+        assert_eq!(
+            x.inject(b"again", nobody).unwrap_err().kind(),
+            ErrorKind::Again
+        );
+        for _ in 0..5 {
+            x.send("goes", to_y).await.unwrap();
+            assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 4);
+        }
+        let line = x.send("in line", nobody).post().unwrap();
+        assert_eq!(line.phase(), Phase::Waiting);
+        assert!(line.cancel());
+        drop(waits);
+        // Of receives there is one context for all.
+        let waits: Vec<_> = (0..2)
+            .map(|_| x.recv(vec![0u8; 8]).try_post().unwrap())
+            .collect();
+        let again = x.recv(vec![0u8; 8]).try_post().unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Again);
+        let line = x.recv(vec![0u8; 8]).post().unwrap();
+        let to_x = y.insert(x.local_addr()).unwrap();
+        for _ in 0..3 {
+            y.send("to all", to_x).await.unwrap();
+        }
+        for receive in waits.into_iter().chain([line]) {
+            assert_eq!(receive.await.unwrap().0.len, 6);
+        }
+    });
+}

@@ -401,3 +401,49 @@ fn truncation_keeps_the_tag_and_the_connection() {
         }
     });
 }
+
+/// fi_tagged(3): one message of several buffers, into several.
+#[test]
+fn tagged_messages_may_be_of_several_buffers() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        for count in 1..=4usize {
+            let parts: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; 3 * at + 1]).collect();
+            let whole = parts.concat();
+            a.endpoint.send_tagged(parts, a.other, 1).await.unwrap();
+            let into = vec![vec![0u8; whole.len()]; 2];
+            let (received, got) = b.endpoint.recv_tagged(into, 1).await.unwrap();
+            assert_eq!(
+                (received.len, &got.concat()[..whole.len()]),
+                (whole.len(), &whole[..])
+            );
+        }
+        let five = a
+            .endpoint
+            .send_tagged(vec![vec![0u8; 1]; 5], a.other, 1)
+            .await;
+        assert_eq!(five.unwrap_err().kind(), ErrorKind::TooLarge);
+    });
+}
+
+/// FI_MORE, FI_FENCE and the levels of completion are for tagged messages what they are for others.
+#[test]
+fn tagged_sends_are_gathered_and_fenced() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, to) = (&a.endpoint, a.other);
+        let gathered = x.send_tagged("1", to, 1).more().post().unwrap();
+        let acked = x
+            .send_tagged("2", to, 2)
+            .delivery_complete()
+            .post()
+            .unwrap();
+        let fenced = x.send_tagged("3", to, 3).fence().post().unwrap();
+        for tag in [3, 1, 2] {
+            assert_eq!(tagged(&b.endpoint, tag, 0).await.0.tag, Some(tag));
+        }
+        for sent in [gathered, acked, fenced] {
+            assert_eq!(sent.await.unwrap().0, 1);
+        }
+    });
+}
