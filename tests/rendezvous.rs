@@ -39,7 +39,11 @@ fn two(net: &Net, extension: bool) -> Two {
 }
 
 fn message(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + len) as u8).collect()
+    // Of a period that no power of two divides, so that bytes at a wrong place are seen.
+    let period: Vec<u8> = (0..1_021).map(|at| (at * 7 + len) as u8).collect();
+    let mut bytes = period.repeat(len / period.len() + 1);
+    bytes.truncate(len);
+    bytes
 }
 
 /// Sizes on both sides of what decides how a message goes: whether it is announced, whether it fits
