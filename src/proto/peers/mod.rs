@@ -25,7 +25,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-pub(crate) use address::{canonical, wins};
+pub(crate) use address::canonical;
+use address::wins;
 use state::{Peer, State};
 
 /// The socket address of a peer, within one receive context; never reused for another address.
@@ -279,6 +280,22 @@ impl Peers {
         self.set_alarm(at, now);
     }
 
+    /// An attempt had succeeded before it could be given up: its connection is there.
+    pub(crate) fn stays(
+        &mut self,
+        at: SocketAddr,
+        attempt: AttemptId,
+        incarnation: u32,
+        now: Instant,
+    ) {
+        let peer = self.peers.entry(at).or_insert_with(|| Peer::new(now));
+        peer.state = State::Accepting {
+            attempt,
+            incarnation,
+        };
+        self.connected(at, attempt, incarnation, now);
+    }
+
     /// An attempt came to nothing.
     pub(crate) fn failed(
         &mut self,
@@ -406,6 +423,11 @@ impl Peers {
     /// The next thing to do.
     pub(crate) fn poll(&mut self) -> Option<Command> {
         self.commands.pop_front()
+    }
+
+    /// True while something waits for a connection with this peer.
+    pub(crate) fn is_wanted(&self, at: SocketAddr) -> bool {
+        (self.peers.get(&at)).is_some_and(|peer| peer.wanted.is_some())
     }
 
     /// Peers that anything is remembered of.

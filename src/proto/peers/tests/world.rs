@@ -501,6 +501,10 @@ impl World {
                 };
                 port.phase = Phase::Idle;
                 port.stream = None;
+                // Posted while the peer's own request was being accepted.
+                if !port.kept.is_empty() {
+                    owner.peers.want(peer, now);
+                }
                 owner.peers.failed(peer, attempt, failure, now);
                 self.leave(stream, side);
             }
