@@ -33,6 +33,7 @@ impl Port {
                     }
                     self.establish(state, Ok(data));
                     self.begin_life(state);
+                    self.tell_connected(state);
                 }
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),
@@ -69,6 +70,7 @@ impl Port {
         state.bindings.shutdown = None;
         self.establish(state, Err(error));
         self.mark_ended(state);
+        self.tell_closed(state, false);
     }
 
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
@@ -126,6 +128,7 @@ impl Port {
 
     fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
+        let in_order = lost.is_none();
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -142,6 +145,7 @@ impl Port {
             self.establish(state, Err(error));
         }
         self.mark_ended(state);
+        self.tell_closed(state, in_order);
     }
 
     fn mark_ended(&self, state: &mut PortState) {

@@ -33,7 +33,10 @@ pub(crate) use matching::{
     ReceiveKey, SharedMatcher, Wanted,
 };
 pub(crate) use op::{OpKey, Post, PostFlags};
-pub(crate) use peers::{ConnectionId, SourceId};
+pub(crate) use peers::{
+    Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers, Request,
+    SourceId, canonical,
+};
 pub(crate) use receives::Receives;
 
 use crate::error::Refusal;
