@@ -22,6 +22,7 @@
 mod attached;
 mod backing;
 mod buffer;
+mod carving;
 mod convert;
 mod copy;
 mod denied;
@@ -46,12 +47,14 @@ mod traits;
 mod watch;
 
 pub use buffer::Buffer;
+pub use carving::ReceivedPiece;
 pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
 pub(crate) use attached::RegionTraits;
+pub(crate) use carving::Carving;
 pub(crate) use denied::Denied;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use frame::Frame;

@@ -12,3 +12,6 @@ mod model;
 mod pair;
 mod refusal;
 mod script;
+
+pub(crate) use model::depth;
+pub(crate) use pair::Rng;
