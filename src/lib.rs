@@ -85,6 +85,7 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+mod av;
 mod buf;
 mod cntr;
 mod cq;
@@ -107,6 +108,7 @@ pub mod testing;
 mod transport;
 mod wire;
 
+pub use av::{AddressVector, AddressVectorBuilder, Insert};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
     RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
@@ -122,13 +124,13 @@ pub use domain::{
 };
 pub use endpoint::{
     Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send,
-    Write,
+    PassiveEndpointBuilder, Queued, QueuedOp, RdmEndpoint, RdmEndpointBuilder, Read, Received,
+    Recv, RecvFrom, RecvTagged, Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
 pub use fabric::{Fabric, discover};
-pub use id::{Context, EndpointId, OperationId};
+pub use id::{Context, EndpointId, FabricAddr, OperationId};
 pub use info::*;
 pub use mr::{
     Access, AtomicInteger, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey,
@@ -136,7 +138,7 @@ pub use mr::{
     RemoteRegion,
 };
 pub use op_error::Failed;
-pub use progress::Liveness;
+pub use progress::{IdlePolicy, Liveness};
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

@@ -20,6 +20,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::av::AddressVectorBuilder;
 use crate::buf::{ReadOnlyBuf, RegionBufs};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
@@ -30,7 +31,7 @@ use crate::info::{Driver, Info, MrMode};
 use crate::mr::{MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
-use crate::transport::Backend;
+use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use workers::Workers;
 
@@ -80,6 +81,8 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
+    /// What listeners of the domain's endpoints are opened with.
+    transport: TransportOptions,
     /// Where connections leave from, if the application chose; else routing decides.
     source: Option<SocketAddr>,
     engine: Arc<Engine>,
@@ -197,6 +200,12 @@ impl Domain {
         Counter::open(self.lock_kind(), self.keep("counter"))
     }
 
+    /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
+    pub fn address_vector(&self) -> AddressVectorBuilder {
+        let offered = self.inner.info.domain.av_type;
+        AddressVectorBuilder::new(self.lock_kind(), offered, self.keep("address vector"))
+    }
+
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
     /// is an error when it was asked for by name. When none was named and this is not the best one,
     /// [`Info::fallback`] of [`Domain::info`] tells why.
@@ -271,6 +280,14 @@ impl Domain {
     /// The local address of connections, when the application chose one.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         self.inner.source
+    }
+
+    /// A transport for a listener in this domain's backend, and who runs it: as the domain's driver
+    /// is run.
+    pub(crate) fn listener_transport(&self) -> Result<Selection> {
+        let mut options = self.inner.transport.clone();
+        options.backend = Some(self.backend());
+        transport::open(&options)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

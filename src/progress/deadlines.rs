@@ -99,6 +99,7 @@ impl Port {
             data: None,
             tag: None,
             source: None,
+            order: 0,
             payload: Payload::empty(),
         };
         self.operation_ended(state, report, end);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::buf::Payload;
 use crate::cntr::Counter;
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, Phase, Result};
 use crate::id::{Context, EndpointId};
 use crate::proto::{
@@ -21,7 +21,7 @@ use super::posting::Manner;
 use super::report::{OpCell, Report};
 
 /// What a receive context is opened with.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ReceiveConfig {
     pub(crate) lock_kind: LockKind,
     /// The endpoint that completions name.
@@ -36,6 +36,8 @@ pub(crate) struct ReceiveConfig {
     pub(crate) queue: CompletionQueue,
     /// Counts receives.
     pub(crate) counter: Option<Counter>,
+    /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
+    pub(crate) sources: Option<Arc<dyn Sources>>,
 }
 
 /// Which message a peek or a claim means.

@@ -106,6 +106,8 @@ pub(crate) struct Op<T> {
     pub(crate) answer: Option<Result<(), Refusal>>,
     /// It waits for the ends of those before it.
     pub(crate) fence: bool,
+    /// Of an accepted transmit operation: its frame's place among all.
+    pub(crate) number: u64,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) orphaned: bool,
 }

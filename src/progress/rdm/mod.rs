@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, Sources};
 use crate::error::Result;
 use crate::id::EndpointId;
 use crate::proto::SourceId;
@@ -18,6 +18,7 @@ use crate::transport::{Runner, Transport};
 
 use super::engine::Engine;
 use super::port::{CounterSet, Extending, Port, PortSizes};
+use super::receive_context::ReceiveContext;
 
 /// What becomes of a connection over which nothing goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,11 +35,13 @@ pub enum IdlePolicy {
 }
 
 /// What all ports of one endpoint are bound to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct RdmBindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
+    /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
+    pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
 }
@@ -52,6 +55,7 @@ pub(crate) struct RdmConfig {
     pub(crate) sizes: PortSizes,
     pub(crate) extending: Extending,
     pub(crate) bindings: RdmBindings,
+    pub(crate) receives: Arc<ReceiveContext>,
     /// Messages longer than this are announced before they are sent.
     pub(crate) rendezvous_min: usize,
     pub(crate) idle: IdlePolicy,
@@ -90,6 +94,12 @@ impl Rdm {
     /// A connection may end between this and the post, which then fails with `PeerClosed`:
     /// [`Rdm::has_moved`] tells whether to ask again.
     pub(crate) fn port_to(&self, peer: SocketAddr) -> Result<Arc<Port>> {
+        let _ = peer;
+        todo!()
+    }
+
+    /// The port of this peer, if there is one.
+    pub(crate) fn port_of(&self, peer: SocketAddr) -> Option<Arc<Port>> {
         let _ = peer;
         todo!()
     }

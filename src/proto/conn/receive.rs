@@ -6,9 +6,10 @@ use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
+use crate::proto::matching::EarlyMessage;
 use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
-use crate::wire::{FrameHeader, RemoteSegment, Segments};
+use crate::wire::{FrameHeader, RemoteSegment, Segments, WireError};
 
 use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target, collect_header};
@@ -198,7 +199,12 @@ impl<T> Connection<T> {
     pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
         self.last_bytes = Some(unread);
         self.resume(host);
-        if matches!(self.rx, Rx::AwaitReceive { .. }) {
+        if let Rx::AwaitReceive { header } = &self.rx {
+            // Where receives are shared one that is whole waits for its own, in the socket.
+            let is_whole = header.payload_len() <= unread;
+            if self.peer.is_some() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
+                return;
+            }
             self.fail(Error::new(
                 ErrorKind::PeerClosed,
                 "in the middle of a message",
@@ -228,8 +234,23 @@ impl<T> Connection<T> {
             self.rx = Rx::AwaitRoom { header };
             return Ok(());
         }
+        if let FrameHeader::Message { data, len, .. } | FrameHeader::Tagged { data, len, .. } =
+            header
+            && let Some(arrival) = self.arrival(header.tag(), len, data)
+        {
+            self.begin_shared(header, arrival, host);
+            self.finish_landing(host);
+            return Ok(());
+        }
         match header {
             FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
+            FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
+            FrameHeader::Rts { .. } => return self.handle_rts(header, host),
+            FrameHeader::Cts { index } => {
+                self.rx = Rx::header();
+                return self.handle_cts(index);
+            }
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
             FrameHeader::Ack => {
                 self.rx = Rx::header();
                 return self.handle_answer(Ok(()));
@@ -259,7 +280,7 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
             }
             FrameHeader::Stalled { .. } => {
-                self.handle_stalled();
+                self.handle_stalled(host);
                 self.rx = Rx::header();
             }
             FrameHeader::Close => {
@@ -315,7 +336,12 @@ impl<T> Connection<T> {
                 .take()
                 .expect("a posted receive holds its buffer");
             let capacity = payload.len() as u64;
-            let target = Target::Receive { op, data };
+            let target = Target::Receive {
+                op,
+                data,
+                tag: None,
+                order: 0,
+            };
             Landing {
                 target,
                 payload: Some(payload),
@@ -405,7 +431,6 @@ impl<T> Connection<T> {
 
     /// If the landing payload is whole, ends what it belongs to and looks for the next header.
     fn finish_landing(&mut self, host: &mut impl Host<T>) {
-        let _ = &host;
         match &self.rx {
             Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
             _ => return,
@@ -413,7 +438,7 @@ impl<T> Connection<T> {
         let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
             return;
         };
-        let payload = landing.payload.expect("checked above");
+        let mut payload = landing.payload.expect("checked above");
         let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
         if let Target::Refused { reason, reserved } = landing.target {
@@ -428,7 +453,33 @@ impl<T> Connection<T> {
             self.tx.push_ack(self.has_refusals());
         }
         match landing.target {
-            Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),
+            Target::Receive {
+                op,
+                data,
+                tag,
+                order,
+            } => {
+                let received = Received {
+                    len,
+                    overflow,
+                    data,
+                    tag,
+                    order,
+                };
+                if !self.give_back_shared(op, &mut payload, received, host) {
+                    self.message_landed(op, payload, received);
+                }
+            }
+            Target::Stored { arrival } => {
+                if let Some(shared) = host.shared() {
+                    shared.landed(EarlyMessage {
+                        arrival,
+                        payload,
+                        len,
+                        overflow,
+                    });
+                }
+            }
             Target::Early { data } => {
                 let early = Early {
                     payload,
@@ -460,14 +511,13 @@ impl<T> Connection<T> {
         }
     }
 
-    fn message_landed(
-        &mut self,
-        key: OpKey,
-        payload: Payload,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
-    ) {
+    fn message_landed(&mut self, key: OpKey, payload: Payload, received: Received) {
+        let Received {
+            len,
+            overflow,
+            data,
+            ..
+        } = received;
         if self.ops.get(key).is_some_and(|op| op.orphaned) {
             // Its owner went away: the message goes back, the receive ends as withdrawn.
             let error = Error::new(ErrorKind::Canceled, "");
@@ -482,12 +532,6 @@ impl<T> Connection<T> {
                 ErrorKind::Truncated,
                 format!("{} bytes came, {len} fit", len + overflow),
             ))
-        };
-        let received = Received {
-            len,
-            overflow,
-            data,
-            tag: None,
         };
         self.end_receive(key, result, received, payload);
     }
@@ -505,7 +549,15 @@ impl<T> Connection<T> {
         let fits = early.len.min(payload.len());
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
-            Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
+            Ok(()) => {
+                let received = Received {
+                    len: fits,
+                    overflow,
+                    data: early.data,
+                    ..Received::default()
+                };
+                self.message_landed(key, payload, received);
+            }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");
                 self.end_op(key, Err(error), 0, payload);
@@ -516,7 +568,7 @@ impl<T> Connection<T> {
 
 /// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
 /// budget, but the budget is the application's, and may be more than this machine has.
-fn zeroed(len: u64) -> Option<Vec<u8>> {
+pub(super) fn zeroed(len: u64) -> Option<Vec<u8>> {
     /// What is asked for without a second thought.
     const SMALL: usize = 1 << 20;
     let len = usize::try_from(len).ok()?;
