@@ -36,6 +36,8 @@ pub(super) enum Room {
     Yes,
     /// Its sender has its share.
     OwnShare,
+    /// It was promised, but others have what they were promised too.
+    Overbooked,
     /// All is taken, or promised to others.
     Total,
     /// There never is.
@@ -134,7 +136,7 @@ impl Accounts {
         }
         let fits = self.held + cost <= total_bytes;
         if own + cost <= promised {
-            return if fits { Room::Yes } else { Room::Total };
+            return if fits { Room::Yes } else { Room::Overbooked };
         }
         let of_source = self.sources.get(&arrival.source).copied().unwrap_or(0);
         if of_source + cost > peer_bytes {

@@ -18,9 +18,11 @@ pub(super) enum List {
     TagOf(u64, SourceId),
     /// Announcements of a connection.
     Announced(ConnectionId),
-    /// Those that wait in their connections until somebody else's bytes are gone,
+    /// Those that wait in their connections: until anybody's bytes are gone, with a promise
+    WaitingForPromised,
+    /// or without,
     WaitingForTotal,
-    /// or bytes of the same sender.
+    /// or until bytes of the same sender are gone.
     WaitingForShare(SourceId),
 }
 

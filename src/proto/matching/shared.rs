@@ -509,6 +509,15 @@ impl<T> SharedMatcher<T> {
         if self.accounts.free(arrival, cost) {
             self.wakes.push_back(arrival.connection);
         }
+        // What it was promised does not wait for those who were there first.
+        if let Some(Stall::Waiting(key)) = self.stalls.get(&arrival.connection)
+            && let Some(early) = self.waiting.get(*key)
+        {
+            match self.accounts.room(&early.arrival, early.cost, true) {
+                Room::Yes => self.wake(arrival.connection),
+                room => self.waiting.wait_in(*key, list_of(room, arrival)),
+            }
+        }
         self.wake_for_room(Some(arrival.source));
     }
 
@@ -524,7 +533,8 @@ impl<T> SharedMatcher<T> {
     /// Bytes came free, of this sender or in general.
     fn wake_for_room(&mut self, source: Option<SourceId>) {
         let of_source = source.map(List::WaitingForShare);
-        for list in of_source.into_iter().chain([List::WaitingForTotal]) {
+        let of_all = [List::WaitingForPromised, List::WaitingForTotal];
+        for list in of_source.into_iter().chain(of_all) {
             // What those will take who are woken here and have not asked again yet.
             let mut taken = 0;
             while let Some(key) = self.waiting.first_waiting(list)
@@ -537,6 +547,7 @@ impl<T> SharedMatcher<T> {
                         self.wake(arrival.connection);
                         continue;
                     }
+                    Room::Yes if list == List::WaitingForPromised => break,
                     Room::Yes => Some(List::WaitingForTotal),
                     room => list_of(room, &arrival),
                 };
@@ -609,6 +620,7 @@ fn list_of(room: Room, arrival: &Arrival) -> Option<List> {
     match room {
         Room::Yes | Room::Never => None,
         Room::OwnShare => Some(List::WaitingForShare(arrival.source)),
+        Room::Overbooked => Some(List::WaitingForPromised),
         Room::Total => Some(List::WaitingForTotal),
     }
 }
