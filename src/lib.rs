@@ -123,9 +123,10 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Queued, QueuedOp, RdmEndpoint, RdmEndpointBuilder, Read, Received,
-    Recv, RecvFrom, RecvTagged, Reject, RemoteRegions, Send, Write,
+    Accept, ClaimedMessage, Connect, Endpoint, EndpointBuilder, MessageInfo, MultiRecv, OnRefusal,
+    Op, PassiveEndpoint, PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint,
+    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, Reject,
+    RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

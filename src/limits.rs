@@ -39,6 +39,8 @@ pub const UNEXPECTED_BYTES_PER_PEER_DEFAULT: usize = 128 << 10;
 /// Bytes above which a connectionless endpoint announces a message before it sends it: copying less
 /// once costs less than an exchange with the peer.
 pub const RENDEZVOUS_MIN_DEFAULT: usize = 64 << 10;
+/// Bytes that a buffer for several messages keeps free for the next one.
+pub const MULTI_RECV_FREE_MIN_DEFAULT: usize = 64;
 /// Bookkeeping counted per early message beside its payload, so that empty ones are bounded too.
 pub const UNEXPECTED_OVERHEAD: usize = 128;
 /// Read requests of a peer that may await their responses; a hostile peer gains nothing by more.

@@ -10,6 +10,7 @@ use crate::progress::{Manner, OpCell, Port, Posted, Report};
 use crate::proto::{OpKey, SourceId, Wanted, Withdrawn};
 
 use super::common::Common;
+use super::peek::Claim;
 use super::post::Shape;
 use super::{Endpoint, RdmEndpoint};
 
@@ -21,6 +22,10 @@ pub(super) enum To {
     Peer(RdmEndpoint, FabricAddr),
     /// All peers of a connectionless endpoint, or one: what is received.
     Receives(RdmEndpoint, Selector),
+    /// The same, for several messages.
+    Many(RdmEndpoint, Selector),
+    /// A message that came before.
+    Claimed(Claim),
 }
 
 /// Which messages a receive takes.
@@ -51,7 +56,7 @@ impl Selector {
 impl To {
     /// Narrows what is received to one peer.
     pub(super) fn select_source(&mut self, peer: FabricAddr) {
-        if let To::Receives(_, selector) = self {
+        if let To::Receives(_, selector) | To::Many(_, selector) = self {
             selector.source = Some(peer);
         }
     }
@@ -66,7 +71,10 @@ impl To {
     pub(super) fn common(&self) -> &Common {
         match self {
             To::Connection(endpoint) => &endpoint.inner.common,
-            To::Peer(endpoint, _) | To::Receives(endpoint, _) => &endpoint.inner.common,
+            To::Peer(endpoint, _) | To::Receives(endpoint, _) | To::Many(endpoint, _) => {
+                &endpoint.inner.common
+            }
+            To::Claimed(claim) => &claim.endpoint.inner.common,
         }
     }
 
@@ -93,6 +101,17 @@ impl To {
             }
             To::Receives(endpoint, selector) => {
                 let posted = endpoint.post_receive(selector, payload, report(), manner)?;
+                Ok((Place::Receives(endpoint), posted))
+            }
+            To::Many(endpoint, selector) => {
+                let posted = endpoint.post_many(selector, shape, payload, report(), manner)?;
+                Ok((Place::Receives(endpoint), posted))
+            }
+            To::Claimed(claim) => {
+                let (endpoint, claimed) = claim.take();
+                let receives = &endpoint.inner.receives;
+                let posted =
+                    receives.receive_claimed(claimed, payload, report(), manner.timeout)?;
                 Ok((Place::Receives(endpoint), posted))
             }
         }

@@ -38,6 +38,10 @@ pub(super) enum Shape {
         ack: bool,
     },
     Receive,
+    /// Until fewer bytes than these are left.
+    ReceiveMany {
+        free_min: usize,
+    },
     Write {
         remote: RemoteRegions,
         data: Option<u64>,
@@ -53,7 +57,7 @@ impl Shape {
     fn usage(&self) -> LocalUse {
         match self {
             Shape::Send { .. } => LocalUse::Send,
-            Shape::Receive => LocalUse::Receive,
+            Shape::Receive | Shape::ReceiveMany { .. } => LocalUse::Receive,
             Shape::Write { .. } => LocalUse::Write,
             Shape::Read { .. } => LocalUse::Read,
         }
@@ -73,7 +77,7 @@ impl Shape {
                 data,
                 ack,
             }),
-            Shape::Receive => Ok(Post::Receive { payload }),
+            Shape::Receive | Shape::ReceiveMany { .. } => Ok(Post::Receive { payload }),
             Shape::Write {
                 ref remote,
                 data,
@@ -175,8 +179,12 @@ fn post<B: IoBufs, D: Draft<B>>(
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
 }
 
-/// The forms in which every builder posts: awaited, `post`, `try_post`, and the same through a
-/// queue.
+/// How many buffers, and their bytes.
+pub(super) fn measure<B: IoBufs>(buffers: &B) -> (usize, usize) {
+    (buffers.count(), buffers.total_len())
+}
+
+/// The forms in which builders post: awaited, `post`, `try_post`, and the same through a queue.
 macro_rules! posting_forms {
     ($builder:ident, $bound:ident, $told:ty) => {
         impl<B: crate::buf::$bound> $builder<B> {
@@ -219,13 +227,32 @@ macro_rules! posting_forms {
             }
         }
 
+        impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
+            type Output = crate::Result<($told, B), crate::Failed<B>>;
+            type IntoFuture = super::post::Posting<super::Op<B, $told>, B>;
+
+            /// Posts, synchronously; polling only waits.
+            fn into_future(self) -> Self::IntoFuture {
+                super::post::Posting::new(self.post())
+            }
+        }
+
+        super::post::queued_forms!($builder, $bound);
+    };
+}
+pub(super) use posting_forms;
+
+/// The forms in which builders post through a queue.
+macro_rules! queued_forms {
+    ($builder:ident, $bound:ident) => {
         /// Tells how much, never what: the bytes are the user's.
         impl<B: crate::buf::$bound> std::fmt::Debug for $builder<B> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let (count, len) = super::post::measure(&self.buffers);
                 f.debug_struct(stringify!($builder))
                     .field("endpoint", &self.to.common().id)
-                    .field("buffers", &self.buffers.count())
-                    .field("len", &self.buffers.total_len())
+                    .field("buffers", &count)
+                    .field("len", &len)
                     .finish_non_exhaustive()
             }
         }
@@ -247,16 +274,6 @@ macro_rules! posting_forms {
             }
         }
 
-        impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
-            type Output = crate::Result<($told, B), crate::Failed<B>>;
-            type IntoFuture = super::post::Posting<super::Op<B, $told>, B>;
-
-            /// Posts, synchronously; polling only waits.
-            fn into_future(self) -> Self::IntoFuture {
-                super::post::Posting::new(self.post())
-            }
-        }
-
         impl<B: crate::buf::$bound> std::future::IntoFuture for super::Queued<$builder<B>> {
             type Output = crate::Result<crate::OperationId, crate::Failed<B>>;
             type IntoFuture = super::post::Posting<super::QueuedOp<B>, B>;
@@ -268,7 +285,7 @@ macro_rules! posting_forms {
         }
     };
 }
-pub(super) use posting_forms;
+pub(super) use queued_forms;
 
 /// A posted operation's future, or the reason why it was not posted.
 #[must_use = "an operation that is dropped before it starts is withdrawn"]

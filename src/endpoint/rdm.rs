@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use crate::av::AddressVector;
 use crate::buf::Payload;
-use crate::cq::{CompletionQueue, SourceName, Sources};
+use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
 use crate::progress::{Manner, Port, Posted, Rdm, ReceiveContext, Report, Sought};
-use crate::proto::{OpKey, Post, Withdrawn};
+use crate::proto::{OpKey, Post, SourceId, Withdrawn};
 
 use super::common::Common;
 use super::place::Selector;
+use super::post::Shape;
 use ports::Ports;
 
 pub use builder::RdmEndpointBuilder;
@@ -55,8 +56,12 @@ pub(super) struct Inner {
     vector: AddressVector,
     ports: Ports,
     sources: Arc<dyn Sources>,
+    /// Whoever receives is told the sender (`FI_SOURCE`).
+    tells_sources: bool,
     /// Receives may be narrowed to one peer (`FI_DIRECTED_RECV`).
     directed: bool,
+    /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
+    pub(super) free_min: usize,
     pub(super) common: Common,
 }
 
@@ -251,6 +256,31 @@ impl RdmEndpoint {
         }
     }
 
+    /// Posts a buffer for several messages.
+    pub(super) fn post_many(
+        &self,
+        selector: Selector,
+        shape: &Shape,
+        payload: Payload,
+        report: Report,
+        manner: Manner,
+    ) -> Result<Posted, (Error, Payload)> {
+        let (&Shape::ReceiveMany { free_min }, Report::Queue { context, .. }) = (shape, report)
+        else {
+            unreachable!("a buffer for several messages is posted through a queue");
+        };
+        let sought = match self.sought(selector) {
+            Ok(sought) => sought,
+            Err(error) => return Err((error, payload)),
+        };
+        if free_min == 0 {
+            let message = "min_free is 0: the buffer would never be released";
+            return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
+        }
+        let receives = &self.inner.receives;
+        receives.post_many(sought, payload, context, free_min, manner)
+    }
+
     /// What a selector means to the receives.
     pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
         let source = selector.source.filter(|_| self.inner.directed);
@@ -261,8 +291,17 @@ impl RdmEndpoint {
         })
     }
 
+    /// A sender as completions name it, if they do.
+    pub(super) fn source(&self, source: SourceId) -> Option<Source> {
+        let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
+        Some(Source::new(source.0, Arc::clone(sources)))
+    }
+
     pub(super) fn source_name(&self, number: u64) -> SourceName {
-        self.inner.sources.name(number)
+        match self.inner.tells_sources {
+            true => self.inner.sources.name(number),
+            false => SourceName::default(),
+        }
     }
 }
 

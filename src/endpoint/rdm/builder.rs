@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{Context, EndpointId};
 use crate::info::{Caps, EndpointType};
 use crate::limits::{
-    HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, RDM_CONNECT_DEADLINE_DEFAULT,
-    RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
+    HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT,
+    RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
 use crate::progress::{IdlePolicy, Rdm, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext};
 
@@ -32,6 +32,7 @@ pub struct RdmEndpointBuilder {
     rendezvous_min: usize,
     idle: IdlePolicy,
     connect_deadline: Duration,
+    free_min: usize,
 }
 
 impl Domain {
@@ -48,6 +49,7 @@ impl Domain {
             rendezvous_min: RENDEZVOUS_MIN_DEFAULT,
             idle: IdlePolicy::default(),
             connect_deadline: RDM_CONNECT_DEADLINE_DEFAULT,
+            free_min: MULTI_RECV_FREE_MIN_DEFAULT,
         }
     }
 }
@@ -121,6 +123,14 @@ impl RdmEndpointBuilder {
         self
     }
 
+    /// The space that is left for the next message in a buffer for several: with less the buffer is
+    /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
+    /// [`MultiRecv::min_free`](crate::MultiRecv::min_free) is that of one buffer.
+    pub fn min_multi_recv(mut self, bytes: usize) -> Self {
+        self.free_min = bytes;
+        self
+    }
+
     /// Opens the endpoint, which listens from now on.
     ///
     /// # Errors
@@ -185,6 +195,8 @@ impl RdmEndpointBuilder {
             vector,
             ports: Ports::new(domain.lock_kind()),
             sources: book,
+            tells_sources: caps.contains(Caps::SOURCE),
+            free_min: self.free_min,
             directed: caps.contains(Caps::DIRECTED_RECV),
             common,
         };
