@@ -111,7 +111,7 @@ mod wire;
 pub use av::{AddressVector, AddressVectorBuilder, Insert};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
-    ReceivedPiece, RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
+    RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
 };
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{

@@ -47,7 +47,6 @@ mod traits;
 mod watch;
 
 pub use buffer::Buffer;
-pub use carving::ReceivedPiece;
 pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};

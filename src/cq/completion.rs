@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::source::Source;
-use crate::buf::{Buffer, ReceivedPiece};
+use crate::buf::Buffer;
 use crate::error::{Error, OperationKind};
 use crate::id::{Context, EndpointId, FabricAddr};
 
@@ -65,7 +65,6 @@ pub struct Completion {
     pub result: Result<(), CompletionError>,
     source: Option<Source>,
     buffers: Few<Buffer>,
-    piece: Option<ReceivedPiece>,
 }
 
 impl Completion {
@@ -110,7 +109,6 @@ impl Completion {
             result: Ok(()),
             source: None,
             buffers: Few::None,
-            piece: None,
         }
     }
 
@@ -141,11 +139,6 @@ impl Completion {
         self
     }
 
-    pub(crate) fn with_piece(mut self, piece: Option<ReceivedPiece>) -> Self {
-        self.piece = piece;
-        self
-    }
-
     pub(crate) fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {
         self.buffers = Few::from(buffers);
         self
@@ -161,12 +154,6 @@ impl Completion {
     /// Takes all buffers that were not taken yet, in the order in which they were given.
     pub fn take_buffers(&mut self) -> Vec<Buffer> {
         std::iter::from_fn(|| self.take_buffer()).collect()
-    }
-
-    /// Takes the message, if it landed in a buffer for many (`FI_MULTI_RECV`; `buf` of
-    /// `fi_cq(3)`). Not taken, it is freed with the completion.
-    pub fn take_piece(&mut self) -> Option<ReceivedPiece> {
-        self.piece.take()
     }
 
     /// How many buffers are left to take.

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::buf::{Carving, Payload, ReceivedPiece};
+use crate::buf::{Carving, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
 use crate::error::{Error, OperationKind};
 use crate::id::Context;
@@ -57,14 +57,12 @@ impl ManyReceive {
     pub(crate) fn tell_piece(
         self: Arc<Self>,
         slot: CqSlot,
-        mut end: End,
+        end: End,
         telling: &Telling<'_>,
         wakes: &mut WakeList,
     ) {
-        let payload = std::mem::replace(&mut end.payload, Payload::empty());
-        let piece = ReceivedPiece::of(payload, end.len);
         let completion = telling.completion(self.context, self.kind, end);
-        slot.fill(completion.with_piece(piece), wakes);
+        slot.fill(completion, wakes);
         self.let_go(telling, wakes);
     }
 

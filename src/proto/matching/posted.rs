@@ -204,6 +204,13 @@ impl<T> PostedReceives<T> {
         }
     }
 
+    /// What a posted receive takes, if it takes a message now.
+    pub(super) fn takes(&self, at: Key) -> Option<(Wanted, Option<SourceId>)> {
+        let posted = self.lists.get(at)?;
+        let pattern = posted.list(0)?;
+        Some((posted.wanted, pattern.source))
+    }
+
     fn is_for_many(&self, at: Key) -> bool {
         let posted = self.lists.get(at);
         posted.is_some_and(|posted| matches!(posted.memory, Memory::Carved(..)))

@@ -72,8 +72,8 @@ pub(crate) struct Gone<T> {
 enum Stall<T> {
     /// Its message is in the list of those that wait.
     Waiting(Key),
-    /// It was woken; this was its place.
-    Woken(u64),
+    /// It was woken, for this receive or for room. This was its place.
+    Woken(u64, Option<ReceiveKey>),
     /// Its message is claimed.
     Claimed,
     /// Its message was claimed, and is for this receive.
@@ -159,7 +159,7 @@ impl<T> SharedMatcher<T> {
             Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
             None => {
                 let key = self.posted.insert(receive);
-                self.wake_for(wanted, source);
+                self.wake_for(key);
                 Found::Nothing(key)
             }
         }
@@ -193,7 +193,7 @@ impl<T> SharedMatcher<T> {
             }
             Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
             None => {
-                self.wake_for(wanted, source);
+                self.wake_for(receive);
                 Armed::Nothing
             }
         }
@@ -266,8 +266,9 @@ impl<T> SharedMatcher<T> {
                 let key = self.waiting.insert(order, early);
                 self.stalls.insert(arrival.connection, Stall::Waiting(key));
                 if receive.is_some() {
-                    self.wake(arrival.connection);
+                    self.wake(arrival.connection, receive);
                 }
+                self.look_again(arrival.connection);
                 self.wake_for_room(Some(arrival.source));
                 return None;
             }
@@ -328,7 +329,8 @@ impl<T> SharedMatcher<T> {
         match self.stalls.remove(&connection) {
             Some(Stall::Waiting(key)) => drop(self.waiting.remove(key)),
             // Others may want what it was woken for.
-            Some(Stall::Woken(_)) => self.wake_all(),
+            Some(Stall::Woken(_, Some(receive))) => self.wake_for(receive),
+            Some(Stall::Woken(_, None)) => {}
             Some(Stall::Claimed) => self.forget_claims(connection),
             Some(Stall::Given(receive)) => gone.receive = Some(receive),
             None => {}
@@ -358,10 +360,14 @@ impl<T> SharedMatcher<T> {
 
     fn take_in(&mut self, arrival: &mut Arrival, cost: u64) -> Arrived<T> {
         let connection = arrival.connection;
+        let mut woken_for = None;
         let place = match self.stalls.remove(&connection) {
             None => None,
             Some(Stall::Waiting(key)) => self.waiting.remove(key).map(|(order, _)| order),
-            Some(Stall::Woken(order)) => Some(order),
+            Some(Stall::Woken(order, receive)) => {
+                woken_for = receive;
+                Some(order)
+            }
             Some(Stall::Given(receive)) => {
                 arrival.order = self.next_arrival();
                 return Arrived::Receive(receive);
@@ -374,8 +380,12 @@ impl<T> SharedMatcher<T> {
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
             let receive = self.posted.take(at, arrival.len);
+            // Others may want what it was woken for.
             if place.is_some() {
-                self.wake_for_room(None); // It may have been woken for room that others want.
+                self.wake_for_room(None);
+            }
+            if let Some(woken_for) = woken_for.filter(|key| *key != at) {
+                self.wake_for(woken_for);
             }
             return Arrived::Receive(receive);
         }
@@ -509,24 +519,32 @@ impl<T> SharedMatcher<T> {
         if self.accounts.free(arrival, cost) {
             self.wakes.push_back(arrival.connection);
         }
-        // What it was promised does not wait for those who were there first.
-        if let Some(Stall::Waiting(key)) = self.stalls.get(&arrival.connection)
-            && let Some(early) = self.waiting.get(*key)
-        {
-            match self.accounts.room(&early.arrival, early.cost, true) {
-                Room::Yes => self.wake(arrival.connection),
-                room => self.waiting.wait_in(*key, list_of(room, arrival)),
-            }
-        }
+        self.look_again(arrival.connection);
         self.wake_for_room(Some(arrival.source));
     }
 
-    /// A receive was posted that takes this.
-    fn wake_for(&mut self, wanted: Wanted, source: Option<SourceId>) {
-        if let Some(at) = self.waiting.find(wanted, source)
+    /// What a connection was promised does not wait for those who were there first.
+    fn look_again(&mut self, connection: ConnectionId) {
+        if let Some(Stall::Waiting(key)) = self.stalls.get(&connection)
+            && let Some(early) = self.waiting.get(*key)
+        {
+            match self.accounts.room(&early.arrival, early.cost, true) {
+                Room::Yes => self.wake(connection, None),
+                room => {
+                    let list = list_of(room, &early.arrival);
+                    self.waiting.wait_in(*key, list);
+                }
+            }
+        }
+    }
+
+    /// A receive is there for one of those that wait.
+    fn wake_for(&mut self, receive: ReceiveKey) {
+        if let Some((wanted, source)) = self.posted.takes(receive)
+            && let Some(at) = self.waiting.find(wanted, source)
             && let Some(early) = self.waiting.get(at)
         {
-            self.wake(early.arrival.connection);
+            self.wake(early.arrival.connection, Some(receive));
         }
     }
 
@@ -544,7 +562,7 @@ impl<T> SharedMatcher<T> {
                 let waits_in = match self.accounts.room(&arrival, cost, false) {
                     Room::Yes if self.accounts.is_free(taken + cost) => {
                         taken += cost;
-                        self.wake(arrival.connection);
+                        self.wake(arrival.connection, None);
                         continue;
                     }
                     Room::Yes if list == List::WaitingForPromised => break,
@@ -559,21 +577,13 @@ impl<T> SharedMatcher<T> {
         }
     }
 
-    fn wake_all(&mut self) {
-        for key in self.waiting.keys() {
-            if let Some(early) = self.waiting.get(key) {
-                self.wake(early.arrival.connection);
-            }
-        }
-    }
-
     /// Wakes a connection whose message waits.
-    fn wake(&mut self, connection: ConnectionId) {
+    fn wake(&mut self, connection: ConnectionId, receive: Option<ReceiveKey>) {
         if let Some(stall) = self.stalls.get_mut(&connection)
             && let Stall::Waiting(key) = *stall
             && let Some((order, _)) = self.waiting.remove(key)
         {
-            *stall = Stall::Woken(order);
+            *stall = Stall::Woken(order, receive);
             self.wakes.push_back(connection);
         }
     }
@@ -592,7 +602,7 @@ impl<T> SharedMatcher<T> {
                 "what fits is matched"
             );
         }
-        let asks = |stall: &Stall<T>| matches!(stall, Stall::Woken(_));
+        let asks = |stall: &Stall<T>| matches!(stall, Stall::Woken(..));
         if !self.stalls.values().any(asks) {
             for (_, early) in self.waiting.iter() {
                 let found = self.posted.find(&early.arrival);
