@@ -11,10 +11,11 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event};
+use crate::proto::{End, Event, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
+use super::receive_context::message_of;
 use super::report::Report;
 
 impl Port {
@@ -33,6 +34,7 @@ impl Port {
                     }
                     self.establish(state, Ok(data));
                     self.begin_life(state);
+                    self.tell_connected(state);
                 }
                 Event::ConnectFailed { error } => self.connect_failed(state, error),
                 Event::Ended { token, end } => self.operation_ended(state, token, end),
@@ -69,6 +71,7 @@ impl Port {
         state.bindings.shutdown = None;
         self.establish(state, Err(error));
         self.mark_ended(state);
+        self.tell_closed(state, false);
     }
 
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
@@ -91,7 +94,14 @@ impl Port {
     /// to the receives it came from (ruling 4).
     fn give_message_back(&self, state: &mut PortState, end: End) {
         // A connected endpoint's receives are withdrawn in the connection itself.
-        state.leftovers.push(end.payload);
+        let Some(side) = &mut state.side else {
+            state.leftovers.push(end.payload);
+            return;
+        };
+        match message_of(end) {
+            Ok(early) => side.receives.give_back(early),
+            Err(payload) => state.leftovers.push(payload),
+        }
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
@@ -126,6 +136,7 @@ impl Port {
 
     fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
+        let in_order = lost.is_none();
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -142,6 +153,7 @@ impl Port {
             self.establish(state, Err(error));
         }
         self.mark_ended(state);
+        self.tell_closed(state, in_order);
     }
 
     fn mark_ended(&self, state: &mut PortState) {

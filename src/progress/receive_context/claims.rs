@@ -8,7 +8,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::progress::port::Posted;
 use crate::progress::report::Report;
-use crate::proto::{Answer, Arrival, OpKey, PostedReceive, Wanted};
+use crate::proto::{Arrival, Fetched, OpKey, PostedReceive, Wanted};
 
 use super::due::Due;
 use super::{Claimed, Op, ReceiveContext, Sought, State, TimedReport};
@@ -91,12 +91,12 @@ impl ReceiveContext {
         let mut due = Due::default();
         let mut state = self.lock("release claimed");
         match state.matcher.release(claimed.0) {
-            None | Some(Answer::Coming) => {}
-            Some(Answer::Early(receive, early)) => {
+            None | Some(Fetched::Coming) => {}
+            Some(Fetched::Early(receive, early)) => {
                 state.matched(receive.key, &mut due);
                 due.delivered.push((receive, early));
             }
-            Some(Answer::Announced(receive, announcement)) => {
+            Some(Fetched::Announced(receive, announcement)) => {
                 state.offer(receive.key, &mut due);
                 due.offers.push((receive, announcement));
             }
@@ -127,12 +127,12 @@ impl State {
         due: &mut Due,
     ) -> Result<(), PostedReceive<Report>> {
         match self.matcher.take_claimed(claimed.0, receive)? {
-            Answer::Early(receive, early) => {
+            Fetched::Early(receive, early) => {
                 self.ops.remove(receive.key);
                 due.delivered.push((receive, early));
             }
-            Answer::Announced(receive, announcement) => due.offers.push((receive, announcement)),
-            Answer::Coming => {}
+            Fetched::Announced(receive, announcement) => due.offers.push((receive, announcement)),
+            Fetched::Coming => {}
         }
         Ok(())
     }

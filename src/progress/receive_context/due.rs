@@ -62,7 +62,7 @@ pub(super) fn ended(payload: Payload, error: Error, phase: Phase) -> End {
 }
 
 /// The message whose receive ended so, if it is one of a context.
-pub(super) fn message_of(end: End) -> Result<EarlyMessage, Payload> {
+pub(in crate::progress) fn message_of(end: End) -> Result<EarlyMessage, Payload> {
     let (Some(source), Some(connection)) = (end.source, end.connection) else {
         return Err(end.payload);
     };
@@ -152,7 +152,7 @@ impl ReceiveContext {
         while !due.is_done() {
             self.tell(&mut due);
             if !due.offers.is_empty() {
-                let mut state = self.state.lock("offers");
+                let mut state = self.lock("offers");
                 state.offers.append(&mut due.offers);
                 state.wake_driver(&mut due);
             }
@@ -183,7 +183,7 @@ impl ReceiveContext {
 
     /// Ruling 4: "a message already matched to it goes back to the head of the early messages".
     pub(super) fn keep_again(&self, early: EarlyMessage, due: &mut Due) {
-        let mut state = self.state.lock("give back");
+        let mut state = self.lock("give back");
         if state.closed.is_some() {
             due.leftovers.push(early.payload);
             return;
@@ -204,7 +204,7 @@ impl ReceiveContext {
             Some(clear) => clear(connection, announcement.index, receive).err(),
             None => Some(receive),
         };
-        let mut state = self.state.lock("answer");
+        let mut state = self.lock("answer");
         match refused {
             None => state.offered(key),
             Some(receive) => state.put_back(receive, due, &self.telling()),

@@ -39,7 +39,8 @@ use crate::sync::{Lock, LockKind};
 use super::port::Posted;
 use super::posting::Manner;
 use super::report::{OpCell, Report};
-use due::{Due, ended, message_of};
+pub(super) use due::message_of;
+use due::{Due, ended};
 pub(crate) use many::ManyReceive;
 pub(super) use port::PortReceives;
 pub(crate) use times::TimedReport;
@@ -180,11 +181,16 @@ impl ReceiveContext {
         debug_assert!(before.is_ok(), "set once");
     }
 
-    /// Woken when [`ReceiveContext::expire`] is to be called earlier than it said last.
+    /// Woken when [`ReceiveContext::expire`] is to be called earlier than it said last. To be
+    /// called before that.
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        let before = self.state.lock("waker").driver.replace(waker.clone());
+        let mut state = self.lock("waker");
+        if (state.driver.as_ref()).is_some_and(|driver| driver.will_wake(waker)) {
+            return;
+        }
+        let before = state.driver.replace(waker.clone());
+        drop(state);
         drop(before);
-        waker.wake_by_ref(); // Something may have happened before.
     }
 
     /// Posts a receive. A full context, or completion queue, makes it wait in one line with others
@@ -237,7 +243,7 @@ impl ReceiveContext {
             Err((error, post.into_parts().0))
         };
         let mut due = Due::default();
-        let mut state = self.state.lock("post");
+        let mut state = self.lock("post");
         if let Some(error) = state.closed.clone() {
             return refuse(error, post);
         }
@@ -271,7 +277,7 @@ impl ReceiveContext {
 
     /// How far a receive has come whose report has not ended.
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
-        match self.state.lock("phase").ops.get(key) {
+        match self.lock("phase").ops.get(key) {
             Some(Op::Waiting) => Phase::Waiting,
             Some(Op::Posted(_) | Op::Many(..)) => Phase::Queued,
             Some(Op::Offered { .. } | Op::Claiming) | None => Phase::Moving,
@@ -282,7 +288,7 @@ impl ReceiveContext {
     /// connection has it, or it has ended.
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         let mut due = Due::default();
-        let mut state = self.state.lock("cancel");
+        let mut state = self.lock("cancel");
         let withdrawn = state.withdraw(key, Error::new(ErrorKind::Canceled, ""), &mut due);
         state.settle(&mut due);
         drop(state);
@@ -313,7 +319,7 @@ impl ReceiveContext {
     /// waits.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
         let mut due = Due::default();
-        let mut state = self.state.lock("withdraw");
+        let mut state = self.lock("withdraw");
         if let Some(Op::Waiting) = state.ops.get(key)
             && !cell.has_ended()
         {
@@ -328,7 +334,7 @@ impl ReceiveContext {
     /// answers announcements. Tells when to be called next, if not woken before.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut due = Due::default();
-        let mut state = self.state.lock("expire");
+        let mut state = self.lock("expire");
         state.times.start(now);
         while let Some((key, report)) = state.times.pop_due(now) {
             let error = Error::new(ErrorKind::TimedOut, "");
@@ -353,26 +359,16 @@ impl ReceiveContext {
     /// A connection joins; tells how many bytes of its messages are kept for sure. `waker` is woken
     /// when it may read on or owes credit.
     pub(crate) fn attach(&self, identity: Identity, waker: &Waker) -> u64 {
-        let mut state = self.state.lock("attach");
+        let mut state = self.lock("attach");
         let Identity { source, connection } = identity;
         state.ports.insert(connection, waker.clone());
         state.matcher.join(connection, source)
     }
 
-    /// A connection has gone: what it announced is forgotten, what came in full stays.
+    /// A connection that was attached never came to be.
     pub(crate) fn leave(&self, connection: ConnectionId) {
         let mut due = Due::default();
-        let mut state = self.state.lock("leave");
-        let gone = state.matcher.leave(connection);
-        let port = state.ports.remove(&connection);
-        if let Some(receive) = gone.receive {
-            state.ops.remove(receive.key);
-            let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-            let end = ended(receive.payload, error, Phase::Queued);
-            due.ended.push((receive.token, end));
-        }
-        state.settle(&mut due);
-        drop(state);
+        let port = self.lock("leave").leave(connection, &mut due);
         drop(port);
         self.carry_out(due);
     }
@@ -380,7 +376,7 @@ impl ReceiveContext {
     /// Ends all receives for this reason, and drops all messages. Later posts get the same.
     pub(crate) fn close(&self, error: Error) {
         let mut due = Due::default();
-        let mut state = self.state.lock("close");
+        let mut state = self.lock("close");
         if state.closed.is_none() {
             state.closed = Some(error.clone());
         }
@@ -398,7 +394,7 @@ impl ReceiveContext {
 
     /// Bytes of early messages that are kept, each with its overhead.
     pub(crate) fn unexpected_bytes(&self) -> usize {
-        self.state.lock("unexpected bytes").matcher.held_bytes() as usize
+        self.lock("unexpected bytes").matcher.held_bytes() as usize
     }
 
     fn lock(&self, purpose: &'static str) -> MutexGuard<'_, State> {
@@ -524,6 +520,19 @@ impl State {
                 due.wakes.push(waker.clone());
             }
         }
+    }
+
+    fn leave(&mut self, connection: ConnectionId, due: &mut Due) -> Option<Waker> {
+        let gone = self.matcher.leave(connection);
+        let port = self.ports.remove(&connection);
+        if let Some(receive) = gone.receive {
+            self.ops.remove(receive.key);
+            let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+            let end = ended(receive.payload, error, Phase::Queued);
+            due.ended.push((receive.token, end));
+        }
+        self.settle(due);
+        port
     }
 
     fn wake_driver(&self, due: &mut Due) {

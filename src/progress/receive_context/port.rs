@@ -38,6 +38,16 @@ impl PortReceives {
         (wakes, std::mem::take(&mut self.leftovers))
     }
 
+    /// The connection has gone: what it announced is forgotten, what came in full stays.
+    pub(crate) fn leave(&mut self) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("leave");
+        let port = state.leave(self.identity.connection, &mut due);
+        drop(state);
+        drop(port);
+        self.carry_out(due);
+    }
+
     fn carry_out(&mut self, due: Due) {
         let context = &self.context;
         context.carry_out_inside(due, &mut self.wakes, &mut self.leftovers);

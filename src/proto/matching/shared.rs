@@ -53,7 +53,7 @@ pub(crate) enum Armed<T> {
 
 /// What becomes of the receive of a claimed message.
 #[derive(Debug)]
-pub(crate) enum Answer<T> {
+pub(crate) enum Fetched<T> {
     Early(PostedReceive<T>, EarlyMessage),
     Announced(PostedReceive<T>, Announcement),
     /// The message waits in its connection, which takes the receive with it.
@@ -230,7 +230,7 @@ impl<T> SharedMatcher<T> {
         &mut self,
         claim: ClaimKey,
         mut receive: PostedReceive<T>,
-    ) -> Result<Answer<T>, PostedReceive<T>> {
+    ) -> Result<Fetched<T>, PostedReceive<T>> {
         let Some(Claim { early, .. }) = self.claims.remove(claim) else {
             return Err(receive);
         };
@@ -241,22 +241,22 @@ impl<T> SharedMatcher<T> {
                 self.stalls
                     .insert(arrival.connection, Stall::Given(receive));
                 self.wakes.push_back(arrival.connection);
-                Answer::Coming
+                Fetched::Coming
             }
             Body::Here(message) => {
                 self.free(&arrival, early.cost);
-                Answer::Early(receive, message)
+                Fetched::Early(receive, message)
             }
             Body::Announced(announcement) => {
                 self.free(&arrival, early.cost);
-                Answer::Announced(receive, announcement)
+                Fetched::Announced(receive, announcement)
             }
         })
     }
 
     /// Gives a claim up: its message is kept again, in its place, or goes to a receive that was
     /// posted meanwhile.
-    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<Answer<T>> {
+    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<Fetched<T>> {
         let Claim { order, early } = self.claims.remove(claim)?;
         let arrival = early.arrival;
         let receive = self.posted.find(&arrival);
@@ -280,8 +280,8 @@ impl<T> SharedMatcher<T> {
         };
         self.free(&arrival, early.cost);
         match early.body {
-            Body::Here(message) => Some(Answer::Early(receive, message)),
-            Body::Announced(announcement) => Some(Answer::Announced(receive, announcement)),
+            Body::Here(message) => Some(Fetched::Early(receive, message)),
+            Body::Announced(announcement) => Some(Fetched::Announced(receive, announcement)),
             Body::Waiting(_) => None, // Not reached: it was put back.
         }
     }

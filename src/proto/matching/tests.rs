@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::shared::Answer;
+use super::shared::Fetched;
 use super::*;
 use crate::buf::Carving;
 use crate::limits::UNEXPECTED_OVERHEAD;
@@ -502,7 +502,7 @@ impl Model {
             match (answer, expected) {
                 (None, None) => {}
                 (
-                    Some(Answer::Early(receive, _) | Answer::Announced(receive, _)),
+                    Some(Fetched::Early(receive, _) | Fetched::Announced(receive, _)),
                     Some(receive_at),
                 ) => {
                     self.messages.remove(at);
@@ -527,14 +527,14 @@ impl Model {
             .take_claimed(claim, receive)
             .expect("it is there");
         match (answer, peer, message) {
-            (Answer::Coming, Some(peer), None) => {
+            (Fetched::Coming, Some(peer), None) => {
                 self.peers[peer].claim = None;
                 self.peers[peer].given = Some(token);
             }
-            (Answer::Early(_, early), None, Some(at)) => {
+            (Fetched::Early(_, early), None, Some(at)) => {
                 assert_eq!(early.arrival, self.messages.remove(at).arrival);
             }
-            (Answer::Announced(_, announcement), None, Some(at)) => {
+            (Fetched::Announced(_, announcement), None, Some(at)) => {
                 assert_eq!(announcement.arrival, self.messages.remove(at).arrival);
             }
             (answer, ..) => panic!("{answer:?}"),
