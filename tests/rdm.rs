@@ -353,7 +353,8 @@ fn truncation_reports_both_lengths_and_the_connection_lives() {
 }
 
 /// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head of the unexpected store."
+/// goes back to the head of the unexpected store." One whose bytes were asked for by the dropped
+/// receive comes back when they are there.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     on_every_backend(|net| async move {
@@ -371,15 +372,17 @@ fn a_dropped_receive_loses_no_message() {
                 tokio::task::yield_now().await;
             }
             drop(receive);
-            let (received, buffer) = b.endpoint.recv(vec![0u8; len]).await.unwrap();
-            assert_eq!(
-                (received.len, buffer),
-                (len, vec![round as u8; len]),
-                "{round}"
-            );
-            assert_eq!(received.source, Some(b.other));
-            let (received, buffer) = b.endpoint.recv(vec![0u8; 1]).await.unwrap();
-            assert_eq!((received.len, buffer), (1, vec![0xff]));
+            let mut got = Vec::new();
+            for _ in 0..2 {
+                let (received, mut bytes) = b.endpoint.recv(vec![0u8; len]).await.unwrap();
+                assert_eq!(received.source, Some(b.other));
+                bytes.truncate(received.len);
+                got.push(bytes);
+            }
+            if len == 200_000 {
+                got.sort(); // Announced: the other may be there before its bytes.
+            }
+            assert!(got == [vec![round as u8; len], vec![0xff]], "round {round}");
             send.await.unwrap();
             behind.await.unwrap();
         }
