@@ -15,7 +15,7 @@ use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
-use crate::progress::{Manner, Port, Posted, Rdm, ReceiveContext, Report, Sought};
+use crate::progress::{Manner, OpCell, Port, Posted, Rdm, ReceiveContext, Report, Sought};
 use crate::proto::{OpKey, Post, SourceId, Withdrawn};
 
 use super::common::Common;
@@ -280,6 +280,14 @@ impl RdmEndpoint {
         }
         let receives = &self.inner.receives;
         receives.post_many(sought, payload, context, free_min, manner)
+    }
+
+    /// The future of a receive is dropped (ruling 4). When this returns, its message is in its place
+    /// again, or will be as soon as it has come in full.
+    pub(super) fn detach_receive(&self, key: OpKey, cell: &OpCell) {
+        if self.inner.receives.detach(key, cell) {
+            self.inner.rdm.orphan(cell);
+        }
     }
 
     /// What a selector means to the receives.
