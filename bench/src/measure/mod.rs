@@ -6,6 +6,7 @@ mod half_round_trip;
 mod idle;
 mod message_rate;
 mod operation;
+mod registration;
 mod time_to_error;
 
 use std::time::Duration;
@@ -83,6 +84,11 @@ const MEASURES: &[Measure] = &[
         name: "operation",
         about: "calls of the allocator and of the system per message and RMA",
         cases: operation::cases,
+    },
+    Measure {
+        name: "registration",
+        about: "registrations and deregistrations per second, and their latency, 4 KiB to 1 GiB",
+        cases: registration::cases,
     },
     Measure {
         name: "time-to-error",
