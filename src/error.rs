@@ -75,6 +75,8 @@ pub enum ErrorKind {
     AddressNotAvailable,
     /// A system limit was met: memory, descriptors (`FI_ENOMEM`).
     LimitReached,
+    /// No message that waits for its receive matches (`FI_ENOMSG`).
+    NoMessage,
     /// The peer ended where no buffer awaited its message (`FI_ENORX`).
     NoReceive,
     /// Operations failed while a counter was awaited; their errors are reported elsewhere
@@ -123,6 +125,7 @@ impl ErrorKind {
             ErrorKind::AddressInUse => 98,
             ErrorKind::AddressNotAvailable => 99,
             ErrorKind::LimitReached => 12,
+            ErrorKind::NoMessage => 42,
             ErrorKind::NoReceive => 269,
             ErrorKind::ErrorAvailable => 259,
             ErrorKind::NoRuntime => 261,
@@ -160,6 +163,7 @@ impl ErrorKind {
             ErrorKind::AddressInUse => "address in use",
             ErrorKind::AddressNotAvailable => "address not available",
             ErrorKind::LimitReached => "a system limit was met",
+            ErrorKind::NoMessage => "no such message waits",
             ErrorKind::NoReceive => "no receive was posted",
             ErrorKind::ErrorAvailable => "operations failed",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",

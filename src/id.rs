@@ -61,8 +61,50 @@ impl DomainId {
 }
 
 /// Names one posted operation of one endpoint; never reused within it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OperationId(pub(crate) u64);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId {
+    /// The port that has it; [`OperationId::OWN`] if the endpoint itself has.
+    port: u64,
+    key: u64,
+}
+
+impl OperationId {
+    /// No port has this key: there are never so many.
+    const OWN: u64 = u64::MAX;
+
+    /// An operation of a connected endpoint, or a receive of a connectionless one.
+    pub(crate) fn own(key: u64) -> Self {
+        OperationId {
+            port: OperationId::OWN,
+            key,
+        }
+    }
+
+    /// An operation that was posted to the port with this key.
+    pub(crate) fn of_port(port: u64, key: u64) -> Self {
+        debug_assert_ne!(port, OperationId::OWN);
+        OperationId { port, key }
+    }
+
+    /// The key of its port, unless the endpoint itself has it.
+    pub(crate) fn port(self) -> Option<u64> {
+        Some(self.port).filter(|port| *port != OperationId::OWN)
+    }
+
+    /// Its key there.
+    pub(crate) fn key(self) -> u64 {
+        self.key
+    }
+}
+
+impl fmt::Debug for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port() {
+            None => write!(f, "OperationId({})", self.key),
+            Some(port) => write!(f, "OperationId({port}, {})", self.key),
+        }
+    }
+}
 
 /// Names an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
 ///

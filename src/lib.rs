@@ -123,9 +123,10 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send,
-    Write,
+    Accept, ClaimedMessage, Connect, Endpoint, EndpointBuilder, MessageInfo, MultiRecv, OnRefusal,
+    Op, PassiveEndpoint, PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint,
+    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, Reject,
+    RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
@@ -138,7 +139,7 @@ pub use mr::{
     RemoteRegion,
 };
 pub use op_error::Failed;
-pub use progress::Liveness;
+pub use progress::{IdlePolicy, Liveness};
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

@@ -33,6 +33,14 @@ pub const CACHE_COUNT_DEFAULT: usize = 1024;
 pub const CACHE_PIECES_MAX: usize = 64;
 /// Bytes of early messages an endpoint keeps before it stops reading from its peer.
 pub const UNEXPECTED_BYTES_DEFAULT: usize = 1 << 20;
+/// Bytes of early messages a connectionless endpoint keeps of one peer: two messages that are just
+/// not announced, and of all peers together eight such peers'.
+pub const UNEXPECTED_BYTES_PER_PEER_DEFAULT: usize = 128 << 10;
+/// Bytes above which a connectionless endpoint announces a message before it sends it: copying less
+/// once costs less than an exchange with the peer.
+pub const RENDEZVOUS_MIN_DEFAULT: usize = 64 << 10;
+/// Bytes that a buffer for several messages keeps free for the next one.
+pub const MULTI_RECV_FREE_MIN_DEFAULT: usize = 64;
 /// Bookkeeping counted per early message beside its payload, so that empty ones are bounded too.
 pub const UNEXPECTED_OVERHEAD: usize = 128;
 /// Read requests of a peer that may await their responses; a hostile peer gains nothing by more.
@@ -49,6 +57,8 @@ pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long `connect` waits for the peer to accept. A libfabric listener that nobody polls
 /// answers late, so this is generous.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// How long a connectionless endpoint tries to reach a peer before what was posted to it ends.
+pub const RDM_CONNECT_DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
 /// Connections whose request has not come in full yet, per listener.
 pub const HALF_OPEN_MAX_DEFAULT: usize = 1024;
 /// Bytes of `err_data` an error event may carry.

@@ -18,10 +18,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use crate::domain::{Domain, DomainBind};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, RdmEndpoint};
 use crate::eq::{Event, EventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
+use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
 use crate::transport::{Backend, LoopbackNet, TransportOptions};
 
@@ -105,6 +106,40 @@ impl Net {
         connect(&a, &b).await
     }
 
+    /// Two connectionless endpoints in domains of their own, each with the other in its address
+    /// vector. Nothing is connected yet: the first operation does that.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// let net = tokio_fabric::testing::Net::loopback();
+    /// let (a, b) = net.rdm_pair()?;
+    /// a.endpoint.send_tagged("hello", a.other, 7).await?;
+    /// let (received, bytes) = b.endpoint.recv_tagged(vec![0; 16], 7).await?;
+    /// assert_eq!(&bytes[..received.len], b"hello");
+    /// assert_eq!(received.source, Some(b.other));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever opening meets.
+    pub fn rdm_pair(&self) -> Result<(RdmSide, RdmSide)> {
+        let (a, b) = (self.peer()?, self.peer()?);
+        let (x, y) = (a.rdm_endpoint()?, b.rdm_endpoint()?);
+        let (to_y, to_x) = (x.insert(y.local_addr())?, y.insert(x.local_addr())?);
+        Ok((
+            RdmSide {
+                endpoint: x,
+                other: to_y,
+                peer: a,
+            },
+            RdmSide {
+                endpoint: y,
+                other: to_x,
+                peer: b,
+            },
+        ))
+    }
+
     /// A peer: a domain bound to an event queue, and its fabric.
     ///
     /// # Errors
@@ -131,6 +166,28 @@ pub struct Peer {
     pub domain: Domain,
     /// The event queue that the domain is bound to.
     pub events: EventQueue,
+}
+
+impl Peer {
+    /// A connectionless endpoint of this peer, at a port of its own.
+    ///
+    /// # Errors
+    /// Whatever opening meets.
+    pub fn rdm_endpoint(&self) -> Result<RdmEndpoint> {
+        let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        self.domain.rdm_endpoint().listen_at(any).open()
+    }
+}
+
+/// One side of a pair of connectionless endpoints.
+#[derive(Clone, Debug)]
+pub struct RdmSide {
+    /// The endpoint.
+    pub endpoint: RdmEndpoint,
+    /// What names the other side's endpoint here.
+    pub other: FabricAddr,
+    /// What the endpoint was opened from.
+    pub peer: Peer,
 }
 
 /// Connects a fresh endpoint of `a` to a fresh endpoint of `b`, over a listener that lives no

@@ -11,7 +11,7 @@ use std::future::{Future, IntoFuture};
 use bytes::Bytes;
 use common::on_every_backend;
 use peers::listener;
-use tokio_fabric::testing::{FaultPlan, Net, Peer, connect};
+use tokio_fabric::testing::{FaultPlan, Net, Peer, RdmSide, connect};
 use tokio_fabric::*;
 
 fn handle<T: Clone + std::marker::Send + Sync + Unpin + Debug + 'static>() {}
@@ -32,6 +32,13 @@ fn public_types_go_to_any_thread() {
     handle::<Domain>();
     handle::<Endpoint>();
     handle::<PassiveEndpoint>();
+    handle::<RdmEndpoint>();
+    handle::<RdmSide>();
+    handle::<IdlePolicy>();
+    handle::<Received>();
+    handle::<MessageInfo>();
+    handle::<Peek>();
+    value::<ClaimedMessage>();
     handle::<EventQueue>();
     handle::<CompletionQueue>();
     handle::<Counter>();
@@ -77,6 +84,11 @@ fn public_types_go_to_any_thread() {
     movable::<RegisterReadOnly<Bytes>>();
     movable::<tokio_fabric::Send<Vec<u8>>>();
     movable::<Recv<Vec<u8>>>();
+    movable::<RecvFrom<Vec<u8>>>();
+    movable::<RecvTagged<Vec<u8>>>();
+    movable::<RecvClaimed<Vec<u8>>>();
+    movable::<Queued<MultiRecv<Vec<u8>>>>();
+    movable::<RdmEndpointBuilder>();
     movable::<Write<Vec<u8>>>();
     movable::<Read<Vec<u8>>>();
     movable::<Op<Vec<u8>>>();
@@ -93,7 +105,13 @@ type FabricBuilders = (DomainBuilder, EndpointBuilder, PassiveEndpointBuilder);
 fn futures_may_be_spawned() {
     // Never called; that it compiles is the test.
     #[allow(dead_code, reason = "its types are the test")]
-    fn all(x: Endpoint, domain: Domain, request: ConnRequest, remote: RemoteRegion) {
+    fn all(
+        x: Endpoint,
+        (y, to): (RdmEndpoint, FabricAddr),
+        domain: Domain,
+        request: ConnRequest,
+        remote: RemoteRegion,
+    ) {
         fn spawn(future: impl Future + std::marker::Send + 'static) {
             drop(future);
         }
@@ -102,12 +120,21 @@ fn futures_may_be_spawned() {
         spawn(sends(x.recv(vec![0u8])));
         spawn(sends(x.write(vec![0u8], remote)));
         spawn(sends(x.read(vec![0u8], remote)));
+        spawn(sends(y.send(vec![0u8], to)));
+        spawn(sends(y.send_tagged(vec![0u8], to, 1).queue(1u64)));
+        spawn(sends(y.recv(vec![0u8]).from(to)));
+        spawn(sends(y.recv_tagged(vec![0u8], 1).ignore(1)));
+        spawn(sends(y.multi_recv(vec![0u8]).queue(1u64)));
+        spawn(sends(y.write(vec![0u8], to, remote)));
+        spawn(sends(y.peek_tagged(1)));
         spawn(sends(x.connect(peers::any())));
         spawn(sends(x.accept(request)));
         spawn(sends(domain.register(vec![0u8])));
         spawn(sends(domain.register_read_only("text")));
         spawn(async move {
             x.shutdown().await.ok();
+            y.resolve("peer:1").await.ok();
+            y.shutdown().await.ok();
             domain.close().await.ok();
         });
     }
@@ -251,6 +278,7 @@ fn errors_have_libfabrics_numbers() {
         (Truncated, 265),
         (KeyInUse, 266),
         (NoReceive, 269),
+        (NoMessage, 42),
     ] {
         assert_eq!(kind.fi_errno(), number, "{kind:?}");
     }
@@ -272,4 +300,7 @@ fn flags_have_libfabrics_values() {
     }
     assert_eq!(DomainBind::REG_MR.bits(), 1 << 59);
     assert_eq!(CompletionFlags::REMOTE_CQ_DATA.bits(), 1 << 17);
+    assert_eq!(CompletionFlags::TAGGED.bits(), 1 << 3);
+    assert_eq!(CompletionFlags::MULTI_RECV.bits(), 1 << 16);
+    assert_eq!(CompletionFlags::CLAIM.bits(), 1 << 59);
 }

@@ -1,7 +1,7 @@
 //! Opening an address vector.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::table::Table;
 use super::{AddressVector, Inner};
@@ -88,6 +88,7 @@ impl AddressVectorBuilder {
         Ok(AddressVector {
             inner: Arc::new(Inner {
                 table: Lock::new(self.lock_kind, table),
+                removals: AtomicU64::new(0),
                 av_type,
                 user_ids: self.user_ids,
                 context: self.context,

@@ -10,11 +10,12 @@ mod table;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, FabricAddr};
 use crate::info::AvType;
-use crate::sync::{Dependents, Keep, Lock};
+use crate::sync::{Dependence, Dependents, Keep, Lock};
 
 use table::Table;
 
@@ -36,6 +37,7 @@ pub struct AddressVector {
 
 struct Inner {
     table: Lock<Table>,
+    removals: AtomicU64,
     av_type: AvType,
     /// Each insertion must give user ids along.
     user_ids: bool,
@@ -71,6 +73,7 @@ impl AddressVector {
     pub fn remove(&self, addr: FabricAddr) -> Result<()> {
         self.inner.check_open()?;
         let removed = self.inner.table.lock("remove an address").remove(addr);
+        self.inner.removals.fetch_add(1, Ordering::AcqRel);
         removed.map(drop).ok_or_else(|| unknown(addr))
     }
 
@@ -138,6 +141,17 @@ impl AddressVector {
         let keep = self.inner.keep.lock("close an address vector").take();
         drop(keep);
         Ok(())
+    }
+
+    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+        let closed = || Error::new(ErrorKind::BadState, "the address vector is closed");
+        self.inner.dependents.depend(name).ok_or_else(closed)
+    }
+
+    /// How many addresses were ever removed: what was looked up since the last removal is still so.
+    pub(crate) fn removals(&self) -> u64 {
+        self.inner.removals.load(Ordering::Acquire)
     }
 
     /// Where the peer of this name is.

@@ -1,10 +1,12 @@
 //! One completion: which operation ended, how, and the buffers it gives back.
 
 use std::fmt;
+use std::net::SocketAddr;
 
+use super::source::Source;
 use crate::buf::Buffer;
 use crate::error::{Error, OperationKind};
-use crate::id::{Context, EndpointId};
+use crate::id::{Context, EndpointId, FabricAddr};
 
 bitflags::bitflags! {
     /// What kind of operation a completion is of, with libfabric's bit values (`fi_cq(3)`,
@@ -15,6 +17,8 @@ bitflags::bitflags! {
         const MSG = 1 << 1;
         /// An RMA operation (`FI_RMA`).
         const RMA = 1 << 2;
+        /// A tagged message operation (`FI_TAGGED`).
+        const TAGGED = 1 << 3;
         /// A read this process began (`FI_READ`).
         const READ = 1 << 8;
         /// A write this process began (`FI_WRITE`).
@@ -25,8 +29,13 @@ bitflags::bitflags! {
         const SEND = 1 << 11;
         /// A write a peer began (`FI_REMOTE_WRITE`).
         const REMOTE_WRITE = 1 << 13;
+        /// A buffer for several messages has been consumed and is the library's no more
+        /// (`FI_MULTI_RECV`); with [`RECV`](Self::RECV), this message was the last in it.
+        const MULTI_RECV = 1 << 16;
         /// The peer sent completion data; it is in [`Completion::data`] (`FI_REMOTE_CQ_DATA`).
         const REMOTE_CQ_DATA = 1 << 17;
+        /// A receive of a message that had been claimed (`FI_CLAIM`).
+        const CLAIM = 1 << 59;
     }
 }
 
@@ -54,10 +63,30 @@ pub struct Completion {
     pub endpoint: EndpointId,
     /// How it ended.
     pub result: Result<(), CompletionError>,
+    source: Option<Source>,
     buffers: Few<Buffer>,
 }
 
 impl Completion {
+    /// Who sent the message that was received (`FI_SOURCE`; `fi_cq_readfrom`), as far as the
+    /// endpoint's address vector knows the sender now. `None` otherwise (`FI_ADDR_NOTAVAIL`), and
+    /// of whatever is no message received by a connectionless endpoint.
+    pub fn source(&self) -> Option<FabricAddr> {
+        self.source.as_ref()?.name().fabric
+    }
+
+    /// What the application calls the sender: the identifier that its address was inserted with
+    /// (`FI_AV_USER_ID`).
+    pub fn source_user_id(&self) -> Option<u64> {
+        self.source.as_ref()?.name().user_id
+    }
+
+    /// Where the sender listens, whether or not the address vector has it: what to insert there to
+    /// answer a sender that is not known. `None` once the endpoint is closed.
+    pub fn source_addr(&self) -> Option<SocketAddr> {
+        self.source.as_ref()?.name().address
+    }
+
     /// A success without length, data or buffers.
     pub(crate) fn new(
         endpoint: EndpointId,
@@ -78,8 +107,19 @@ impl Completion {
             tag: None,
             endpoint,
             result: Ok(()),
+            source: None,
             buffers: Few::None,
         }
+    }
+
+    pub(crate) fn with_tag(mut self, tag: u64) -> Self {
+        self.tag = Some(tag);
+        self
+    }
+
+    pub(crate) fn with_source(mut self, source: Source) -> Self {
+        self.source = Some(source);
+        self
     }
 
     pub(crate) fn with_len(mut self, len: usize) -> Self {

@@ -135,6 +135,7 @@ impl DomainBuilder {
             inner: Arc::new(Inner {
                 source: self.info.source.filter(|_| self.source_chosen),
                 info: self.info,
+                transport: self.transport,
                 engine,
                 regions,
                 workers,

@@ -31,7 +31,7 @@ use crate::info::{Driver, Info, MrMode};
 use crate::mr::{MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
-use crate::transport::Backend;
+use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use workers::Workers;
 
@@ -81,6 +81,8 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
+    /// What listeners of the domain's endpoints are opened with.
+    transport: TransportOptions,
     /// Where connections leave from, if the application chose; else routing decides.
     source: Option<SocketAddr>,
     engine: Arc<Engine>,
@@ -278,6 +280,14 @@ impl Domain {
     /// The local address of connections, when the application chose one.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         self.inner.source
+    }
+
+    /// A transport for a listener in this domain's backend, and who runs it: as the domain's driver
+    /// is run.
+    pub(crate) fn listener_transport(&self) -> Result<Selection> {
+        let mut options = self.inner.transport.clone();
+        options.backend = Some(self.backend());
+        transport::open(&options)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -2,16 +2,23 @@
 
 #![forbid(unsafe_code)]
 
+mod binding;
 mod builder;
 mod cm;
+mod common;
 mod msg;
+mod multi_recv;
 mod on_refusal;
 mod op;
 mod passive;
+mod peek;
+mod place;
 mod post;
+mod rdm;
 mod region;
 mod remote;
 mod rma;
+mod tagged;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,17 +29,22 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::Port;
-use crate::proto::{OpKey, Withdrawn};
-use crate::sync::{Dependence, Keep};
+
+use common::Common;
+use place::Place;
 
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
-pub use msg::{Received, Recv, Send};
+pub use msg::{Received, Recv, RecvFrom, Send};
+pub use multi_recv::MultiRecv;
 pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
+pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
+pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
 pub use remote::RemoteRegions;
 pub use rma::{Read, Write};
+pub use tagged::RecvTagged;
 
 /// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
 ///
@@ -55,11 +67,7 @@ pub struct Endpoint {
 
 struct Inner {
     port: Arc<Port>,
-    transmit_queue: Option<CompletionQueue>,
-    receive_queue: CompletionQueue,
-    domain: Domain,
-    _keep: Keep,
-    _dependences: Vec<Dependence>,
+    common: Common,
 }
 
 impl Drop for Inner {
@@ -71,12 +79,12 @@ impl Drop for Inner {
 impl Endpoint {
     /// The name of this endpoint in events and completions.
     pub fn id(&self) -> EndpointId {
-        self.inner.port.id()
+        self.inner.common.id
     }
 
     /// The domain it was opened in.
     pub fn domain(&self) -> &Domain {
-        &self.inner.domain
+        &self.inner.common.domain
     }
 
     /// The peer's address, once connecting or accepting (`fi_getpeer`).
@@ -104,7 +112,7 @@ impl Endpoint {
     /// The queue that takes this endpoint's receive completions, and those that nobody posted: a
     /// peer's writes with remote CQ data. An endpoint opened without one has its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
-        &self.inner.receive_queue
+        &self.inner.common.receive_queue
     }
 
     /// Bytes of early messages held now, for whoever watches the budget.
@@ -115,7 +123,7 @@ impl Endpoint {
     /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
     /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
-        self.inner.port.cancel(OpKey::from_bits(operation.0)) == Withdrawn::Ended
+        Place::Connection(self.clone()).cancel_named(operation)
     }
 
     /// Ends the connection in order (`fi_shutdown`). Nothing more may be posted for transmission.
@@ -140,10 +148,6 @@ impl Endpoint {
     #[cfg(test)]
     pub(crate) fn port(&self) -> &Port {
         &self.inner.port
-    }
-
-    fn context_id(key: OpKey) -> OperationId {
-        OperationId(key.to_bits())
     }
 }
 

@@ -1,15 +1,20 @@
 //! Messages (`fi_msg(3)`): send, receive, inject.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
+use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
+use crate::id::FabricAddr;
 use crate::progress::{Manner, Report};
-use crate::proto::Post;
+use crate::proto::{Post, Wanted};
 
-use super::Endpoint;
-use super::op::{Told, sealed};
-use super::post::{Draft, Shape, check_inject, posting_forms};
+use super::common::{Common, check_inject};
+use super::op::{Facts, Told, sealed};
+use super::place::{Selector, To};
+use super::post::{Draft, Shape, posting_forms};
+use super::{Endpoint, RdmEndpoint};
 
 /// What a receive got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +24,36 @@ pub struct Received {
     pub len: usize,
     /// Remote CQ data that came along (`FI_REMOTE_CQ_DATA`).
     pub data: Option<u64>,
+    /// The tag it was sent with; `None` of an untagged message.
+    pub tag: Option<u64>,
+    /// Who sent it (`FI_SOURCE`), if it came to a connectionless endpoint whose address vector has
+    /// the sender's address.
+    pub source: Option<FabricAddr>,
+    /// What the application calls the sender (`FI_AV_USER_ID`), if the address was inserted with a
+    /// name of its own.
+    pub source_user_id: Option<u64>,
+    /// The address at which the sender listens, if it came to a connectionless endpoint: what to
+    /// insert into the address vector to answer a sender that is not in it.
+    pub source_addr: Option<SocketAddr>,
 }
 
+#[allow(private_interfaces, reason = "as in the trait")]
 impl sealed::FromEnd for Received {
-    fn from_end(len: usize, data: Option<u64>) -> Received {
-        Received { len, data }
+    fn from_end(facts: Facts) -> Received {
+        let source = facts.source.unwrap_or_default();
+        let SourceName {
+            address,
+            fabric,
+            user_id,
+        } = source;
+        Received {
+            len: facts.len,
+            data: facts.data,
+            tag: facts.tag,
+            source: fabric,
+            source_user_id: user_id,
+            source_addr: address,
+        }
     }
 }
 
@@ -34,14 +64,7 @@ impl Endpoint {
     /// message. Ends when the buffers may be reused, or as said by
     /// [`delivery_complete`](Send::delivery_complete).
     pub fn send<B: IoBufs>(&self, buffers: B) -> Send<B> {
-        Send {
-            endpoint: self.clone(),
-            buffers,
-            data: None,
-            ack: false,
-            more: false,
-            timeout: None,
-        }
+        Send::new(To::Connection(self.clone()), buffers, None)
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
@@ -51,7 +74,7 @@ impl Endpoint {
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv {
-            endpoint: self.clone(),
+            to: To::Connection(self.clone()),
             buffers,
             timeout: None,
         }
@@ -68,6 +91,9 @@ impl Endpoint {
     }
 
     /// As [`inject`](Self::inject), with remote CQ data (`fi_injectdata`).
+    ///
+    /// # Errors
+    /// As there.
     pub fn inject_data(&self, bytes: &[u8], data: u64) -> Result<()> {
         self.inject_message(bytes, Some(data))
     }
@@ -76,6 +102,7 @@ impl Endpoint {
         check_inject(bytes)?;
         let post = Post::Inject {
             payload: Payload::inline(bytes),
+            tag: None,
             data,
         };
         self.post_injected(post)
@@ -83,26 +110,100 @@ impl Endpoint {
 
     /// Posts what has been copied: its end is told to nobody, and it never waits.
     pub(super) fn post_injected(&self, post: Post) -> Result<()> {
-        let posted = self
-            .inner
-            .port
-            .post(post, Report::Nowhere, Manner::default());
+        let port = &self.inner.port;
+        let posted = port.post(post, Report::Nowhere, Manner::default());
         posted.map(drop).map_err(|(error, _)| error)
     }
 }
 
-/// A message to be sent; see [`Endpoint::send`]. Await it, or [`post`](Self::post) it.
+impl RdmEndpoint {
+    /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four
+    /// as one message. Ends when the buffers may be reused, or as said by
+    /// [`delivery_complete`](Send::delivery_complete).
+    ///
+    /// Messages to one peer arrive in the order in which they were posted. The first operation to a
+    /// peer makes the connection; what is posted meanwhile goes out when it is up.
+    pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> Send<B> {
+        Send::new(To::Peer(self.clone(), peer), buffers, None)
+    }
+
+    /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
+    /// ([`from`](RecvFrom::from)), into a buffer, or spread over up to four. Tagged messages are
+    /// received by [`recv_tagged`](Self::recv_tagged) only.
+    ///
+    /// A message longer than the buffers ends the receive with
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
+    /// lives.
+    pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
+        RecvFrom {
+            to: To::Receives(self.clone(), Selector::any(Wanted::Message)),
+            buffers,
+            timeout: None,
+        }
+    }
+
+    /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
+    /// is reported. Counters count it.
+    ///
+    /// # Errors
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
+    /// if the peer's transmit context is full,
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that was removed or is
+    /// another vector's.
+    pub fn inject(&self, bytes: &[u8], peer: FabricAddr) -> Result<()> {
+        self.inject_message(bytes, peer, None, None)
+    }
+
+    /// As [`inject`](Self::inject), with remote CQ data (`fi_injectdata`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inject_data(&self, bytes: &[u8], peer: FabricAddr, data: u64) -> Result<()> {
+        self.inject_message(bytes, peer, None, Some(data))
+    }
+
+    pub(super) fn inject_message(
+        &self,
+        bytes: &[u8],
+        peer: FabricAddr,
+        tag: Option<u64>,
+        data: Option<u64>,
+    ) -> Result<()> {
+        check_inject(bytes)?;
+        self.post_injected(peer, Payload::inline(bytes), |payload| {
+            Ok(Post::Inject { payload, tag, data })
+        })
+    }
+}
+
+/// A message to be sent; see [`Endpoint::send`], [`RdmEndpoint::send`] and
+/// [`RdmEndpoint::send_tagged`]. Await it, or [`post`](Self::post) it.
 #[must_use = "nothing is sent until this is awaited or posted"]
 pub struct Send<B: IoBufs> {
-    endpoint: Endpoint,
+    to: To,
     buffers: B,
+    tag: Option<u64>,
     data: Option<u64>,
     ack: bool,
     more: bool,
+    fence: bool,
     timeout: Option<Duration>,
 }
 
 impl<B: IoBufs> Send<B> {
+    pub(super) fn new(to: To, buffers: B, tag: Option<u64>) -> Self {
+        Send {
+            to,
+            buffers,
+            tag,
+            data: None,
+            ack: false,
+            more: false,
+            fence: false,
+            timeout: None,
+        }
+    }
+
     /// Sends 64 bits of remote CQ data along (`FI_REMOTE_CQ_DATA`).
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
@@ -121,6 +222,13 @@ impl<B: IoBufs> Send<B> {
         self.more = true;
         self
     }
+
+    /// Goes out only when all that was posted to the same peer before has ended, and before
+    /// anything that is posted later (`FI_FENCE`).
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
 }
 
 impl<B: IoBufs> Draft<B> for Send<B> {
@@ -128,27 +236,33 @@ impl<B: IoBufs> Draft<B> for Send<B> {
         OperationKind::Send
     }
 
-    fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    fn kind(&self) -> CompletionFlags {
+        match self.tag {
+            None => CompletionFlags::MSG,
+            Some(_) => CompletionFlags::TAGGED,
+        }
     }
 
-    fn more(&self) -> bool {
-        self.more
+    fn common(&self) -> &Common {
+        self.to.common()
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout
+    fn manner(&self) -> Manner {
+        Manner {
+            more: self.more,
+            fence: self.fence,
+            timeout: self.timeout,
+            ..Manner::default()
+        }
     }
 
-    fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Send {
-            endpoint,
-            buffers,
-            data,
-            ack,
-            ..
-        } = self;
-        (endpoint, buffers, Shape::Send { data, ack })
+    fn into_parts(self) -> (To, B, Shape) {
+        let shape = Shape::Send {
+            tag: self.tag,
+            data: self.data,
+            ack: self.ack,
+        };
+        (self.to, self.buffers, shape)
     }
 }
 
@@ -157,27 +271,61 @@ posting_forms!(Send, IoBufs, usize);
 /// A receive to be posted; see [`Endpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct Recv<B: IoBufsMut> {
-    endpoint: Endpoint,
+    to: To,
     buffers: B,
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> Draft<B> for Recv<B> {
-    fn operation(&self) -> OperationKind {
-        OperationKind::Receive
-    }
+/// A receive of a connectionless endpoint to be posted; see [`RdmEndpoint::recv`].
+#[must_use = "nothing is received until this is awaited or posted"]
+pub struct RecvFrom<B: IoBufsMut> {
+    to: To,
+    buffers: B,
+    timeout: Option<Duration>,
+}
 
-    fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    fn into_parts(self) -> (Endpoint, B, Shape) {
-        (self.endpoint, self.buffers, Shape::Receive)
+impl<B: IoBufsMut> RecvFrom<B> {
+    /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
+    /// (`FI_ADDR_UNSPEC`). Ignored, as `fi_msg(3)` has it, if the domain's Info is one of
+    /// connectionless endpoints without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV).
+    pub fn from(mut self, peer: FabricAddr) -> Self {
+        self.to.select_source(peer);
+        self
     }
 }
 
-posting_forms!(Recv, IoBufsMut, Received);
+/// A draft that does nothing but receive.
+macro_rules! receive_draft {
+    ($builder:ident, $kind:ident) => {
+        impl<B: crate::buf::IoBufsMut> super::post::Draft<B> for $builder<B> {
+            fn operation(&self) -> crate::error::OperationKind {
+                crate::error::OperationKind::Receive
+            }
+
+            fn kind(&self) -> crate::CompletionFlags {
+                crate::CompletionFlags::$kind
+            }
+
+            fn common(&self) -> &super::common::Common {
+                self.to.common()
+            }
+
+            fn manner(&self) -> crate::progress::Manner {
+                crate::progress::Manner {
+                    timeout: self.timeout,
+                    ..Default::default()
+                }
+            }
+
+            fn into_parts(self) -> (super::place::To, B, super::post::Shape) {
+                (self.to, self.buffers, super::post::Shape::Receive)
+            }
+        }
+
+        super::post::posting_forms!($builder, IoBufsMut, super::Received);
+    };
+}
+pub(super) use receive_draft;
+
+receive_draft!(Recv, MSG);
+receive_draft!(RecvFrom, MSG);

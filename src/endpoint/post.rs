@@ -1,44 +1,47 @@
 //! What all operation builders share: from a draft to a posted operation, in its three forms.
 
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use crate::buf::{IoBufs, LocalUse, Payload};
-use crate::cq::CompletionQueue;
+use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
 use crate::mr::Access;
 use crate::op_error::Failed;
 use crate::progress::{Manner, OpCell, Report};
 use crate::proto::Post;
 
-use super::Endpoint;
+use super::common::Common;
 use super::op::{Op, QueuedOp, Told};
+use super::place::To;
 use super::remote::RemoteRegions;
 
 /// An operation described but not posted.
 pub(super) trait Draft<B: IoBufs>: Sized {
     fn operation(&self) -> OperationKind;
-    fn endpoint(&self) -> &Endpoint;
-    /// Hold it back for the next post (`FI_MORE`).
-    fn more(&self) -> bool {
-        false
-    }
-    /// When it ends at the latest.
-    fn timeout(&self) -> Option<Duration>;
-    /// Splits into the endpoint, the buffers, and what is to be done with them.
-    fn into_parts(self) -> (Endpoint, B, Shape);
+    /// Of which interface it is: what its completion's flags say beside the direction.
+    fn kind(&self) -> CompletionFlags;
+    /// The endpoint it is posted to.
+    fn common(&self) -> &Common;
+    /// How it is posted, besides whether it waits for room.
+    fn manner(&self) -> Manner;
+    /// Splits into where it is posted, the buffers, and what is to be done with them.
+    fn into_parts(self) -> (To, B, Shape);
 }
 
 /// What is to be done with the buffers.
 pub(super) enum Shape {
     Send {
+        tag: Option<u64>,
         data: Option<u64>,
         ack: bool,
     },
     Receive,
+    /// Until fewer bytes than these are left.
+    ReceiveMany {
+        free_min: usize,
+    },
     Write {
         remote: RemoteRegions,
         data: Option<u64>,
@@ -54,18 +57,29 @@ impl Shape {
     fn usage(&self) -> LocalUse {
         match self {
             Shape::Send { .. } => LocalUse::Send,
-            Shape::Receive => LocalUse::Receive,
+            Shape::Receive | Shape::ReceiveMany { .. } => LocalUse::Receive,
             Shape::Write { .. } => LocalUse::Write,
             Shape::Read { .. } => LocalUse::Read,
         }
     }
 
-    fn into_post(self, payload: Payload, domain: &Domain) -> Result<Post, (Error, Payload)> {
-        match self {
-            Shape::Send { data, ack } => Ok(Post::Send { payload, data, ack }),
-            Shape::Receive => Ok(Post::Receive { payload }),
+    /// What the connection is given. May be asked for again with the payload of a post that a
+    /// connection refused since it had ended.
+    pub(super) fn to_post(
+        &self,
+        payload: Payload,
+        domain: &Domain,
+    ) -> Result<Post, (Error, Payload)> {
+        match *self {
+            Shape::Send { tag, data, ack } => Ok(Post::Send {
+                payload,
+                tag,
+                data,
+                ack,
+            }),
+            Shape::Receive | Shape::ReceiveMany { .. } => Ok(Post::Receive { payload }),
             Shape::Write {
-                remote,
+                ref remote,
                 data,
                 ack,
                 commit,
@@ -85,7 +99,7 @@ impl Shape {
                     Err(error) => Err((error, payload)),
                 }
             }
-            Shape::Read { remote } => {
+            Shape::Read { ref remote } => {
                 match remote.segments(payload.len(), Access::REMOTE_READ, domain) {
                     Ok(segments) => Ok(Post::Read { payload, segments }),
                     Err(error) => Err((error, payload)),
@@ -102,9 +116,8 @@ pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {
     let cell = OpCell::new();
-    let report = Report::Future(cell.clone());
-    let (endpoint, posted) = post(draft, report, wait)?;
-    Ok(Op::new(endpoint, posted.key, cell))
+    let (place, posted) = post(draft, || Report::Future(cell.clone()), wait)?;
+    Ok(Op::new(place, posted.key, cell))
 }
 
 /// Posts to the completion queue of its direction.
@@ -113,7 +126,7 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     context: Context,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
-    let queue = match queue_for(draft.endpoint(), draft.operation()) {
+    let queue = match draft.common().queue_for(draft.operation()) {
         Some(queue) => queue.clone(),
         None => {
             let error = Error::new(ErrorKind::BadState, "the endpoint has no transmit queue")
@@ -122,92 +135,56 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
             return Err(Failed::new(error, Some(buffers)));
         }
     };
-    let report = Report::Queue {
-        queue,
+    let kind = draft.kind();
+    let report = || Report::Queue {
+        queue: queue.clone(),
         context,
+        kind,
         slot: None,
         waiting: None,
     };
-    let (endpoint, posted) = post(draft, report, wait)?;
+    let (place, posted) = post(draft, report, wait)?;
     Ok(QueuedOp {
-        endpoint,
+        place,
         key: posted.key,
         waiting: posted.waiting,
         buffers: PhantomData,
     })
 }
 
-fn queue_for(endpoint: &Endpoint, operation: OperationKind) -> Option<&CompletionQueue> {
-    match operation {
-        OperationKind::Receive => Some(&endpoint.inner.receive_queue),
-        _ => endpoint.inner.transmit_queue.as_ref(),
-    }
-}
-
 fn post<B: IoBufs, D: Draft<B>>(
     draft: D,
-    report: Report,
+    report: impl Fn() -> Report,
     wait: bool,
-) -> Result<(Endpoint, crate::progress::Posted), Failed<B>> {
+) -> Result<(super::place::Place, crate::progress::Posted), Failed<B>> {
     let operation = draft.operation();
     let manner = Manner {
         wait,
-        more: draft.more(),
-        timeout: draft.timeout(),
+        ..draft.manner()
     };
-    let (endpoint, buffers, shape) = draft.into_parts();
+    let (to, buffers, shape) = draft.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
-    if let Err(error) = check_buffers(&endpoint, &buffers) {
+    let common = to.common();
+    if let Err(error) = common.check_buffers(&buffers) {
         return Err(fail(error, Some(buffers)));
     }
     let payload = match buffers.into_payload(shape.usage()) {
         Ok(payload) => payload,
         Err((error, buffers)) => return Err(fail(error, Some(buffers))),
     };
-    let posted = match endpoint.check_regions(&payload) {
-        Ok(()) => shape.into_post(payload, endpoint.domain()),
-        Err(error) => Err((error, payload)),
-    };
-    let posted = posted
-        .and_then(|post| endpoint.inner.port.post(post, report, manner))
-        .map_err(|(error, payload)| fail(error, B::from_payload(payload)))?;
-    Ok((endpoint, posted))
+    if let Err(error) = common.check_regions(&payload) {
+        return Err(fail(error, B::from_payload(payload)));
+    }
+    to.post(&shape, payload, report, manner)
+        .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
 }
 
-/// Refuses what is too long to be copied.
-pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
-    if bytes.len() > INJECT_SIZE_MAX {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "{} bytes injected, at most {INJECT_SIZE_MAX} are copied",
-                bytes.len()
-            ),
-        )
-        .with_operation(OperationKind::Inject));
-    }
-    Ok(())
+/// How many buffers, and their bytes.
+pub(super) fn measure<B: IoBufs>(buffers: &B) -> (usize, usize) {
+    (buffers.count(), buffers.total_len())
 }
 
-fn check_buffers<B: IoBufs>(endpoint: &Endpoint, buffers: &B) -> Result<()> {
-    let count = buffers.count();
-    if count > IOV_LIMIT {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!("{count} buffers, an operation takes at most {IOV_LIMIT}"),
-        ));
-    }
-    if endpoint.inner.domain.wants_local_registration() && !buffers.is_registered() {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "the domain was opened with FI_MR_LOCAL: local buffers must be slices of regions",
-        ));
-    }
-    Ok(())
-}
-
-/// The forms in which every builder posts: awaited, `post`, `try_post`, and the same through a
-/// queue.
+/// The forms in which builders post: awaited, `post`, `try_post`, and the same through a queue.
 macro_rules! posting_forms {
     ($builder:ident, $bound:ident, $told:ty) => {
         impl<B: crate::buf::$bound> $builder<B> {
@@ -250,13 +227,32 @@ macro_rules! posting_forms {
             }
         }
 
+        impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
+            type Output = crate::Result<($told, B), crate::Failed<B>>;
+            type IntoFuture = super::post::Posting<super::Op<B, $told>, B>;
+
+            /// Posts, synchronously; polling only waits.
+            fn into_future(self) -> Self::IntoFuture {
+                super::post::Posting::new(self.post())
+            }
+        }
+
+        super::post::queued_forms!($builder, $bound);
+    };
+}
+pub(super) use posting_forms;
+
+/// The forms in which builders post through a queue.
+macro_rules! queued_forms {
+    ($builder:ident, $bound:ident) => {
         /// Tells how much, never what: the bytes are the user's.
         impl<B: crate::buf::$bound> std::fmt::Debug for $builder<B> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let (count, len) = super::post::measure(&self.buffers);
                 f.debug_struct(stringify!($builder))
-                    .field("endpoint", &self.endpoint.id())
-                    .field("buffers", &self.buffers.count())
-                    .field("len", &self.buffers.total_len())
+                    .field("endpoint", &self.to.common().id)
+                    .field("buffers", &count)
+                    .field("len", &len)
                     .finish_non_exhaustive()
             }
         }
@@ -278,16 +274,6 @@ macro_rules! posting_forms {
             }
         }
 
-        impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
-            type Output = crate::Result<($told, B), crate::Failed<B>>;
-            type IntoFuture = super::post::Posting<super::Op<B, $told>, B>;
-
-            /// Posts, synchronously; polling only waits.
-            fn into_future(self) -> Self::IntoFuture {
-                super::post::Posting::new(self.post())
-            }
-        }
-
         impl<B: crate::buf::$bound> std::future::IntoFuture for super::Queued<$builder<B>> {
             type Output = crate::Result<crate::OperationId, crate::Failed<B>>;
             type IntoFuture = super::post::Posting<super::QueuedOp<B>, B>;
@@ -299,7 +285,7 @@ macro_rules! posting_forms {
         }
     };
 }
-pub(super) use posting_forms;
+pub(super) use queued_forms;
 
 /// A posted operation's future, or the reason why it was not posted.
 #[must_use = "an operation that is dropped before it starts is withdrawn"]

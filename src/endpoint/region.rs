@@ -1,8 +1,7 @@
 //! Regions that belong to endpoints (`fi_mr_bind` with an endpoint; `fi_mr(3)`).
 
 use super::{Endpoint, Inner};
-use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::mr::MemoryRegion;
 use crate::proto::Lifecycle;
 use crate::sync::{Attachable, WakeList};
@@ -14,11 +13,12 @@ impl MemoryRegion {
     /// region cannot be deregistered before those endpoints are closed or dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::BadState`] once the region has been enabled, [`ErrorKind::InvalidArgument`] if
-    /// the endpoint belongs to another domain.
+    /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the endpoint belongs to
+    /// another domain.
     pub fn bind_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let inner = &endpoint.inner;
-        self.bind_opened(&inner.domain, inner.port.id(), inner)
+        self.bind_opened(&inner.common.domain, inner.common.id, inner)
     }
 }
 
@@ -28,24 +28,4 @@ impl Attachable for Inner {
     }
 
     fn count(&self, _wakes: &mut WakeList) {}
-}
-
-impl Endpoint {
-    /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
-    /// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
-    pub(super) fn check_regions(&self, payload: &Payload) -> Result<()> {
-        let domain = &self.inner.domain;
-        for memory in payload.regions() {
-            if !memory.attached().admits(self.id()) {
-                let message = "with FI_MR_ENDPOINT, a region is bound to the endpoint that uses it";
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
-            if domain.wants_local_registration() && !domain.has_registered(memory) {
-                let message =
-                    "the domain was opened with FI_MR_LOCAL: the region is of another domain";
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
-        }
-        Ok(())
-    }
 }

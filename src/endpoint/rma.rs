@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
+use crate::cq::CompletionFlags;
 use crate::error::{OperationKind, Result};
+use crate::id::FabricAddr;
 use crate::mr::Access;
+use crate::progress::Manner;
 use crate::proto::Post;
 
-use super::Endpoint;
-use super::post::{Draft, Shape, check_inject, posting_forms};
+use super::common::{Common, check_inject};
+use super::place::To;
+use super::post::{Draft, Shape, posting_forms};
 use super::remote::RemoteRegions;
+use super::{Endpoint, RdmEndpoint};
 
 impl Endpoint {
     /// Writes into the peer's memory (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`): from
@@ -25,17 +30,7 @@ impl Endpoint {
     /// [`on_refusal`](crate::EndpointBuilder::on_refusal)'s to say. A peer without this library's
     /// extension can refuse only by closing the connection.
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
-        let remote = remote.into();
-        Write {
-            endpoint: self.clone(),
-            buffers,
-            remote,
-            data: None,
-            ack: false,
-            commit: false,
-            more: false,
-            timeout: None,
-        }
+        Write::new(To::Connection(self.clone()), buffers, remote.into())
     }
 
     /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
@@ -44,12 +39,7 @@ impl Endpoint {
     /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
     /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
-        Read {
-            endpoint: self.clone(),
-            buffers,
-            remote: remote.into(),
-            timeout: None,
-        }
+        Read::new(To::Connection(self.clone()), buffers, remote.into())
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -92,20 +82,104 @@ impl Endpoint {
     }
 }
 
-/// An RMA write to be posted; see [`Endpoint::write`].
+impl RdmEndpoint {
+    /// Writes into a peer's memory, as [`Endpoint::write`] does.
+    pub fn write<B: IoBufs>(
+        &self,
+        buffers: B,
+        peer: FabricAddr,
+        remote: impl Into<RemoteRegions>,
+    ) -> Write<B> {
+        Write::new(To::Peer(self.clone(), peer), buffers, remote.into())
+    }
+
+    /// Reads a peer's memory, as [`Endpoint::read`] does.
+    pub fn read<B: IoBufsMut>(
+        &self,
+        buffers: B,
+        peer: FabricAddr,
+        remote: impl Into<RemoteRegions>,
+    ) -> Read<B> {
+        Read::new(To::Peer(self.clone(), peer), buffers, remote.into())
+    }
+
+    /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
+    ///
+    /// # Errors
+    /// As for [`inject`](Self::inject), and for [`write`](Self::write).
+    pub fn inject_write(
+        &self,
+        bytes: &[u8],
+        peer: FabricAddr,
+        remote: impl Into<RemoteRegions>,
+    ) -> Result<()> {
+        self.inject_write_message(bytes, peer, None, remote.into())
+    }
+
+    /// As [`inject_write`](Self::inject_write), with remote CQ data (`fi_inject_writedata`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inject_write_data(
+        &self,
+        bytes: &[u8],
+        peer: FabricAddr,
+        data: u64,
+        remote: impl Into<RemoteRegions>,
+    ) -> Result<()> {
+        self.inject_write_message(bytes, peer, Some(data), remote.into())
+    }
+
+    fn inject_write_message(
+        &self,
+        bytes: &[u8],
+        peer: FabricAddr,
+        data: Option<u64>,
+        remote: RemoteRegions,
+    ) -> Result<()> {
+        check_inject(bytes)?;
+        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE, self.domain())?;
+        self.post_injected(peer, Payload::inline(bytes), |payload| {
+            Ok(Post::Write {
+                payload,
+                data,
+                ack: false,
+                commit: false,
+                segments: segments.clone(),
+            })
+        })
+    }
+}
+
+/// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
 #[must_use = "nothing is written until this is awaited or posted"]
 pub struct Write<B: IoBufs> {
-    endpoint: Endpoint,
+    to: To,
     buffers: B,
     remote: RemoteRegions,
     data: Option<u64>,
     ack: bool,
     commit: bool,
     more: bool,
+    fence: bool,
     timeout: Option<Duration>,
 }
 
 impl<B: IoBufs> Write<B> {
+    fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
+        Write {
+            to,
+            buffers,
+            remote,
+            data: None,
+            ack: false,
+            commit: false,
+            more: false,
+            fence: false,
+            timeout: None,
+        }
+    }
+
     /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue tells of
     /// the write when all of it has landed.
     pub fn imm(mut self, data: u64) -> Self {
@@ -133,6 +207,13 @@ impl<B: IoBufs> Write<B> {
         self.more = true;
         self
     }
+
+    /// Goes out only when all that was posted to the same peer before has ended, and before
+    /// anything that is posted later (`FI_FENCE`).
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
 }
 
 impl<B: IoBufs> Draft<B> for Write<B> {
@@ -140,47 +221,63 @@ impl<B: IoBufs> Draft<B> for Write<B> {
         OperationKind::Write
     }
 
-    fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::RMA
     }
 
-    fn more(&self) -> bool {
-        self.more
+    fn common(&self) -> &Common {
+        self.to.common()
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout
+    fn manner(&self) -> Manner {
+        Manner {
+            more: self.more,
+            fence: self.fence,
+            timeout: self.timeout,
+            ..Manner::default()
+        }
     }
 
-    fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Write {
-            endpoint,
-            buffers,
-            remote,
-            data,
-            ack,
-            commit,
-            ..
-        } = self;
+    fn into_parts(self) -> (To, B, Shape) {
         let shape = Shape::Write {
-            remote,
-            data,
-            ack,
-            commit,
+            remote: self.remote,
+            data: self.data,
+            ack: self.ack,
+            commit: self.commit,
         };
-        (endpoint, buffers, shape)
+        (self.to, self.buffers, shape)
     }
 }
 
 posting_forms!(Write, IoBufs, usize);
 
-/// An RMA read to be posted; see [`Endpoint::read`].
+/// An RMA read to be posted; see [`Endpoint::read`] and [`RdmEndpoint::read`].
 #[must_use = "nothing is read until this is awaited or posted"]
 pub struct Read<B: IoBufsMut> {
-    endpoint: Endpoint,
+    to: To,
     buffers: B,
     remote: RemoteRegions,
+    fence: bool,
     timeout: Option<Duration>,
+}
+
+impl<B: IoBufsMut> Read<B> {
+    fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
+        Read {
+            to,
+            buffers,
+            remote,
+            fence: false,
+            timeout: None,
+        }
+    }
+
+    /// Goes out only when all that was posted to the same peer before has ended, and before
+    /// anything that is posted later (`FI_FENCE`).
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
 }
 
 impl<B: IoBufsMut> Draft<B> for Read<B> {
@@ -188,22 +285,27 @@ impl<B: IoBufsMut> Draft<B> for Read<B> {
         OperationKind::Read
     }
 
-    fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::RMA
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout
+    fn common(&self) -> &Common {
+        self.to.common()
     }
 
-    fn into_parts(self) -> (Endpoint, B, Shape) {
-        let Read {
-            endpoint,
-            buffers,
-            remote,
-            ..
-        } = self;
-        (endpoint, buffers, Shape::Read { remote })
+    fn manner(&self) -> Manner {
+        Manner {
+            fence: self.fence,
+            timeout: self.timeout,
+            ..Manner::default()
+        }
+    }
+
+    fn into_parts(self) -> (To, B, Shape) {
+        let shape = Shape::Read {
+            remote: self.remote,
+        };
+        (self.to, self.buffers, shape)
     }
 }
 

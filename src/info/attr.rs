@@ -117,7 +117,7 @@ pub struct EndpointAttr {
     pub max_order_war_size: u64,
     /// Bytes up to which the later of two writes wins. `u64::MAX`: any size.
     pub max_order_waw_size: u64,
-    /// Fields of a message's tag; 0 without tagged messages.
+    /// Fields of a message's tag, as asked for; 0 without tagged messages.
     pub mem_tag_format: u64,
     /// Transmit contexts of the endpoint.
     pub tx_ctx_cnt: ContextCount,

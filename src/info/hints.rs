@@ -71,7 +71,8 @@ hints! {
     /// # let _ = hints;
     /// ```
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`].
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`] and [`EndpointType::Rdm`]. Whoever
+        /// names none gets all that fit, in this order.
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,
@@ -148,9 +149,10 @@ hints! {
         /// Authorization keys of a connectionless endpoint; not offered yet.
         max_ep_auth_key: usize,
 
-        /// The protocol. Offered: [`Protocol::SOCK_TCP`].
+        /// The protocol. Offered: [`Protocol::SOCK_TCP`] connected, [`Protocol::XNET`]
+        /// connectionless.
         protocol: Protocol,
-        /// The protocol's version. Offered: 0.
+        /// The protocol's version, at least. Offered: 0 connected, 1 connectionless.
         protocol_version: u32,
         /// Bytes of the largest transfer.
         max_msg_size: u64,
@@ -162,7 +164,7 @@ hints! {
         max_order_war_size: u64,
         /// Bytes up to which writes after writes are ordered.
         max_order_waw_size: u64,
-        /// Fields of a tag; not offered without tagged messages.
+        /// Fields of a tag, however they are cut; not offered without tagged messages.
         mem_tag_format: u64,
         /// Transmit contexts of the endpoint. Offered: one of its own.
         ep_tx_ctx_cnt: ContextCount,

@@ -29,7 +29,7 @@ pub(super) struct Offer {
 }
 
 /// Every kind, in the order in which they are offered to whoever names none.
-pub(super) const OFFERS: &[Offer] = &[MSG];
+pub(super) const OFFERS: &[Offer] = &[MSG, RDM];
 
 /// What a domain can do; enabled in any case.
 pub(super) const DOMAIN_CAPS: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
@@ -43,6 +43,7 @@ const MSG: Offer = Offer {
         .union(Caps::MODIFIERS)
         .union(Caps::RMA_EVENT)
         .union(Caps::RMA_PMEM)
+        .union(Caps::FENCE)
         .union(DOMAIN_CAPS),
     msg_order: STREAM_ORDER,
     msg_order_on_demand: BEHIND_SENDS,
@@ -57,6 +58,26 @@ const MSG: Offer = Offer {
     rx_op_flags: OpFlags::COMPLETION,
     inject_size: limits::INJECT_SIZE_MAX,
 };
+
+/// Over the same connections, one per peer.
+const RDM: Offer = Offer {
+    endpoint_type: EndpointType::Rdm,
+    protocol: Protocol::XNET,
+    protocol_version: 1,
+    caps: MSG
+        .caps
+        .union(Caps::TAGGED)
+        .union(Caps::DIRECTED_RECV)
+        .union(Caps::MULTI_RECV)
+        .union(Caps::SOURCE)
+        .union(Caps::AV_USER_ID),
+    mem_tag_format: TAG_GENERIC,
+    ..MSG
+};
+
+/// 64 fields of one bit: the highest bit of each field differs from the one before
+/// (`FI_TAG_GENERIC`).
+const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 /// One TCP stream per peer keeps everything in order but what follows a read: the data of a read is
 /// fetched when its answer is sent, and later frames may have been processed by then.

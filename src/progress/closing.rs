@@ -118,7 +118,8 @@ impl Port {
         // After an agreed end, too, there is nothing to wait for.
         let orderly = state.machine.fault().is_none() && !state.machine.is_end_done();
         let connected = state.machine.lifecycle() == Lifecycle::Connected;
-        state.machine.handle_closed();
+        let (machine, mut host) = state.machine_and_host(self);
+        machine.handle_closed(&mut host);
         if let (true, true, Some(link)) = (orderly, connected, &mut state.link) {
             link.finish();
             state.closing = Closing::Lingering;
@@ -139,7 +140,8 @@ impl Port {
             // Dropping it ends what was submitted before its memory is freed.
             state.link = None;
             state.machine.forget_submitted();
-            state.machine.handle_closed();
+            let (machine, mut host) = state.machine_and_host(self);
+            machine.handle_closed(&mut host);
         }
         state.closing = Closing::Over;
         state.link = None;

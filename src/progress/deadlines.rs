@@ -97,6 +97,9 @@ impl Port {
             len: 0,
             overflow: 0,
             data: None,
+            tag: None,
+            source: None,
+            order: 0,
             payload: Payload::empty(),
         };
         self.operation_ended(state, report, end);

@@ -77,6 +77,11 @@ impl Engine {
         Ok(engine)
     }
 
+    /// The port of this name ([`Port::key`] as one word).
+    pub(crate) fn port(&self, name: u64) -> Option<Arc<Port>> {
+        self.lock_ports().get(Key::from_bits(name)).cloned()
+    }
+
     /// Asks the driver to close everything and end. Called when the last handle goes away.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

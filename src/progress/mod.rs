@@ -28,6 +28,8 @@ mod liveness;
 mod port;
 mod posting;
 mod publish;
+mod rdm;
+mod receive_context;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,9 @@ pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;
+pub use rdm::IdlePolicy;
+pub(crate) use rdm::{Rdm, RdmBindings, RdmConfig};
+pub(crate) use receive_context::{Claimed, ClearToSend, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
 
 pub(crate) use crate::proto::SendOrder;

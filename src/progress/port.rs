@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
-use crate::cq::{CompletionQueue, CqSlot};
+use crate::cq::{CompletionQueue, CqSlot, Sources};
 use crate::eq::EventSlot;
 use crate::error::{OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
@@ -106,11 +106,12 @@ impl CounterSet {
 }
 
 /// What an endpoint is bound to.
-#[derive(Debug)]
 pub(crate) struct Bindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
+    /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
+    pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
@@ -232,15 +233,15 @@ impl Wake for PortWaker {
 }
 
 impl Port {
-    /// A port without a connection, known to the engine.
+    /// A port without a connection, known to the engine; `id` is its endpoint's.
     pub(crate) fn open(
         engine: &Arc<Engine>,
+        id: EndpointId,
         sizes: PortSizes,
         extending: Extending,
-        bindings: impl FnOnce(EndpointId) -> Result<Bindings>,
+        bindings: Bindings,
     ) -> Result<Arc<Port>> {
         engine.check_alive()?;
-        let id = EndpointId::next();
         let wake_state = Arc::new(PortWaker {
             engine: Arc::downgrade(engine),
             key: OnceLock::new(),
@@ -256,7 +257,7 @@ impl Port {
             region_out: false,
             committing: None,
             stage: None,
-            bindings: bindings(id)?,
+            bindings,
             unasked: VecDeque::new(),
             establishing: Establishing::default(),
             connect_context: None,
@@ -300,6 +301,12 @@ impl Port {
 
     pub(crate) fn id(&self) -> EndpointId {
         self.id
+    }
+
+    /// The port's name in its engine.
+    pub(crate) fn key(&self) -> Key {
+        let key = self.wake_state.key.get();
+        *key.expect("a port that was opened has its key")
     }
 
     pub(super) fn is_queued_no_more(&self) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::proto::{End, OpKey, Post, Withdrawn};
+use crate::error::{Error, Phase, Result};
+use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
 use super::report::{OpCell, Report};
@@ -17,6 +17,8 @@ pub(crate) struct Manner {
     pub(crate) wait: bool,
     /// It is held back for the next post.
     pub(crate) more: bool,
+    /// It goes out only after all that was posted before has ended (`FI_FENCE`).
+    pub(crate) fence: bool,
     /// It ends when this has passed.
     pub(crate) timeout: Option<Duration>,
 }
@@ -33,6 +35,7 @@ impl Port {
         let Manner {
             wait,
             more,
+            fence,
             timeout,
         } = manner;
         let mut state = self.lock("post");
@@ -41,7 +44,7 @@ impl Port {
         let paused = state.machine.is_read_paused();
         // Who posts one at a time gains nothing by another turn of the driver's.
         let left = state.bursts && (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
-        let key = match state.post(self, post, report, wait) {
+        let key = match state.post(self, post, report, PostFlags { wait, fence }) {
             Ok(key) => key,
             Err((error, payload)) => {
                 let error = match state.peer {
@@ -90,6 +93,14 @@ impl Port {
         withdrawn
     }
 
+    /// Asks everything that is to be transmitted to end early; says how much of it has by that.
+    pub(crate) fn cancel_all(&self) -> usize {
+        let mut state = self.lock("cancel all");
+        let ended = state.machine.cancel_all();
+        self.settle(&mut state);
+        ended
+    }
+
     /// The future of an operation is dropped (ruling 4).
     pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
         let mut state = self.lock("detach");
@@ -103,22 +114,12 @@ impl Port {
                 }
             }
             Withdrawn::Gone => {
-                if let Some(End {
-                    operation,
-                    result,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                }) = cell.take()
-                {
-                    let arrived = operation == OperationKind::Receive
-                        && result
-                            .map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
-                    if arrived {
-                        state.machine.give_back(payload, len, overflow, data);
+                if let Some(end) = cell.take() {
+                    if end.is_message() {
+                        let (len, overflow, data) = (end.len, end.overflow, end.data);
+                        state.machine.give_back(end.payload, len, overflow, data);
                     } else {
-                        state.leftovers.push(payload);
+                        state.leftovers.push(end.payload);
                     }
                 }
             }

@@ -2,13 +2,17 @@
 //! the event queue. Runs under the port's lock, so that what one connection publishes keeps its
 //! order; wakers are collected and woken after the lock is released.
 
+use std::sync::Arc;
+
 use crate::buf::Payload;
-use crate::cq::{Completion, CompletionError, CompletionFlags};
+use crate::cntr::Counter;
+use crate::cq::{Completion, CompletionError, CompletionFlags, Source, Sources};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
 use crate::proto::{End, Event};
+use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
 use super::report::Report;
@@ -68,66 +72,26 @@ impl Port {
     }
 
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
-        // Before anyone is told, and whether or not anyone ever fetches the result.
-        end.payload.leave_regions();
-        if let Report::Told = report {
-            state.leftovers.push(end.payload);
-            return;
+        if let Some(peer) = state.peer {
+            end.result = end.result.map_err(|error| error.with_peer(peer));
         }
-        if let Some(counter) = state.bindings.counters.of(end.operation) {
-            match &end.result {
-                Ok(()) => counter.add_into(1, &mut state.wakes),
-                Err(_) => counter.add_error_into(1, &mut state.wakes),
-            }
-        }
-        let end = match (state.peer, end) {
-            (
-                Some(peer),
-                End {
-                    result: Err(error),
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                },
-            ) => {
-                let result = Err(error.with_peer(peer));
-                End {
-                    result,
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                }
-            }
-            (_, end) => end,
+        let telling = Telling {
+            endpoint: self.id(),
+            counter: state.bindings.counters.of(end.operation),
+            sources: state.bindings.sources.as_ref(),
         };
-        match report {
-            Report::Future(cell) => cell.complete(end, &mut state.wakes),
-            Report::Queue {
-                context,
-                slot: Some(slot),
-                ..
-            } => {
-                let completion = completion_of(self.id(), context, end);
-                slot.fill(completion, &mut state.wakes);
-            }
-            // Never accepted: whoever waited for that is told, and the queue is not.
-            Report::Queue {
-                slot: None,
-                waiting,
-                ..
-            } => {
-                if let Some(cell) = waiting {
-                    cell.complete(end, &mut state.wakes);
-                }
-            }
-            // What was injected is a copy of our own.
-            Report::Nowhere if end.operation == OperationKind::Inject => {}
-            Report::Nowhere | Report::Told => state.leftovers.push(end.payload),
+        match telling.tell(report, end, &mut state.wakes) {
+            Untold::Nothing => {}
+            Untold::Memory(payload) => state.leftovers.push(payload),
+            Untold::Message(end) => self.give_message_back(state, end),
         }
+    }
+
+    /// The owner of a shared receive has gone while a message landed in it: the message goes back
+    /// to the receives it came from (ruling 4).
+    fn give_message_back(&self, state: &mut PortState, end: End) {
+        // A connected endpoint's receives are withdrawn in the connection itself.
+        state.leftovers.push(end.payload);
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
@@ -191,26 +155,102 @@ impl Port {
     }
 }
 
-/// The completion of a posted operation.
-fn completion_of(endpoint: EndpointId, context: Context, end: End) -> Completion {
-    let flags = match end.operation {
-        OperationKind::Send => CompletionFlags::SEND | CompletionFlags::MSG,
-        OperationKind::Receive => CompletionFlags::RECV | CompletionFlags::MSG,
-        OperationKind::Write => CompletionFlags::WRITE | CompletionFlags::RMA,
-        OperationKind::Read => CompletionFlags::READ | CompletionFlags::RMA,
-        _ => CompletionFlags::empty(),
-    };
-    let mut completion = Completion::new(endpoint, context, end.operation, flags)
-        .with_len(end.len)
-        .with_buffers(end.payload.into_buffers());
-    if let Some(data) = end.data {
-        completion = completion.with_data(data);
+/// With what the ends of operations are told: those of a port, or of receives that ports share.
+pub(super) struct Telling<'a> {
+    pub(super) endpoint: EndpointId,
+    /// Counts operations of the kind that ended.
+    pub(super) counter: Option<&'a Counter>,
+    /// Knows who sent what was received, if that is to be told.
+    pub(super) sources: Option<&'a Arc<dyn Sources>>,
+}
+
+/// What is left when an end has been told.
+pub(super) enum Untold {
+    Nothing,
+    /// Nobody asks for this memory any more. It is the user's, and is dropped with no lock held.
+    Memory(Payload),
+    /// Whoever awaited this message went away without it.
+    Message(End),
+}
+
+impl Telling<'_> {
+    /// Tells of an end where the operation reports.
+    pub(super) fn tell(&self, report: Report, mut end: End, wakes: &mut WakeList) -> Untold {
+        // Before anyone is told, and whether or not anyone ever fetches the result.
+        end.payload.leave_regions();
+        if let Report::Told = report {
+            return Untold::Memory(end.payload);
+        }
+        if let Some(counter) = self.counter {
+            match &end.result {
+                Ok(()) => counter.add_into(1, wakes),
+                Err(_) => counter.add_error_into(1, wakes),
+            }
+        }
+        match report {
+            Report::Future(cell) => match cell.complete(end, wakes) {
+                None => Untold::Nothing,
+                Some(end) if end.is_message() => Untold::Message(end),
+                Some(end) => Untold::Memory(end.payload),
+            },
+            Report::Queue {
+                context,
+                kind,
+                slot: Some(slot),
+                ..
+            } => {
+                slot.fill(self.completion(context, kind, end), wakes);
+                Untold::Nothing
+            }
+            // Never accepted: whoever waited for that is told, and the queue is not.
+            Report::Queue {
+                slot: None,
+                waiting,
+                ..
+            } => match waiting {
+                None => Untold::Memory(end.payload),
+                Some(cell) => (cell.complete(end, wakes))
+                    .map_or(Untold::Nothing, |end| Untold::Memory(end.payload)),
+            },
+            // What was injected is a copy of our own.
+            Report::Nowhere if end.operation == OperationKind::Inject => Untold::Nothing,
+            Report::Nowhere | Report::Told => Untold::Memory(end.payload),
+        }
     }
-    if let Err(error) = end.result {
-        completion =
-            completion.with_error(CompletionError::new(error).with_overflow_len(end.overflow));
+
+    /// The completion of a posted operation; `kind` says of which interface it is.
+    pub(super) fn completion(
+        &self,
+        context: Context,
+        kind: CompletionFlags,
+        end: End,
+    ) -> Completion {
+        let direction = match end.operation {
+            OperationKind::Send => CompletionFlags::SEND,
+            OperationKind::Receive => CompletionFlags::RECV,
+            OperationKind::Write => CompletionFlags::WRITE,
+            OperationKind::Read => CompletionFlags::READ,
+            _ => CompletionFlags::empty(),
+        };
+        let mut completion =
+            Completion::new(self.endpoint, context, end.operation, direction | kind)
+                .with_len(end.len)
+                .with_buffers(end.payload.into_buffers());
+        if let Some(data) = end.data {
+            completion = completion.with_data(data);
+        }
+        if let Some(tag) = end.tag {
+            completion = completion.with_tag(tag);
+        }
+        if let (Some(source), Some(sources)) = (end.source, self.sources) {
+            completion = completion.with_source(Source::new(source.0, Arc::clone(sources)));
+        }
+        if let Err(error) = end.result {
+            let error = CompletionError::new(error).with_overflow_len(end.overflow);
+            completion = completion.with_error(error);
+        }
+        completion
     }
-    completion
 }
 
 /// The completion of a peer's write that carried CQ data; nobody posted it.

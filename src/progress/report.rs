@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::cq::{CompletionQueue, CqSlot};
+use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::Context;
 use crate::proto::End;
 use crate::sync::WakeList;
@@ -21,6 +21,8 @@ enum CellState {
     Accepted,
     Ended(Box<End>),
     Taken,
+    /// The future was dropped before the end, and nobody else awaits it.
+    Abandoned,
 }
 
 impl CellState {
@@ -37,7 +39,7 @@ impl CellState {
                 CellState::Ended(end) => Poll::Ready(*end),
                 _ => unreachable!("matched above"),
             },
-            CellState::Accepted | CellState::Taken => {
+            CellState::Accepted | CellState::Taken | CellState::Abandoned => {
                 panic!("an operation's future was polled after it ended")
             }
         }
@@ -55,14 +57,29 @@ impl OpCell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores the end; the future is woken when `wakes` is dropped.
-    pub(crate) fn complete(&self, end: End, wakes: &mut WakeList) {
+    /// Stores the end; the future is woken when `wakes` is dropped. The end comes back if the
+    /// operation was abandoned.
+    pub(crate) fn complete(&self, end: End, wakes: &mut WakeList) -> Option<End> {
         let mut state = self.lock();
-        if let CellState::Pending(waker) = &mut *state {
-            if let Some(waker) = waker.take() {
-                wakes.push(waker);
+        match &mut *state {
+            CellState::Pending(waker) => {
+                if let Some(waker) = waker.take() {
+                    wakes.push(waker);
+                }
+                *state = CellState::Ended(Box::new(end));
+                None
             }
-            *state = CellState::Ended(Box::new(end));
+            CellState::Abandoned => Some(end),
+            // It has ended before, which is not to be undone.
+            CellState::Accepted | CellState::Ended(_) | CellState::Taken => None,
+        }
+    }
+
+    /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
+    pub(crate) fn abandon(&self) -> Option<End> {
+        match std::mem::replace(&mut *self.lock(), CellState::Abandoned) {
+            CellState::Ended(end) => Some(*end),
+            _ => None,
         }
     }
 
@@ -115,6 +132,9 @@ pub(crate) enum Report {
     Queue {
         queue: CompletionQueue,
         context: Context,
+        /// Of which interface the operation is: what its completion's flags say beside the
+        /// direction.
+        kind: CompletionFlags,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
     },

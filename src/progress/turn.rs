@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::{Access, Claim, MrTable};
-use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
+use crate::proto::{Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
@@ -18,7 +18,7 @@ use super::report::Report;
 pub(super) const OUTCOMES_PER_TURN: usize = 32;
 
 /// The outside world of a connection, for the length of one call.
-struct View<'a> {
+pub(super) struct View<'a> {
     regions: &'a Lock<MrTable>,
     port: &'a Port,
     queue: &'a crate::cq::CompletionQueue,
@@ -85,20 +85,8 @@ impl Host<Report> for View<'_> {
 /// Runs `$body` with the state's machine and the host it works in.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
-        let PortState {
-            machine: $machine,
-            bindings,
-            unasked,
-            wakes,
-            ..
-        } = &mut *$state;
-        let $host = &mut View {
-            regions: &$port.engine.regions,
-            port: $port,
-            queue: &bindings.receive_queue,
-            unasked,
-            wakes,
-        };
+        let ($machine, mut host) = $state.machine_and_host($port);
+        let $host = &mut host;
         $body
     }};
 }
@@ -119,12 +107,27 @@ fn next_alarm(state: &mut PortState, now: Instant) -> Option<Instant> {
 }
 
 impl PortState {
+    /// The machine, and the host it works in.
+    pub(super) fn machine_and_host<'a>(
+        &'a mut self,
+        port: &'a Port,
+    ) -> (&'a mut Connection<Report>, View<'a>) {
+        let host = View {
+            regions: &port.engine.regions,
+            port,
+            queue: &self.bindings.receive_queue,
+            unasked: &mut self.unasked,
+            wakes: &mut self.wakes,
+        };
+        (&mut self.machine, host)
+    }
+
     pub(super) fn post(
         &mut self,
         port: &Port,
         post: Post,
         report: Report,
-        wait: bool,
+        flags: PostFlags,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
         // A connection that broke has its own reason to tell.
         let ours = self.closing != Closing::No
@@ -136,7 +139,7 @@ impl PortState {
             return Err((error, post.into_payload()));
         }
         with_host!(port, self, |machine, host| machine
-            .post(post, report, wait, host))
+            .post(post, report, flags, host))
         .map_err(|refused| (refused.error, refused.payload))
     }
 }
@@ -282,7 +285,8 @@ impl Port {
                 } = direct;
                 drop(leases);
                 state.life.heard = true;
-                state.machine.handle_direct(payload, len);
+                with_host!(self, state, |machine, host| machine
+                    .handle_direct(payload, len, host));
             }
             Received::End { returned } => {
                 self.take_back(state, returned);
@@ -293,7 +297,9 @@ impl Port {
                 returned: Some(direct),
             } if error.kind() == ErrorKind::BadAddress => {
                 drop(direct.leases);
-                if !state.machine.handle_fault(direct.payload) {
+                let refused = with_host!(self, state, |machine, host| machine
+                    .handle_fault(direct.payload, host));
+                if !refused {
                     self.fail(state, error);
                 }
             }
@@ -311,7 +317,8 @@ impl Port {
         }) = returned
         {
             drop(leases);
-            state.machine.handle_direct(payload, 0);
+            with_host!(self, state, |machine, host| machine
+                .handle_direct(payload, 0, host));
         }
     }
 
@@ -356,8 +363,12 @@ impl Port {
         let mut sent = false;
         // Once the stream has ended nothing goes out, and nothing again while a port drains.
         while state.closing < Closing::Agreed {
-            let Some(link) = &mut state.link else { break };
-            let Some(Outgoing { frames, leases }) = state.machine.poll_transmit() else {
+            if state.link.is_none() {
+                break;
+            }
+            let outgoing = with_host!(self, state, |machine, host| machine.poll_transmit(host));
+            let (Some(Outgoing { frames, leases }), Some(link)) = (outgoing, &mut state.link)
+            else {
                 break;
             };
             state.region_out = !leases.is_empty();

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use crate::buf::Payload;
-use crate::error::{Error, OperationKind};
+use crate::error::{Error, ErrorKind, OperationKind};
+use crate::proto::peers::SourceId;
 
 /// The end of one operation.
 #[derive(Debug)]
@@ -17,8 +18,23 @@ pub(crate) struct End {
     pub(crate) overflow: usize,
     /// CQ data that came with a received message.
     pub(crate) data: Option<u64>,
+    /// The tag of a received message that has one.
+    pub(crate) tag: Option<u64>,
+    /// Who sent a message that a shared receive got.
+    pub(crate) source: Option<SourceId>,
+    /// The place of such a message among those of all connections that share receives, in case it
+    /// is given back.
+    pub(crate) order: u64,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
+}
+
+impl End {
+    /// True of a receive that got a message, in full or as much as fits.
+    pub(crate) fn is_message(&self) -> bool {
+        let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
+        self.operation == OperationKind::Receive && self.result.as_ref().err().is_none_or(arrived)
+    }
 }
 
 /// One thing to publish, in order.

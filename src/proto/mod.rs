@@ -18,14 +18,23 @@ mod conn;
 mod event;
 mod matching;
 mod op;
+mod peers;
+mod receives;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use conn::{
-    Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
+    Connection, Identity, Lifecycle, OFFERED, Outgoing, Peering, ReceivePlan, SendOrder, Sizes,
+    Terms, Withdrawn,
 };
 pub(crate) use event::{End, Event};
-pub(crate) use op::{OpKey, Post};
+pub(crate) use matching::{
+    Announcement, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Found, Kind, PostedReceive,
+    ReceiveKey, SharedMatcher, Wanted,
+};
+pub(crate) use op::{OpKey, Post, PostFlags};
+pub(crate) use peers::{ConnectionId, SourceId};
+pub(crate) use receives::Receives;
 
 use crate::error::Refusal;
 use crate::mr::Claim;
@@ -47,5 +56,11 @@ pub(crate) trait Host<T> {
     /// (`FI_MR_RAW`).
     fn demands_tags(&self) -> bool {
         false
+    }
+
+    /// The receives that this connection shares with others; `None`: it has its own, in the order
+    /// in which they were posted.
+    fn shared(&mut self) -> Option<&mut dyn Receives<T>> {
+        None
     }
 }

@@ -22,9 +22,15 @@ pub(crate) enum Post {
         payload: Payload,
         data: Option<u64>,
         ack: bool,
+        /// Of a tagged message.
+        tag: Option<u64>,
     },
     /// A message whose bytes were copied, reported nowhere.
-    Inject { payload: Payload, data: Option<u64> },
+    Inject {
+        payload: Payload,
+        data: Option<u64>,
+        tag: Option<u64>,
+    },
     /// A buffer for one message.
     Receive { payload: Payload },
     /// Bytes into the peer's regions.
@@ -69,6 +75,16 @@ impl Post {
     }
 }
 
+/// How an operation is posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PostFlags {
+    /// A full context makes it wait instead of failing with Again.
+    pub(crate) wait: bool,
+    /// It goes out only after all transmit operations that were posted before have ended
+    /// (`FI_FENCE`), and nothing overtakes it.
+    pub(crate) fence: bool,
+}
+
 /// A post that was not accepted: why, and its memory back.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -88,6 +104,10 @@ pub(crate) struct Op<T> {
     pub(crate) ack: bool,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
+    /// It waits for the ends of those before it.
+    pub(crate) fence: bool,
+    /// Of an accepted transmit operation: its frame's place among all.
+    pub(crate) number: u64,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) orphaned: bool,
 }

@@ -71,7 +71,7 @@ pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::LoopbackNet;
 pub(crate) use run::Runner;
-pub(crate) use select::{TransportOptions, open};
+pub(crate) use select::{Selection, TransportOptions, open};
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

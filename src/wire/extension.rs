@@ -8,7 +8,7 @@ pub(super) const OFFER_AT: usize = 8;
 /// Bytes of an offer.
 pub(super) const OFFER_SIZE: usize = 8;
 /// What an offer starts with.
-const MAGIC: [u8; 4] = *b"tofa";
+pub(super) const MAGIC: [u8; 4] = *b"tofa";
 /// The version spoken here.
 const VERSION: u8 = 1;
 
@@ -25,6 +25,9 @@ bitflags::bitflags! {
         const CREDIT = 1 << 2;
         /// A connection ends when both sides have said so.
         const CLOSE = 1 << 3;
+        /// A message may be announced before it is sent, also one without a tag. Of connectionless
+        /// endpoints only.
+        const RENDEZVOUS = 1 << 7;
     }
 }
 
@@ -66,8 +69,14 @@ impl Offer {
     /// The offer in these bytes; `None` for anything a peer without the extension may send. Bits
     /// that are unknown here are somebody else's, and left out.
     pub(super) fn from_bytes(bytes: [u8; OFFER_SIZE]) -> Option<Offer> {
-        let [m0, m1, m2, m3, version, _reserved, high, low] = bytes;
-        if [m0, m1, m2, m3] != MAGIC || version == 0 {
+        let [m0, m1, m2, m3, values @ ..] = bytes;
+        Offer::from_parts([m0, m1, m2, m3], values)
+    }
+
+    /// The same of the magic and what belongs to it, wherever it stands.
+    pub(super) fn from_parts(magic: [u8; 4], values: [u8; 4]) -> Option<Offer> {
+        let [version, _reserved, high, low] = values;
+        if magic != MAGIC || version == 0 {
             return None;
         }
         let bits = u16::from_be_bytes([high, low]);
@@ -78,9 +87,13 @@ impl Offer {
     }
 
     pub(super) fn to_bytes(self) -> [u8; OFFER_SIZE] {
-        let [m0, m1, m2, m3] = MAGIC;
+        let ([m0, m1, m2, m3], [version, reserved, high, low]) = self.to_parts();
+        [m0, m1, m2, m3, version, reserved, high, low]
+    }
+
+    pub(super) fn to_parts(self) -> ([u8; 4], [u8; 4]) {
         let [high, low] = self.capabilities.bits().to_be_bytes();
-        [m0, m1, m2, m3, self.version, 0, high, low]
+        (MAGIC, [self.version, 0, high, low])
     }
 }
 

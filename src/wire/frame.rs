@@ -1,4 +1,5 @@
-//! The data frames of a MSG endpoint: a header as a value, to bytes and back.
+//! The data frames: a header as a value, to bytes and back. Which of them a connection takes is its
+//! own to say.
 
 use std::fmt;
 
@@ -14,6 +15,10 @@ use crate::limits::{HEADER_SIZE_MAX, RMA_IOV_LIMIT};
 /// Most bytes the segments of one operation may have together. Whatever header goes before them,
 /// the length of the frame that carries them stays below 2^64.
 const SEGMENTS_LEN_MAX: u64 = u64::MAX - HEADER_SIZE_MAX as u64;
+
+/// The names of announced messages.
+pub(crate) const INDEX_MIN: u8 = 1;
+pub(crate) const INDEX_MAX: u8 = 254;
 
 /// A piece of the receiver's memory that a read or write is about (`struct fi_rma_iov`). Whether
 /// it exists and may be touched is for the receiver's region table to say.
@@ -139,6 +144,47 @@ pub(crate) enum FrameHeader {
         /// Where to write.
         segments: Segments,
     },
+    /// A tagged message; its payload is `len` bytes.
+    Tagged {
+        /// Completion data for the receiver.
+        data: Option<u64>,
+        /// What it is matched by.
+        tag: u64,
+        /// The sender awaits an ack.
+        ack: bool,
+        /// Bytes of payload; below 2^64 - 32.
+        len: u64,
+    },
+    /// Announces a message, which its sender keeps until a [`FrameHeader::Cts`] asks for it.
+    Rts {
+        /// The message's name until its data has been sent; 1 to 254, per direction.
+        index: u8,
+        /// What it is matched by; without one this is a frame of the extension.
+        tag: Option<u64>,
+        /// Completion data for the receiver.
+        data: Option<u64>,
+        /// The sender awaits an ack, once the data has come.
+        ack: bool,
+        /// Bytes of the message.
+        len: u64,
+    },
+    /// Asks for an announced message.
+    Cts {
+        /// Its name.
+        index: u8,
+    },
+    /// An announced message; its payload is `len` bytes.
+    Data {
+        /// Its name, which is free again.
+        index: u8,
+        /// The announcement had completion data: C peers leave its flags in, though it is the
+        /// announcement that counts.
+        has_data: bool,
+        /// The announcement wanted an ack.
+        ack: bool,
+        /// Bytes of payload; below 2^64 - 16.
+        len: u64,
+    },
     /// The first frame of each side of an extended connection; its payload is `len` bytes of what
     /// [`Hello`](super::Hello) says. All variants below are frames of the extension.
     Hello {
@@ -207,7 +253,12 @@ impl FrameHeader {
             frame_len: 0,
             id,
         };
-        let words = self.word().into_iter().chain(
+        let announced = match *self {
+            FrameHeader::Rts { len, .. } => Some(len),
+            _ => None,
+        };
+        let words = self.word().into_iter().chain(self.tag()).chain(announced);
+        let words = words.chain(
             segments
                 .iter()
                 .flat_map(|segment| [segment.addr, segment.len, segment.key]),
@@ -229,6 +280,8 @@ impl FrameHeader {
     pub(crate) fn payload_len(&self) -> u64 {
         match self {
             FrameHeader::Message { len, .. }
+            | FrameHeader::Tagged { len, .. }
+            | FrameHeader::Data { len, .. }
             | FrameHeader::ReadResponse { len }
             | FrameHeader::Hello { len }
             | FrameHeader::ReadData { len } => *len,
@@ -241,18 +294,23 @@ impl FrameHeader {
     /// asks for one by itself.
     pub(crate) fn wants_ack(&self) -> bool {
         match self {
-            FrameHeader::Message { ack, .. } => *ack,
+            FrameHeader::Message { ack, .. }
+            | FrameHeader::Tagged { ack, .. }
+            | FrameHeader::Rts { ack, .. } => *ack,
             FrameHeader::Write { ack, commit, .. } => *ack || *commit,
             _ => false,
         }
     }
 
-    /// True if the frame answers one of the receiver's own and asks for nothing.
+    /// True if the frame answers one of the receiver's own, and asks for nothing but what that
+    /// promised.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
             self,
             FrameHeader::Ack
                 | FrameHeader::Acks { .. }
+                | FrameHeader::Cts { .. }
+                | FrameHeader::Data { .. }
                 | FrameHeader::ReadResponse { .. }
                 | FrameHeader::Refused { .. }
                 | FrameHeader::ReadData { .. }
@@ -265,6 +323,11 @@ impl FrameHeader {
     pub(crate) fn op(&self) -> Op {
         match self {
             FrameHeader::Message { .. } => Op::Msg,
+            FrameHeader::Tagged { .. } => Op::Tagged,
+            FrameHeader::Rts { tag: Some(_), .. } => Op::TaggedRts,
+            FrameHeader::Rts { tag: None, .. } => Op::Rts,
+            FrameHeader::Cts { .. } => Op::Cts,
+            FrameHeader::Data { .. } => Op::Data,
             FrameHeader::Ack => Op::Ack,
             FrameHeader::ReadRequest { .. } => Op::ReadRequest,
             FrameHeader::ReadResponse { .. } => Op::ReadResponse,
@@ -292,6 +355,7 @@ impl FrameHeader {
             | FrameHeader::ReadData { .. }
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
             FrameHeader::Close => Capabilities::CLOSE,
+            FrameHeader::Rts { tag: None, .. } => Capabilities::RENDEZVOUS,
             _ => Capabilities::empty(),
         }
     }
@@ -312,6 +376,9 @@ impl FrameHeader {
             FrameHeader::Ack => OP_DATA_ACK,
             FrameHeader::Refused { reason } => reason_byte(*reason),
             FrameHeader::ReadEnd { refused } => refused.map_or(0, reason_byte),
+            FrameHeader::Rts { index, .. }
+            | FrameHeader::Cts { index }
+            | FrameHeader::Data { index, .. } => *index,
             _ => 0,
         }
     }
@@ -319,7 +386,19 @@ impl FrameHeader {
     /// Completion data for the receiver, if there is any.
     pub(crate) fn data(&self) -> Option<u64> {
         match self {
-            FrameHeader::Message { data, .. } | FrameHeader::Write { data, .. } => *data,
+            FrameHeader::Message { data, .. }
+            | FrameHeader::Tagged { data, .. }
+            | FrameHeader::Rts { data, .. }
+            | FrameHeader::Write { data, .. } => *data,
+            _ => None,
+        }
+    }
+
+    /// What the message is matched by, if it has a tag.
+    pub(crate) fn tag(&self) -> Option<u64> {
+        match self {
+            FrameHeader::Tagged { tag, .. } => Some(*tag),
+            FrameHeader::Rts { tag, .. } => *tag,
             _ => None,
         }
     }
@@ -336,12 +415,16 @@ impl FrameHeader {
 
     fn flags(&self) -> u16 {
         let (ack, commit) = match *self {
-            FrameHeader::Message { ack, .. } => (ack, false),
+            FrameHeader::Message { ack, .. }
+            | FrameHeader::Tagged { ack, .. }
+            | FrameHeader::Rts { ack, .. }
+            | FrameHeader::Data { ack, .. } => (ack, false),
             FrameHeader::Write { ack, commit, .. } => (ack, commit),
             _ => (false, false),
         };
+        let left_over = matches!(self, FrameHeader::Data { has_data: true, .. });
         let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
-        pick(self.data().is_some(), FLAG_CQ_DATA)
+        pick(self.data().is_some() || left_over, FLAG_CQ_DATA)
             | pick(ack, FLAG_ACK_WANTED)
             | pick(commit, FLAG_COMMIT)
     }
@@ -398,27 +481,34 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
     let count = usize::from(base.segment_count);
     // Which flags and counts mean anything depends on the operation: C peers leave old values in.
-    let (has_word, has_segments, has_payload, may_be_longer) = match op {
-        Op::Msg => (base.has(FLAG_CQ_DATA), false, true, true),
-        Op::Ack | Op::Refused | Op::ReadEnd | Op::Close => (false, false, false, false),
-        Op::ReadRequest => (false, true, false, false),
-        Op::ReadResponse => (false, false, true, true),
-        Op::Write => (base.has(FLAG_CQ_DATA), true, true, false),
-        Op::Hello | Op::ReadData => (false, false, true, false),
-        Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Acks => (true, false, false, false),
-        Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
-        Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
+    let flagged = usize::from(base.has(FLAG_CQ_DATA));
+    let (words, has_segments, has_payload, may_be_longer) = match op {
+        Op::Msg => (flagged, false, true, true),
+        Op::Ack | Op::Refused | Op::ReadEnd | Op::Close => (0, false, false, false),
+        Op::ReadRequest => (0, true, false, false),
+        Op::ReadResponse | Op::Data => (0, false, true, true),
+        Op::Write => (flagged, true, true, false),
+        Op::Hello | Op::ReadData => (0, false, true, false),
+        Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Acks => (1, false, false, false),
+        Op::Tagged => (flagged + 1, false, true, false),
+        Op::TaggedRts => (flagged + 2, false, false, false),
+        Op::Rts => (flagged + 1, false, false, false),
+        Op::Cts => (0, false, false, true),
     };
+    let is_named = matches!(op, Op::TaggedRts | Op::Rts | Op::Cts | Op::Data);
+    if is_named && !(INDEX_MIN..=INDEX_MAX).contains(&base.op_data) {
+        let index = base.op_data;
+        return Err(WireError::Index { op, index });
+    }
     if has_segments && !(1..=RMA_IOV_LIMIT).contains(&count) {
         return Err(WireError::SegmentCount(count));
     }
-    let data_len = if has_word { WORD_SIZE } else { 0 };
     let segments_len = if has_segments {
         count * SEGMENT_SIZE
     } else {
         0
     };
-    let least = BASE_SIZE + data_len + segments_len;
+    let least = BASE_SIZE + words * WORD_SIZE + segments_len;
     let most = if may_be_longer {
         HEADER_SIZE_MAX
     } else {
@@ -501,12 +591,35 @@ fn read_frame(
         Op::Acks => FrameHeader::Acks {
             count: words.next().unwrap_or(0),
         },
-        Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
-        Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
+        Op::Tagged => FrameHeader::Tagged {
+            data: read_data(base, words),
+            tag: words.next().unwrap_or(0),
+            ack,
+            len: payload_len,
+        },
+        Op::TaggedRts | Op::Rts => FrameHeader::Rts {
+            index: base.op_data,
+            data: read_data(base, words),
+            tag: match base.op {
+                Op::Rts => None,
+                _ => words.next(),
+            },
+            ack,
+            len: words.next().unwrap_or(0),
+        },
+        Op::Cts => FrameHeader::Cts {
+            index: base.op_data,
+        },
+        Op::Data => FrameHeader::Data {
+            index: base.op_data,
+            has_data: base.has(FLAG_CQ_DATA),
+            ack,
+            len: payload_len,
+        },
     })
 }
 
-/// The completion data that a message or write starts its extension with, if its flag is set; that
+/// The completion data that a message, an announcement or a write starts its extension with, if its flag is set; that
 /// the extension is long enough was checked with the base header.
 fn read_data(base: &BaseHeader, words: &mut impl Iterator<Item = u64>) -> Option<u64> {
     if base.has(FLAG_CQ_DATA) {

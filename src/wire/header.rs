@@ -83,8 +83,7 @@ impl ByteOrder {
     }
 }
 
-/// What a data frame does: all operations of the protocol, those included that an endpoint without
-/// tags has no use for. An ack shares its number with a message.
+/// What a data frame does. An ack shares its number with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     /// A message for the next posted receive.
@@ -126,6 +125,8 @@ pub(crate) enum Op {
     Close,
     /// Several acks in one frame.
     Acks,
+    /// Announces a large message without a tag.
+    Rts,
 }
 
 impl Op {
@@ -151,6 +152,7 @@ impl Op {
             0x88 => Op::ReadEnd,
             0x89 => Op::Close,
             0x8a => Op::Acks,
+            0x8b => Op::Rts,
             _ => return None,
         })
     }
@@ -182,6 +184,7 @@ impl Op {
             Op::ReadEnd => 0x88,
             Op::Close => 0x89,
             Op::Acks => 0x8a,
+            Op::Rts => 0x8b,
         }
     }
 }
@@ -191,7 +194,8 @@ impl Op {
 pub(super) struct BaseHeader {
     pub(super) op: Op,
     pub(super) flags: u16,
-    /// 2 in an ack; in [`Op::Refused`] and [`Op::ReadEnd`] the reason.
+    /// 2 in an ack; in [`Op::Refused`] and [`Op::ReadEnd`] the reason; in [`Op::TaggedRts`],
+    /// [`Op::Rts`], [`Op::Cts`] and [`Op::Data`] the announced message's name.
     pub(super) op_data: u8,
     /// Remote segments in the extension. C peers leave this unset in other frames than reads and
     /// writes, so it must not be looked at there.

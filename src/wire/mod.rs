@@ -1,5 +1,5 @@
-//! The bytes of libfabric's `tcp` protocol between connected endpoints (MSG), and nothing else: no
-//! sockets, no state, no clock. What goes out is made from values that cannot be wrong; what comes
+//! The bytes of libfabric's `tcp` protocol between connected endpoints (MSG) and between
+//! connectionless ones (RDM), and nothing else: no sockets, no state, no clock. What goes out is made from values that cannot be wrong; what comes
 //! in is checked in full before anybody sees a field of it.
 //!
 //! A connection starts with one *control frame* from each side ([`cm`]); all later bytes, in both
@@ -31,14 +31,21 @@
 //!   3 read response  -        -                none                   what the segments hold
 //!   4 write          -        all three        cq data if flagged,    what the segments shall
 //!                                              1..=4 segments         hold
-//!   1 tagged, 5 its announcement, 6 clear-to-send, 7 its data: not on such an endpoint
+//!   between connectionless endpoints only:
+//!   1 tagged         -        0x0001, 0x0004   cq data if flagged,    the message
+//!                                              tag
+//!   5 announcement   1..=254  0x0001, 0x0004   cq data if flagged,    none
+//!     of a tagged one                          tag, length
+//!   6 clear to send  1..=254  -                none                   none
+//!   7 its data       1..=254  both, left over  none                   the announced message
 //!   0x80 and up: frames of the extension, after both sides agreed on it (docs/extension.md)
 //! ```
 //!
 //! The probe settles the byte order of `flags`, `size` and every extension word ([`ByteOrder`]).
 //! Bytes that C peers leave unset are not looked at: the version, `id`, `count` outside of reads
-//! and writes, unknown flags. What follows the known extension of a message or a read response is
-//! skipped, as C peers do: a later version of the protocol may put something there.
+//! and writes, unknown flags. What follows the known extension of a message, a read response, a
+//! clear-to-send or its data is skipped, as C peers do: a later version of the protocol may put
+//! something there.
 //!
 //! Invariants:
 //! - Nothing here panics on input, and [`decode`] allocates nothing.
@@ -54,15 +61,19 @@ mod extension;
 mod frame;
 mod header;
 mod hello;
+mod peer;
 mod pretty;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
 pub(crate) use extension::{Capabilities, Offer};
-pub(crate) use frame::{Decoded, FrameHeader, RemoteSegment, Segments, decode};
+pub(crate) use frame::{
+    Decoded, FrameHeader, INDEX_MAX, INDEX_MIN, RemoteSegment, Segments, decode,
+};
 pub(crate) use header::{ByteOrder, Op};
 pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
+pub(crate) use peer::{PeerData, RXM_REJECT, is_rxm_request};
 
 use crate::error::{Error, ErrorKind};
 
@@ -118,6 +129,14 @@ pub(crate) enum WireError {
         /// Sum of the segments' lengths.
         segments_len: u64,
     },
+    /// An announced message has the names 1 to 254.
+    #[error("{op} frame of message {index}, of 1 to 254 possible")]
+    Index {
+        /// The operation.
+        op: Op,
+        /// `op_data` as received.
+        index: u8,
+    },
     /// A refusal without its reason.
     #[error("a refusal without a reason")]
     NoReason,
@@ -136,6 +155,10 @@ pub(crate) enum WireError {
     /// The peer agreed to more of the extension than it was offered.
     #[error("the peer agreed to an extension that it was not offered")]
     OfferNotAsked,
+    /// The private data of a connectionless endpoint's handshake is too short, or its block of the
+    /// extension is.
+    #[error("{0} bytes of private data where a connectionless endpoint's were due")]
+    PeerData(usize),
     /// Another version of the control frame, or no control frame at all.
     #[error("control frame of version {0}, not 3")]
     ControlVersion(u8),
@@ -164,12 +187,14 @@ impl WireError {
             | WireError::SegmentCount(_)
             | WireError::SegmentsOverflow
             | WireError::SegmentsMismatch { .. }
+            | WireError::Index { .. }
             | WireError::NoReason
             | WireError::HelloMissing(_)
             | WireError::HelloCut
             | WireError::HelloValue(_) => ErrorKind::ProtocolViolation,
             WireError::HelloCritical(_)
             | WireError::OfferNotAsked
+            | WireError::PeerData(_)
             | WireError::ControlVersion(_)
             | WireError::ControlDataSize(_)
             | WireError::ControlProbe => ErrorKind::Incompatible,

@@ -28,6 +28,7 @@ impl fmt::Display for Op {
             Op::ReadEnd => "read-end",
             Op::Close => "close",
             Op::Acks => "acks",
+            Op::Rts => "announcement",
         })
     }
 }
@@ -43,9 +44,14 @@ impl fmt::Display for FrameHeader {
         write!(f, "{}", self.op())?;
         match self {
             FrameHeader::Message { len, .. }
+            | FrameHeader::Tagged { len, .. }
             | FrameHeader::ReadResponse { len }
             | FrameHeader::Hello { len }
             | FrameHeader::ReadData { len } => write!(f, " {len} B")?,
+            FrameHeader::Rts { index, len, .. } | FrameHeader::Data { index, len, .. } => {
+                write!(f, " #{index} {len} B")?;
+            }
+            FrameHeader::Cts { index } => write!(f, " #{index}")?,
             FrameHeader::Credit { posted } => write!(f, " for {posted} receives")?,
             FrameHeader::Acks { count } => write!(f, " of {count} frames")?,
             FrameHeader::Stalled { sent } => write!(f, " after {sent} messages")?,
@@ -64,6 +70,9 @@ impl fmt::Display for FrameHeader {
                     write!(f, " {segment}")?;
                 }
             }
+        }
+        if let Some(tag) = self.tag() {
+            write!(f, ", tag {tag:#x}")?;
         }
         if let Some(data) = self.data() {
             write!(f, ", cq data {data:#x}")?;

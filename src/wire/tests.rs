@@ -10,6 +10,7 @@ use crate::limits::{CM_DATA_SIZE_MAX, HEADER_SIZE_MAX};
 
 mod control;
 mod extension;
+mod peer;
 
 use control::control;
 
@@ -77,8 +78,8 @@ fn write(data: Option<u64>, segments: Segments) -> FrameHeader {
     }
 }
 
-/// The frames that a MSG endpoint takes, with what they mean.
-fn accepted() -> [(&'static str, FrameHeader); 8] {
+/// The captured frames, with what they mean.
+fn accepted() -> [(&'static str, FrameHeader); 12] {
     let one = segments(&[(4, 32, 0xc0de)]);
     [
         (MESSAGE, message(16)),
@@ -96,6 +97,35 @@ fn accepted() -> [(&'static str, FrameHeader); 8] {
         (WRITE_DATA, write(Some(0x0123_4567_89ab_cdef), one)),
         (READ_REQUEST, FrameHeader::ReadRequest { segments: one }),
         (READ_RESPONSE, FrameHeader::ReadResponse { len: 32 }),
+        (
+            TAGGED,
+            FrameHeader::Tagged {
+                data: None,
+                tag: 1234,
+                ack: false,
+                len: 16,
+            },
+        ),
+        (
+            TAGGED_RTS,
+            FrameHeader::Rts {
+                index: 1,
+                tag: Some(1),
+                data: None,
+                ack: false,
+                len: 20_000,
+            },
+        ),
+        (CTS, FrameHeader::Cts { index: 1 }),
+        (
+            RENDEZVOUS_DATA,
+            FrameHeader::Data {
+                index: 1,
+                has_data: false,
+                ack: false,
+                len: 20_000,
+            },
+        ),
     ]
 }
 
@@ -241,17 +271,6 @@ fn unlike_machines_meet_in_big_endian() {
     assert_eq!(header_of(decode(&bytes, ByteOrder::Big)), header);
 }
 
-#[test]
-fn tagged_and_rendezvous_frames_are_refused_by_name() {
-    for order in ORDERS {
-        let refused = |text| decode(&frame(text, order), order).unwrap_err();
-        assert_eq!(refused(TAGGED), WireError::TaggedOnMsg);
-        assert_eq!(refused(TAGGED_RTS), WireError::TaggedOnMsg);
-        assert_eq!(refused(CTS), WireError::Unsupported(Op::Cts));
-        assert_eq!(refused(RENDEZVOUS_DATA), WireError::Unsupported(Op::Data));
-    }
-}
-
 // ---- data frames: what is looked at, and what is not ----
 
 #[test]
@@ -290,6 +309,9 @@ fn fields_count_only_where_they_mean_something() {
         let decoded = decode_crafted(crafted(0, op_data, 0, 0, 16, 21));
         assert_eq!(header_of(decoded).payload_len(), 5);
     }
+    // C peers leave the flags of the announcement in its data, which has no completion data.
+    let data = header_of(decode_crafted(crafted(7, 9, 0x05, 0, 16, 21)));
+    assert_eq!((data.payload_len(), data.data()), (5, None));
     let write = header_of(decode_crafted(crafted(4, 0, 0x08, 1, 40, 40)));
     assert!(write.wants_ack(), "a commit asks for an ack by itself");
 }
@@ -326,7 +348,7 @@ fn headers_that_contradict_themselves_are_refused() {
         error
     };
     let header = |op, header_len| WireError::HeaderSize { op, header_len };
-    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8a)) {
+    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8b)) {
         assert_eq!(refused(op, 0, 0, 0, 16, 16), WireError::UnknownOp(op));
     }
     // hdr_size outside of its bounds, or not what op, flags and count make of it.
@@ -340,6 +362,26 @@ fn headers_that_contradict_themselves_are_refused() {
     assert_eq!(refused(4, 0, 0, 1, 48, 48), header(Op::Write, 48));
     assert_eq!(refused(4, 0, 1, 1, 40, 40), header(Op::Write, 40));
     assert_eq!(refused(4, 0, 0, 4, 88, 88), header(Op::Write, 88));
+    assert_eq!(refused(1, 0, 0, 0, 16, 16), header(Op::Tagged, 16));
+    assert_eq!(refused(1, 0, 0, 0, 32, 32), header(Op::Tagged, 32));
+    assert_eq!(refused(1, 0, 1, 0, 24, 24), header(Op::Tagged, 24));
+    assert_eq!(refused(5, 1, 0, 0, 24, 24), header(Op::TaggedRts, 24));
+    assert_eq!(refused(5, 1, 0, 0, 40, 40), header(Op::TaggedRts, 40));
+    assert_eq!(refused(5, 1, 1, 0, 32, 32), header(Op::TaggedRts, 32));
+    assert_eq!(refused(0x8b, 1, 0, 0, 16, 16), header(Op::Rts, 16));
+    assert_eq!(refused(0x8b, 1, 1, 0, 24, 24), header(Op::Rts, 24));
+    // Announced messages have the names 1 to 254.
+    for index in [0, 255] {
+        for (op, name) in [
+            (5, Op::TaggedRts),
+            (6, Op::Cts),
+            (7, Op::Data),
+            (0x8b, Op::Rts),
+        ] {
+            let expected = WireError::Index { op: name, index };
+            assert_eq!(refused(op, index, 0, 0, 24, 24), expected);
+        }
+    }
     // size below hdr_size.
     for size in [0, 15] {
         assert_eq!(
@@ -351,8 +393,13 @@ fn headers_that_contradict_themselves_are_refused() {
         );
     }
     // Payload where there is none.
-    for (op, op_data, count, len, name) in [(0, 2, 0, 16, Op::Ack), (2, 0, 1, 40, Op::ReadRequest)]
-    {
+    for (op, op_data, count, len, name) in [
+        (0, 2, 0, 16, Op::Ack),
+        (2, 0, 1, 40, Op::ReadRequest),
+        (5, 1, 0, 32, Op::TaggedRts),
+        (6, 1, 0, 16, Op::Cts),
+        (0x8b, 1, 0, 24, Op::Rts),
+    ] {
         assert_eq!(
             refused(op, op_data, 0, count, len, u64::from(len) + 1),
             WireError::UnexpectedPayload {
@@ -489,6 +536,37 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
         (data.clone(), any::<bool>(), len.clone())
             .prop_map(|(data, ack, len)| { FrameHeader::Message { data, ack, len } }),
         Just(FrameHeader::Ack),
+        (data.clone(), any::<u64>(), any::<bool>(), len.clone()).prop_map(
+            |(data, tag, ack, len)| FrameHeader::Tagged {
+                data,
+                tag,
+                ack,
+                len
+            }
+        ),
+        (
+            1..=254_u8,
+            option::of(any::<u64>()),
+            data.clone(),
+            any::<bool>(),
+            any::<u64>()
+        )
+            .prop_map(|(index, tag, data, ack, len)| FrameHeader::Rts {
+                index,
+                tag,
+                data,
+                ack,
+                len
+            }),
+        (1..=254_u8).prop_map(|index| FrameHeader::Cts { index }),
+        (1..=254_u8, any::<bool>(), any::<bool>(), len.clone()).prop_map(
+            |(index, has_data, ack, len)| FrameHeader::Data {
+                index,
+                has_data,
+                ack,
+                len
+            }
+        ),
         any_segments().prop_map(|segments| FrameHeader::ReadRequest { segments }),
         len.clone()
             .prop_map(|len| FrameHeader::ReadResponse { len }),
@@ -509,7 +587,7 @@ fn nearly_a_header() -> impl Strategy<Value = Vec<u8>> {
     let small_word = (0..100_u8).prop_map(|byte| vec![byte, 0, 0, 0, 0, 0, 0, 0]);
     let word = prop_oneof![4 => small_word, 1 => vec(any::<u8>(), 8)];
     let header_len = prop_oneof![4 => (1..16_u8).prop_map(|words| 8 * words), 1 => any::<u8>()];
-    let op = prop_oneof![0..9_u8, 0x80..0x8b_u8];
+    let op = prop_oneof![0..9_u8, 0x80..0x8c_u8];
     let base = (op, 0..16_u8, 0..3_u8, 0..6_u8, header_len);
     (base, vec(word, 1..16)).prop_map(|((op, flags, op_data, count, header_len), words)| {
         let mut bytes = vec![3, op, flags, 0, op_data, count, header_len, 0];
@@ -575,6 +653,10 @@ fn traces_are_one_line() {
     );
     assert_eq!(line(READ_REQUEST), "read-request 32 B at 0x4+32");
     assert_eq!(line(READ_RESPONSE), "read-response 32 B");
+    assert_eq!(line(TAGGED), "tagged 16 B, tag 0x4d2");
+    assert_eq!(line(TAGGED_RTS), "tagged-announcement #1 20000 B, tag 0x1");
+    assert_eq!(line(CTS), "clear-to-send #1");
+    assert_eq!(line(RENDEZVOUS_DATA), "rendezvous-data #1 20000 B");
     assert_eq!(
         control(ControlKind::Reject, b"01").to_string(),
         "connect reject, 2 B of data"

@@ -8,9 +8,63 @@ use super::*;
 fn caps_of_zero_give_all_that_is_supported() {
     let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     assert_eq!(best(Hints::new().caps(basic)).caps, basic);
-    let all = basic | Caps::RMA_EVENT | Caps::RMA_PMEM;
+    let all = basic | Caps::RMA_EVENT | Caps::RMA_PMEM | Caps::FENCE;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
+    let more = Caps::TAGGED | Caps::DIRECTED_RECV | Caps::AV_USER_ID;
+    let all = all | more | Caps::MULTI_RECV | Caps::SOURCE;
+    assert_eq!(best(rdm()).caps, all);
+    assert_eq!(best(rdm().caps(all)).caps, all);
+}
+
+/// fi_getinfo(3): "Specifies that the endpoint should handle tagged message transfers."
+/// fi_getinfo(3): "Requests that the communication endpoint use the source address of an incoming
+/// message when matching it with a receive buffer."
+/// fi_getinfo(3): "Requests that the endpoint return source addressing data as part of its
+/// completion data."
+/// fi_getinfo(3): "This capability only applies to connectionless endpoints."
+/// fi_getinfo(3): "Specifies that the endpoint must support the FI_MULTI_RECV flag when posting
+/// receive buffers."
+#[test]
+fn what_only_connectionless_endpoints_have_gives_those() {
+    for caps in [
+        Caps::TAGGED,
+        Caps::MSG | Caps::DIRECTED_RECV,
+        Caps::MSG | Caps::SOURCE,
+        Caps::MSG | Caps::MULTI_RECV,
+        Caps::MSG | Caps::AV_USER_ID,
+    ] {
+        let info = best(Hints::new().caps(caps));
+        assert_eq!(info.endpoint.endpoint_type, EndpointType::Rdm, "{caps:?}");
+        assert_eq!(info.caps & (Caps::PRIMARY | caps), caps);
+        let msg = Hints::new().endpoint(EndpointType::Msg).caps(caps);
+        no_match(msg, &["hint caps: asked for"]);
+    }
+    let info = best(Hints::new().caps(Caps::TAGGED | Caps::RECV));
+    assert_eq!(info.tx.caps, Caps::empty());
+    assert_eq!(info.rx.caps, Caps::TAGGED | Caps::RECV);
+}
+
+/// fi_endpoint(3): "FI_PROTO_XNET"
+/// fi_endpoint(3): "mem_tag_format may be used to divide the bit array into separate fields."
+#[test]
+fn connectionless_endpoints_speak_xnet_and_tags_have_64_bits() {
+    let info = best(rdm());
+    let endpoint = &info.endpoint;
+    assert_eq!(endpoint.protocol, Protocol::XNET);
+    assert_eq!(endpoint.protocol_version, 1);
+    assert_eq!(endpoint.max_msg_size, u64::MAX);
+    assert_eq!(endpoint.mem_tag_format, 0xaaaa_aaaa_aaaa_aaaa);
+    let halves = 0xffff_ffff_0000_0000;
+    let asked = best(rdm().mem_tag_format(halves));
+    assert_eq!(asked.endpoint.mem_tag_format, halves);
+    assert_eq!(
+        best(Hints::new().protocol(Protocol::XNET)).endpoint,
+        *endpoint
+    );
+    assert!(info.tx.caps.contains(Caps::TAGGED | Caps::FENCE));
+    let receive = Caps::TAGGED | Caps::DIRECTED_RECV | Caps::MULTI_RECV | Caps::SOURCE;
+    assert!(info.rx.caps.contains(receive));
 }
 
 /// fi_getinfo(3): "Primary capabilities must explicitly be requested by an application, and a
@@ -71,7 +125,7 @@ fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
     let with = best(Hints::new().caps(Caps::RMA | Caps::RMA_PMEM)).caps;
     assert!(with.contains(Caps::RMA_PMEM) && !with.contains(Caps::RMA_EVENT));
-    for missing in [Caps::TRIGGER, Caps::MULTI_RECV, Caps::FENCE, Caps::SOURCE] {
+    for missing in [Caps::TRIGGER, Caps::HMEM, Caps::NAMED_RX_CTX] {
         no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
     }
 }
@@ -112,7 +166,13 @@ fn context_caps_default_to_the_endpoints() {
     let info = best(Hints::new());
     assert_eq!(
         info.tx.caps,
-        Caps::MSG | Caps::RMA | Caps::SEND | Caps::READ | Caps::WRITE | Caps::RMA_PMEM
+        Caps::MSG
+            | Caps::RMA
+            | Caps::SEND
+            | Caps::READ
+            | Caps::WRITE
+            | Caps::RMA_PMEM
+            | Caps::FENCE
     );
     let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
     assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT | Caps::RMA_PMEM);

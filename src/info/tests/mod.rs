@@ -41,11 +41,25 @@ fn machine() -> Vec<Interface> {
     ]
 }
 
+/// The answers of all kinds of endpoint.
 #[track_caller]
-fn answers(hints: Hints) -> Vec<Info> {
+fn all_answers(hints: Hints) -> Vec<Info> {
     let infos = resolve(&hints, &machine()).expect("the hints can be met");
     assert!(!infos.is_empty(), "an answer is never empty");
     infos
+}
+
+/// The answers of the kind of endpoint that comes first.
+#[track_caller]
+fn answers(hints: Hints) -> Vec<Info> {
+    let mut infos = all_answers(hints);
+    let first = infos[0].endpoint.endpoint_type;
+    infos.retain(|info| info.endpoint.endpoint_type == first);
+    infos
+}
+
+fn rdm() -> Hints {
+    Hints::new().endpoint(EndpointType::Rdm)
 }
 
 #[track_caller]
@@ -87,6 +101,18 @@ fn no_hints_give_every_interface_address() {
         .map(|info| info.domain.name)
         .collect();
     assert_eq!(names, ["eth1", "eth1", "eth0", "lo", "lo"]);
+}
+
+/// fi_getinfo(3): "Callers may specify NULL for node, service, and hints in order to retrieve
+/// information about what providers are available and their optimal usage models."
+#[test]
+fn no_hints_give_every_kind_of_endpoint() {
+    let mut kinds: Vec<_> = all_answers(Hints::new())
+        .into_iter()
+        .map(|info| (info.endpoint.endpoint_type, info.endpoint.protocol.0))
+        .collect();
+    kinds.dedup();
+    assert_eq!(kinds, [(EndpointType::Msg, 6), (EndpointType::Rdm, 25)]);
 }
 
 /// fi_getinfo(3): "Providers that return multiple endpoints to a single fi_getinfo call should

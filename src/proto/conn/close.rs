@@ -4,6 +4,7 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
+use crate::proto::Host;
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
@@ -27,6 +28,11 @@ impl Ending {
     /// This side began, or began too.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted
+    }
+
+    /// Our CLOSE is on its way, or has gone.
+    pub(super) fn is_said(&self) -> bool {
+        self.ours
     }
 
     /// Both sides have seen everything of each other.
@@ -89,6 +95,7 @@ impl<T> Connection<T> {
                 self.end_op(key, Err(error), 0, payload);
             }
         }
+        self.end_announced();
     }
 
     /// Refuses what may not follow a CLOSE.
@@ -96,6 +103,10 @@ impl<T> Connection<T> {
         let asks = matches!(
             header,
             FrameHeader::Message { .. }
+                | FrameHeader::Tagged { .. }
+                | FrameHeader::Rts { .. }
+                | FrameHeader::Cts { .. }
+                | FrameHeader::Data { .. }
                 | FrameHeader::ReadRequest { .. }
                 | FrameHeader::Write { .. }
                 | FrameHeader::Stalled { .. }
@@ -119,9 +130,14 @@ impl<T> Connection<T> {
     }
 
     /// Queues our CLOSE when it is due.
-    pub(super) fn tell_end(&mut self) {
+    pub(super) fn tell_end(&mut self, host: &mut impl Host<T>) {
         if !self.wants_end() {
             return;
+        }
+        // What the peer has announced and nothing awaits: it ends that when it sees our CLOSE.
+        self.incoming.forget_kept();
+        if let Some(shared) = host.shared() {
+            shared.forget_announcements();
         }
         self.ending.ours = true;
         self.tx

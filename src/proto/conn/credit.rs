@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::Host;
 use crate::wire::{Capabilities, FrameHeader, MessageCredit};
 
 use super::Connection;
@@ -50,6 +51,11 @@ impl SendCredit {
         len.saturating_add(self.overhead_bytes)
     }
 
+    /// The longest message that is ever sent without a receive for it.
+    pub(super) fn kept_max(&self) -> u64 {
+        self.budget_bytes.saturating_sub(self.overhead_bytes)
+    }
+
     /// True if a message of this length may be sent now.
     pub(super) fn allows(&self, len: u64) -> bool {
         self.sent < self.posted
@@ -90,7 +96,7 @@ impl SendCredit {
 }
 
 /// The receiver's half.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReceiveCredit {
     /// Messages taken in, to their end or not yet.
     arrived: u64,
@@ -114,7 +120,15 @@ impl ReceiveCredit {
 impl<T> Connection<T> {
     /// Receives that were given a message, and those posted now. Messages that wait for a receive
     /// and receives that wait for a message are never there both.
-    fn receives_posted(&self) -> u64 {
+    fn receives_posted(&self, host: &mut impl Host<T>) -> u64 {
+        if let Some(shared) = host.shared() {
+            // Of shared receives none is this peer's before its message has come.
+            return self.receive_credit.arrived.saturating_sub(shared.held());
+        }
+        self.own_receives_posted()
+    }
+
+    fn own_receives_posted(&self) -> u64 {
         let landing = matches!(
             &self.rx,
             Rx::Payload(landing) if matches!(landing.target, Target::Early { .. })
@@ -126,10 +140,10 @@ impl<T> Connection<T> {
 
     /// What goes into our HELLO.
     pub(super) fn first_credit(&mut self) -> MessageCredit {
-        let posted = self.receives_posted();
+        let posted = self.own_receives_posted();
         self.receive_credit.told = posted;
         MessageCredit {
-            budget_bytes: self.matcher.budget_bytes() as u64,
+            budget_bytes: self.budget_bytes(),
             overhead_bytes: UNEXPECTED_OVERHEAD as u32,
             posted,
         }
@@ -141,22 +155,35 @@ impl<T> Connection<T> {
         }
     }
 
-    pub(super) fn handle_stalled(&mut self) {
+    pub(super) fn handle_stalled(&mut self, host: &mut impl Host<T>) {
         self.receive_credit.stalled = true;
+        if let Some(shared) = host.shared() {
+            shared.awaits_credit();
+        }
     }
 
     /// True if the peer holds a message back for which there is a receive now.
     pub(crate) fn wants_credit(&self) -> bool {
-        self.receive_credit.stalled && self.receives_posted() != self.receive_credit.told
+        self.receive_credit.stalled && self.own_receives_posted() != self.receive_credit.told
     }
 
     /// Queues a CREDIT when one is due.
-    pub(super) fn tell_credit(&mut self) {
+    pub(super) fn tell_credit(&mut self, host: &mut impl Host<T>) {
         if !self.agreed().contains(Capabilities::CREDIT) {
             return;
         }
-        let posted = self.receives_posted();
-        let budget = self.matcher.budget_bytes() as u64;
+        let budget = self.budget_bytes();
+        let ReceiveCredit {
+            arrived,
+            told,
+            cost_since,
+            stalled,
+        } = self.receive_credit;
+        let may_be_due = stalled || cost_since >= budget / 4;
+        if self.peer.is_some() && (arrived == told || !may_be_due) {
+            return; // So that who shares receives is asked only when it matters.
+        }
+        let posted = self.receives_posted(host);
         let ReceiveCredit {
             told,
             cost_since,

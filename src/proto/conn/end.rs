@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
+use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
+use super::rendezvous::Incoming;
 use super::rx::{Rx, Target};
 use super::{Connection, Lifecycle};
 
@@ -30,7 +32,7 @@ impl<T> Connection<T> {
 
     /// The transport holds nothing of the connection any more: ends all operations, in the order
     /// they were posted, then the connection itself.
-    pub(crate) fn handle_closed(&mut self) {
+    pub(crate) fn handle_closed(&mut self, host: &mut impl Host<T>) {
         if self.lifecycle == Lifecycle::Closed {
             return;
         }
@@ -46,7 +48,7 @@ impl<T> Connection<T> {
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
-        let mut memory = self.collect_memory();
+        let mut memory = self.collect_memory(host);
         for key in self.ops.keys_by_age() {
             let payload = memory
                 .remove(&key)
@@ -86,7 +88,7 @@ impl<T> Connection<T> {
 
     /// The memory that lies in queues rather than in the table, with its operation. What the
     /// transport never gave back (its driver is gone) is missing.
-    fn collect_memory(&mut self) -> HashMap<OpKey, Payload> {
+    fn collect_memory(&mut self, host: &mut impl Host<T>) -> HashMap<OpKey, Payload> {
         let mut memory = HashMap::new();
         for (key, payload) in self.tx.drain() {
             // A read's frame carries no memory; its destination is in the table. A buffer without
@@ -108,9 +110,18 @@ impl<T> Connection<T> {
                 ) => {
                     memory.insert(op, payload);
                 }
+                (Target::Stored { arrival }, _) => {
+                    if let Some(shared) = host.shared() {
+                        shared.abandoned(&arrival);
+                    }
+                }
                 (Target::Early { .. }, _) => self.matcher.abandon_early(landing.capacity),
                 _ => {}
             }
+        }
+        self.incoming = Incoming::default();
+        if let Some(shared) = host.shared() {
+            shared.forget_announcements();
         }
         self.matcher.forget_posted();
         if self.fault.is_none() {

@@ -23,6 +23,9 @@ impl<T> Connection<T> {
                     return Withdrawn::Gone;
                 };
                 op.orphaned = op.operation == OperationKind::Receive;
+                if op.orphaned {
+                    return Withdrawn::Running; // Its message has begun, or is being asked for.
+                }
                 // What is in the table is at rest: an answer is awaited.
                 let at_rest = op.payload.take().or_else(|| self.take_landing(key));
                 let Some(payload) = at_rest else {

@@ -5,8 +5,9 @@ use bytes::Bytes;
 
 use crate::buf::{Frame, Payload};
 use crate::error::Error;
-use crate::proto::event::Event;
-use crate::wire::{Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, Offer, WireError};
+use crate::wire::{
+    Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, Offer, Op, WireError,
+};
 
 use super::credit::SendCredit;
 use super::tx::RAW;
@@ -70,7 +71,10 @@ impl Extension {
     /// What goes into the response to a request with `asked`; agrees on it.
     pub(super) fn answer(&mut self, asked: Option<Offer>) -> Option<Offer> {
         let ours = self.terms.offer()?;
-        let answer = asked?.answer(ours.capabilities());
+        let answer = asked?.answer(consistent(
+            asked?.capabilities() & ours.capabilities(),
+            ours.capabilities(),
+        ));
         self.agreed = answer.capabilities();
         Some(answer)
     }
@@ -81,7 +85,11 @@ impl Extension {
             return Ok(false);
         };
         match self.terms.offer() {
-            Some(asked) if answer.answers(asked) => {
+            Some(asked)
+                if answer.answers(asked)
+                    && consistent(answer.capabilities(), asked.capabilities())
+                        == answer.capabilities() =>
+            {
                 self.agreed = answer.capabilities();
                 Ok(true)
             }
@@ -89,8 +97,24 @@ impl Extension {
         }
     }
 
+    /// As at the beginning, for another attempt.
+    pub(super) fn reset(&mut self) {
+        *self = Extension::new(self.terms);
+    }
+
     pub(super) fn is_hello_awaited(&self) -> bool {
         self.awaited.is_some()
+    }
+}
+
+/// What can be agreed on together, by who offers `ours`: where receives are shared, credit covers no
+/// message that is larger than what is promised, so such ones have to be announced.
+fn consistent(agreed: Capabilities, ours: Capabilities) -> Capabilities {
+    let is_peer = ours.contains(Capabilities::RENDEZVOUS);
+    if is_peer && !agreed.contains(Capabilities::RENDEZVOUS) {
+        agreed - Capabilities::CREDIT
+    } else {
+        agreed
     }
 }
 
@@ -134,19 +158,32 @@ impl<T> Connection<T> {
             self.tx.credit = Some(SendCredit::new(hello.messages));
         }
         if self.lifecycle == Lifecycle::Connecting {
-            self.lifecycle.go(Lifecycle::Connected);
             let data = std::mem::take(&mut self.extension.data);
-            self.events.push_back(Event::Connected { data });
+            self.connected(data);
         } else {
             self.response_sent_if_all();
         }
         Ok(consumed)
     }
 
+    /// Refuses frames of the protocol that this connection does not have.
+    fn check_announced(&self, header: &FrameHeader) -> Result<(), Error> {
+        let op = header.op();
+        let error = match op {
+            Op::Tagged if self.peer.is_none() => WireError::TaggedOnMsg,
+            Op::TaggedRts if self.peer.is_none() => WireError::TaggedOnMsg,
+            Op::TaggedRts | Op::Cts | Op::Data if !self.takes_announcements(true) => {
+                WireError::Unsupported(op)
+            }
+            _ => return Ok(()),
+        };
+        Err(error.into())
+    }
+
     /// Refuses frames that were not agreed on.
     pub(super) fn check_agreed(&self, header: &FrameHeader) -> Result<(), Error> {
         if !header.op().is_extension() {
-            return Ok(());
+            return self.check_announced(header);
         }
         match header {
             FrameHeader::Hello { .. } if self.extension.peer.is_some() => {

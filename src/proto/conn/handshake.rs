@@ -34,13 +34,18 @@ impl<T> Connection<T> {
 
     /// The acceptor is connected once its response is out, and the peer's HELLO, if any, is in.
     pub(super) fn response_sent_if_all(&mut self) {
-        let is_all = self.tx.is_idle() && !self.extension.is_hello_awaited();
+        let is_all = self.tx.is_carried() && !self.extension.is_hello_awaited();
         if self.lifecycle != Lifecycle::Accepting || !is_all {
             return;
         }
+        self.connected(Bytes::new());
+    }
+
+    /// Both sides may send.
+    pub(super) fn connected(&mut self, data: Bytes) {
         self.lifecycle.go(Lifecycle::Connected);
-        self.events
-            .push_back(Event::Connected { data: Bytes::new() });
+        self.open_lanes();
+        self.events.push_back(Event::Connected { data });
     }
 
     pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
@@ -59,14 +64,19 @@ impl<T> Connection<T> {
             ControlKind::Response => {
                 self.handshake = None;
                 self.order = order;
+                if self.peer.is_some() {
+                    if self.peer_accepted(&frame)? {
+                        self.begin_extension(Bytes::new());
+                    } else {
+                        self.connected(Bytes::new());
+                    }
+                    return Ok(taken);
+                }
                 if self.extension.take_answer(frame.offer())? {
                     self.begin_extension(frame.into_data());
                     return Ok(taken);
                 }
-                self.lifecycle.go(Lifecycle::Connected);
-                self.events.push_back(Event::Connected {
-                    data: frame.into_data(),
-                });
+                self.connected(frame.into_data());
                 Ok(taken)
             }
             ControlKind::Reject => Err(Error::new(
@@ -82,7 +92,7 @@ impl<T> Connection<T> {
     }
 }
 
-fn control_frame(kind: ControlKind, data: &[u8], offer: Option<Offer>) -> Frame {
+pub(super) fn control_frame(kind: ControlKind, data: &[u8], offer: Option<Offer>) -> Frame {
     let data = Bytes::copy_from_slice(data);
     let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
     let bytes = frame.with_offer(offer).encode();

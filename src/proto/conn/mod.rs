@@ -6,10 +6,15 @@
 //! `end.rs` ends it; `commit.rs` lets writes be made persistent, `refusal.rs` ends an operation
 //! that was refused, and `answer.rs` cuts the answers to reads into frames that can be broken off.
 //!
+//! A connection of a connectionless endpoint (`peering.rs`) shares its receives with others
+//! (`shared.rs`) and may announce messages before it sends them: `announce.rs` is the sender's half
+//! of that, `rendezvous.rs` the receiver's. `fence.rs` holds operations back for those before them.
+//!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
+mod announce;
 mod answer;
 mod close;
 mod commit;
@@ -17,12 +22,16 @@ mod credit;
 mod end;
 mod expire;
 mod extension;
+mod fence;
 mod handshake;
 mod liveness;
+mod peering;
 mod post;
 mod receive;
 mod refusal;
+mod rendezvous;
 mod rx;
+mod shared;
 mod state;
 mod transmit;
 mod tx;
@@ -33,7 +42,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
-use crate::proto::matching::Matcher;
+use crate::proto::matching::first_come::Matcher;
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
@@ -42,8 +51,11 @@ use close::Ending;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
+use peering::Peer;
+pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
+use rendezvous::Incoming;
 use rx::Rx;
 pub(crate) use state::Lifecycle;
 pub(crate) use tx::Outgoing;
@@ -136,6 +148,8 @@ pub(crate) struct Connection<T> {
     /// Boxed: of use for a moment in a connection's life.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
+    /// Of a connectionless endpoint's: whose it is.
+    peer: Option<Box<Peer>>,
     tx: Tx,
     rx: Rx,
     ops: Slab<Op<T>>,
@@ -143,6 +157,8 @@ pub(crate) struct Connection<T> {
     receive: ContextQueue,
     matcher: Matcher,
     receive_credit: ReceiveCredit,
+    /// What the peer has announced.
+    incoming: Incoming,
     ending: Ending,
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
@@ -163,6 +179,7 @@ impl<T> Connection<T> {
             order: ByteOrder::Native,
             handshake: None,
             extension: Extension::new(terms),
+            peer: None,
             tx: Tx::new(sizes.send_order),
             rx: Rx::header(),
             ops: Slab::new(),
@@ -170,6 +187,7 @@ impl<T> Connection<T> {
             receive: ContextQueue::new(sizes.rx_size),
             matcher: Matcher::new(sizes.unexpected_bytes),
             receive_credit: ReceiveCredit::default(),
+            incoming: Incoming::default(),
             ending: Ending::default(),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
@@ -181,35 +199,54 @@ impl<T> Connection<T> {
     }
 
     fn end_op(&mut self, key: OpKey, result: Result<(), Error>, len: usize, payload: Payload) {
-        self.end_receive(key, result, len, 0, None, payload);
+        let received = Received {
+            len,
+            ..Received::default()
+        };
+        self.end_receive(key, result, received, payload);
     }
 
     fn end_receive(
         &mut self,
         key: OpKey,
         result: Result<(), Error>,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
+        received: Received,
         payload: Payload,
     ) {
+        let Received {
+            len,
+            overflow,
+            data,
+            tag,
+            order,
+        } = received;
         let Some(op) = self.ops.remove(key) else {
             return;
         };
         self.ending.work += 1;
         if op.phase != Phase::Waiting {
-            let queue = self.context(op.operation == OperationKind::Receive);
+            let is_receive = op.operation == OperationKind::Receive;
+            let queue = self.context(is_receive);
             queue.used -= 1;
             queue.freed = true;
+            if !is_receive {
+                self.tx.fences.ended(op.number);
+            }
         }
         let result =
             result.map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
+        let is_receive = op.operation == OperationKind::Receive;
+        let identity = self.identity().filter(|_| is_receive);
+        let source = identity.map(|identity| identity.source);
         let end = End {
             operation: op.operation,
             result,
             len,
             overflow,
             data,
+            tag,
+            source,
+            order,
             payload,
         };
         self.events.push_back(Event::Ended {
@@ -361,6 +398,20 @@ impl<T> Connection<T> {
         );
         self.matcher.check();
     }
+}
+
+/// What a receive got.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    /// Bytes that fit.
+    len: usize,
+    /// Bytes that did not.
+    overflow: usize,
+    /// CQ data.
+    data: Option<u64>,
+    tag: Option<u64>,
+    /// Its place among the messages of all connections that share receives.
+    order: u64,
 }
 
 /// The peer sent what the protocol forbids.

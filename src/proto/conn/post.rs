@@ -3,8 +3,8 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Early, Found};
-use crate::proto::op::{Op, OpKey, Post, Refused};
+use crate::proto::matching::first_come::{Early, Found};
+use crate::proto::op::{Op, OpKey, Post, PostFlags, Refused};
 use crate::wire::FrameHeader;
 
 use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
@@ -16,7 +16,7 @@ impl<T> Connection<T> {
         &mut self,
         post: Post,
         mut token: T,
-        wait: bool,
+        flags: PostFlags,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Refused> {
         if let Err(error) = self.check_post(&post) {
@@ -32,7 +32,7 @@ impl<T> Connection<T> {
         let queue = self.context(post.is_receive());
         let free = queue.used < queue.size && queue.backlog.is_empty();
         let accepted = free && host.reserve(&mut token);
-        if !accepted && !wait {
+        if !accepted && !flags.wait {
             let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
             return Err(Refused {
                 error,
@@ -47,6 +47,8 @@ impl<T> Connection<T> {
             len: 0,
             ack: false,
             answer: None,
+            fence: flags.fence,
+            number: 0,
             orphaned: false,
         });
         if accepted {
@@ -92,6 +94,8 @@ impl<T> Connection<T> {
             payload: Some(payload),
             ack: false,
             answer: None,
+            fence: false,
+            number: 0,
             orphaned: false,
         });
         self.deliver_early(key, early);
@@ -122,7 +126,20 @@ impl<T> Connection<T> {
                 ),
             ));
         }
+        let is_of_peer = self.peer.is_some();
+        let tagged = matches!(
+            post,
+            Post::Send { tag: Some(_), .. } | Post::Inject { tag: Some(_), .. }
+        );
+        if tagged && !is_of_peer || is_of_peer && post.is_receive() {
+            let what = "tags and shared receives are a connectionless endpoint's";
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
         match (self.lifecycle, &self.fault) {
+            // Another attempt may follow one that has failed.
+            (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, _) if is_of_peer => {
+                Ok(())
+            }
             (_, Some(error)) => Err(error.clone()),
             (Lifecycle::Connected, None)
                 if self.ending.is_peer_closing()
@@ -178,26 +195,25 @@ impl<T> Connection<T> {
             .get_mut(key)
             .expect("the operation was just inserted");
         op.phase = Phase::Queued;
+        if !post.is_receive() {
+            op.number = self.tx.begin_op(op.fence);
+        }
         match post {
-            Post::Send { payload, data, ack } => {
+            Post::Send {
+                payload,
+                data,
+                ack,
+                tag,
+            } => {
                 op.len = payload.len();
                 op.ack = ack;
-                let len = payload.len() as u64;
-                self.tx
-                    .push_user(FrameHeader::Message { data, ack, len }, payload, Some(key));
+                let header = message(tag, data, ack, payload.len() as u64);
+                self.tx.push_user(header, payload, Some(key));
             }
-            Post::Inject { payload, data } => {
+            Post::Inject { payload, data, tag } => {
                 op.len = payload.len();
-                let len = payload.len() as u64;
-                self.tx.push_user(
-                    FrameHeader::Message {
-                        data,
-                        ack: false,
-                        len,
-                    },
-                    payload,
-                    Some(key),
-                );
+                let header = message(tag, data, false, payload.len() as u64);
+                self.tx.push_user(header, payload, Some(key));
             }
             Post::Write {
                 payload,
@@ -248,6 +264,17 @@ impl<T> Connection<T> {
             None if self.ops.get(key).is_some() => Withdrawn::Running,
             None => Withdrawn::Gone,
         }
+    }
+
+    /// Asks all that is to be transmitted to end early, and says how much of it has by that.
+    pub(crate) fn cancel_all(&mut self) -> usize {
+        let transmits = |op: &Op<T>| op.operation != OperationKind::Receive;
+        let posted = self.ops.iter().filter(|(_, op)| transmits(op));
+        let keys: Vec<OpKey> = posted.map(|(key, _)| key).collect();
+        let ended = keys
+            .iter()
+            .filter(|key| self.cancel(**key) == Withdrawn::Ended);
+        ended.count()
     }
 
     /// The owner of the operation went away: withdraws it if it has not started; marks a receive
@@ -315,5 +342,18 @@ impl<T> Connection<T> {
             }
             _ => None,
         }
+    }
+}
+
+/// The header of a message.
+fn message(tag: Option<u64>, data: Option<u64>, ack: bool, len: u64) -> FrameHeader {
+    match tag {
+        None => FrameHeader::Message { data, ack, len },
+        Some(tag) => FrameHeader::Tagged {
+            data,
+            tag,
+            ack,
+            len,
+        },
     }
 }

@@ -6,13 +6,14 @@ use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
 use crate::proto::Host;
 use crate::proto::event::Event;
-use crate::proto::matching::Early;
+use crate::proto::matching::EarlyMessage;
+use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
-use crate::wire::{FrameHeader, RemoteSegment, Segments};
+use crate::wire::{FrameHeader, RemoteSegment, Segments, WireError};
 
 use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target, collect_header};
-use super::{Connection, Lifecycle, violation};
+use super::{Connection, Lifecycle, Received, violation};
 
 /// Where the next bytes of the connection shall go.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl<T> Connection<T> {
     }
 
     /// The transport gives a direct receive back after `len` more bytes landed (0: cancelled).
-    pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize) {
+    pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize, host: &mut impl Host<T>) {
         if let Rx::Payload(landing) = &mut self.rx {
             debug_assert!(len as u64 <= landing.wanted());
             landing.payload = Some(payload);
@@ -95,7 +96,7 @@ impl<T> Connection<T> {
             }
             self.count_read(len);
         }
-        self.finish_landing();
+        self.finish_landing(host);
         self.invariants();
     }
 
@@ -162,7 +163,7 @@ impl<T> Connection<T> {
                     }
                 }
                 landing.done += take as u64;
-                self.finish_landing();
+                self.finish_landing(host);
                 Ok(take)
             }
             Rx::AwaitReceive { .. }
@@ -198,7 +199,12 @@ impl<T> Connection<T> {
     pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
         self.last_bytes = Some(unread);
         self.resume(host);
-        if matches!(self.rx, Rx::AwaitReceive { .. }) {
+        if let Rx::AwaitReceive { header } = &self.rx {
+            // Where receives are shared one that is whole waits for its own, in the socket.
+            let is_whole = header.payload_len() <= unread;
+            if self.peer.is_some() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
+                return;
+            }
             self.fail(Error::new(
                 ErrorKind::PeerClosed,
                 "in the middle of a message",
@@ -228,8 +234,23 @@ impl<T> Connection<T> {
             self.rx = Rx::AwaitRoom { header };
             return Ok(());
         }
+        if let FrameHeader::Message { data, len, .. } | FrameHeader::Tagged { data, len, .. } =
+            header
+            && let Some(arrival) = self.arrival(header.tag(), len, data)
+        {
+            self.begin_shared(header, arrival, host);
+            self.finish_landing(host);
+            return Ok(());
+        }
         match header {
             FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
+            FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
+            FrameHeader::Rts { .. } => return self.handle_rts(header, host),
+            FrameHeader::Cts { index } => {
+                self.rx = Rx::header();
+                return self.handle_cts(index);
+            }
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
             FrameHeader::Ack => {
                 self.rx = Rx::header();
                 return self.handle_answer(Ok(()));
@@ -259,7 +280,7 @@ impl<T> Connection<T> {
                 self.rx = Rx::header();
             }
             FrameHeader::Stalled { .. } => {
-                self.handle_stalled();
+                self.handle_stalled(host);
                 self.rx = Rx::header();
             }
             FrameHeader::Close => {
@@ -299,7 +320,7 @@ impl<T> Connection<T> {
                 }
             }
         }
-        self.finish_landing();
+        self.finish_landing(host);
         Ok(())
     }
 
@@ -315,7 +336,12 @@ impl<T> Connection<T> {
                 .take()
                 .expect("a posted receive holds its buffer");
             let capacity = payload.len() as u64;
-            let target = Target::Receive { op, data };
+            let target = Target::Receive {
+                op,
+                data,
+                tag: None,
+                order: 0,
+            };
             Landing {
                 target,
                 payload: Some(payload),
@@ -404,7 +430,7 @@ impl<T> Connection<T> {
     }
 
     /// If the landing payload is whole, ends what it belongs to and looks for the next header.
-    fn finish_landing(&mut self) {
+    fn finish_landing(&mut self, host: &mut impl Host<T>) {
         match &self.rx {
             Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
             _ => return,
@@ -412,7 +438,7 @@ impl<T> Connection<T> {
         let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
             return;
         };
-        let payload = landing.payload.expect("checked above");
+        let mut payload = landing.payload.expect("checked above");
         let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
         if let Target::Refused { reason, reserved } = landing.target {
@@ -427,7 +453,33 @@ impl<T> Connection<T> {
             self.tx.push_ack(self.has_refusals());
         }
         match landing.target {
-            Target::Receive { op, data } => self.message_landed(op, payload, len, overflow, data),
+            Target::Receive {
+                op,
+                data,
+                tag,
+                order,
+            } => {
+                let received = Received {
+                    len,
+                    overflow,
+                    data,
+                    tag,
+                    order,
+                };
+                if !self.give_back_shared(op, &mut payload, received, host) {
+                    self.message_landed(op, payload, received);
+                }
+            }
+            Target::Stored { arrival } => {
+                if let Some(shared) = host.shared() {
+                    shared.landed(EarlyMessage {
+                        arrival,
+                        payload,
+                        len,
+                        overflow,
+                    });
+                }
+            }
             Target::Early { data } => {
                 let early = Early {
                     payload,
@@ -459,14 +511,13 @@ impl<T> Connection<T> {
         }
     }
 
-    fn message_landed(
-        &mut self,
-        key: OpKey,
-        payload: Payload,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
-    ) {
+    fn message_landed(&mut self, key: OpKey, payload: Payload, received: Received) {
+        let Received {
+            len,
+            overflow,
+            data,
+            ..
+        } = received;
         if self.ops.get(key).is_some_and(|op| op.orphaned) {
             // Its owner went away: the message goes back, the receive ends as withdrawn.
             let error = Error::new(ErrorKind::Canceled, "");
@@ -482,7 +533,7 @@ impl<T> Connection<T> {
                 format!("{} bytes came, {len} fit", len + overflow),
             ))
         };
-        self.end_receive(key, result, len, overflow, data, payload);
+        self.end_receive(key, result, received, payload);
     }
 
     /// Gives an early message to its receive.
@@ -498,7 +549,15 @@ impl<T> Connection<T> {
         let fits = early.len.min(payload.len());
         let overflow = early.overflow + (early.len - fits);
         match payload.copy_from(&early.payload, fits) {
-            Ok(()) => self.message_landed(key, payload, fits, overflow, early.data),
+            Ok(()) => {
+                let received = Received {
+                    len: fits,
+                    overflow,
+                    data: early.data,
+                    ..Received::default()
+                };
+                self.message_landed(key, payload, received);
+            }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");
                 self.end_op(key, Err(error), 0, payload);
@@ -509,7 +568,7 @@ impl<T> Connection<T> {
 
 /// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
 /// budget, but the budget is the application's, and may be more than this machine has.
-fn zeroed(len: u64) -> Option<Vec<u8>> {
+pub(super) fn zeroed(len: u64) -> Option<Vec<u8>> {
     /// What is asked for without a second thought.
     const SMALL: usize = 1 << 20;
     let len = usize::try_from(len).ok()?;

@@ -5,6 +5,7 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::{READ_DATA_MAX, REFUSALS_MAX};
+use crate::proto::Host;
 use crate::proto::op::OpKey;
 use crate::wire::{Capabilities, FrameHeader};
 
@@ -201,7 +202,7 @@ impl<T> Connection<T> {
 
     /// The transport gives a direct receive back since its memory is not there; nothing was taken
     /// from the stream for it. False: this takes the end of the connection.
-    pub(crate) fn handle_fault(&mut self, payload: Payload) -> bool {
+    pub(crate) fn handle_fault(&mut self, payload: Payload, host: &mut impl Host<T>) -> bool {
         let refusals = self.has_refusals();
         let refused = match &mut self.rx {
             Rx::Payload(landing) if refusals && landing.is_refusable() => {
@@ -211,7 +212,7 @@ impl<T> Connection<T> {
             _ => false,
         };
         if !refused {
-            self.handle_direct(payload, 0);
+            self.handle_direct(payload, 0, host);
         }
         self.invariants();
         refused

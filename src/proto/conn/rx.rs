@@ -6,6 +6,7 @@
 use crate::buf::Payload;
 use crate::error::Refusal;
 use crate::limits::HEADER_SIZE_MAX;
+use crate::proto::matching::Arrival;
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
 
@@ -13,9 +14,17 @@ use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
 #[derive(Debug)]
 pub(super) enum Target {
     /// A posted receive. `capacity` bytes fit; the rest of the message is discarded.
-    Receive { op: OpKey, data: Option<u64> },
+    Receive {
+        op: OpKey,
+        data: Option<u64>,
+        tag: Option<u64>,
+        /// Its place among the messages of all connections that share receives.
+        order: u64,
+    },
     /// The store of early messages.
     Early { data: Option<u64> },
+    /// The store that is shared with other connections.
+    Stored { arrival: Arrival },
     /// The peer's write into our regions.
     Region { data: Option<u64>, commit: bool },
     /// The answer to our oldest read.

@@ -7,6 +7,7 @@
 //!    └──────────────▶ Accepting ───────────────┘            │
 //!    └───────────────────────┴──────────────────────────────┘
 //! ```
+//! An attempt that is given up leads back to Idle, if the connection is a connectionless endpoint's.
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +26,13 @@ pub(crate) enum Lifecycle {
 
 impl Lifecycle {
     /// Every legal edge; all others are bugs of ours.
-    pub(crate) const EDGES: [(Lifecycle, Lifecycle); 8] = [
+    pub(crate) const EDGES: [(Lifecycle, Lifecycle); 10] = [
         (Lifecycle::Idle, Lifecycle::Connecting),
         (Lifecycle::Idle, Lifecycle::Accepting),
         (Lifecycle::Connecting, Lifecycle::Connected),
         (Lifecycle::Accepting, Lifecycle::Connected),
+        (Lifecycle::Connecting, Lifecycle::Idle),
+        (Lifecycle::Accepting, Lifecycle::Idle),
         (Lifecycle::Idle, Lifecycle::Closed),
         (Lifecycle::Connecting, Lifecycle::Closed),
         (Lifecycle::Accepting, Lifecycle::Closed),
@@ -64,8 +67,9 @@ mod tests {
         }
         assert_eq!(
             table.trim(),
-            "Idle>Connecting Idle>Accepting Idle>Closed Connecting>Connected Connecting>Closed \
-             Accepting>Connected Accepting>Closed Connected>Closed"
+            "Idle>Connecting Idle>Accepting Idle>Closed Connecting>Idle Connecting>Connected \
+             Connecting>Closed Accepting>Idle Accepting>Connected Accepting>Closed \
+             Connected>Closed"
         );
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::buf::{Frame, Payload};
 use crate::error::{OperationKind, Phase};
+use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
@@ -13,12 +14,12 @@ use super::{Connection, Lifecycle, Outgoing};
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
-    pub(crate) fn poll_transmit(&mut self) -> Option<Outgoing> {
+    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Outgoing> {
         if self.fault.is_some() {
             return None;
         }
-        self.tell_credit();
-        self.tell_end();
+        self.tell_credit(host);
+        self.tell_end(host);
         let Connection {
             tx,
             ops,
@@ -27,10 +28,10 @@ impl<T> Connection<T> {
             order,
             ..
         } = self;
-        let polled = tx.poll(*order, |key| {
+        let polled = tx.poll(*order, |key, is_announced| {
             if let Some(op) = ops.get_mut(key) {
                 op.phase = Phase::Moving;
-                if op.ack {
+                if op.ack && !is_announced {
                     acks.push_back(key);
                 }
                 if op.operation == OperationKind::Read {

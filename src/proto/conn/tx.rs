@@ -18,8 +18,10 @@ use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
+use super::announce::Announcements;
 use super::answer::{AnswerFrame, Part, ReadAnswers};
 use super::credit::SendCredit;
+use super::fence::Fences;
 use super::liveness::Signs;
 
 /// A frame not yet handed out.
@@ -87,14 +89,14 @@ impl Lane {
         Some(queued)
     }
 
-    fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
+    fn withdraw(&mut self, op: OpKey) -> Option<(u64, Payload)> {
         let at = self
             .queue
             .iter()
             .position(|(_, queued)| queued.op == Some(op))?;
-        let (_, queued) = self.queue.remove(at)?;
+        let (number, queued) = self.queue.remove(at)?;
         self.bytes -= queued.payload.len();
-        Some(queued.payload)
+        Some((number, queued.payload))
     }
 
     fn next(&self) -> Option<u64> {
@@ -110,6 +112,13 @@ pub(super) struct Tx {
     messages: Lane,
     /// RMA, and the end of the direction.
     others: Lane,
+    /// Announced messages that the peer has asked for: nothing holds them back.
+    data: Lane,
+    /// The messages that are announced, if the peer knows that.
+    pub(super) announcements: Option<Announcements>,
+    pub(super) fences: Fences,
+    /// The connection is up: user frames may go out.
+    is_open: bool,
     /// The number of the next user frame.
     next_number: u64,
     order: SendOrder,
@@ -131,6 +140,10 @@ impl Tx {
             reads: ReadAnswers::default(),
             messages: Lane::default(),
             others: Lane::default(),
+            data: Lane::default(),
+            announcements: None,
+            fences: Fences::default(),
+            is_open: false,
             next_number: 0,
             order,
             credit: None,
@@ -163,7 +176,7 @@ impl Tx {
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
         let lane = match header {
-            FrameHeader::Message { .. } => &mut self.messages,
+            FrameHeader::Message { .. } | FrameHeader::Tagged { .. } => &mut self.messages,
             _ => &mut self.others,
         };
         lane.push(
@@ -175,6 +188,42 @@ impl Tx {
             },
         );
         self.next_number += 1;
+    }
+
+    /// The number of the frame that is pushed next, which is an operation's.
+    pub(super) fn begin_op(&mut self, is_fence: bool) -> u64 {
+        self.fences.began(self.next_number, is_fence);
+        self.next_number
+    }
+
+    /// An announced message, which its receiver awaits.
+    pub(super) fn push_data(&mut self, data: Queued) {
+        self.data.push(self.next_number, data);
+        self.next_number += 1;
+    }
+
+    /// The connection is up.
+    pub(super) fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Lets every write that is queued want an answer; each is told to `each`.
+    pub(super) fn answer_writes(&mut self, mut each: impl FnMut(OpKey)) {
+        for (_, queued) in &mut self.others.queue {
+            if let (FrameHeader::Write { ack, .. }, Some(op)) = (&mut queued.header, queued.op) {
+                *ack = true;
+                each(op);
+            }
+        }
+    }
+
+    /// Forgets what belongs to an attempt to connect; what is posted stays.
+    pub(super) fn forget_attempt(&mut self) {
+        debug_assert!(!self.is_open, "an attempt only");
+        self.carry.clear();
+        self.next_id = 0;
+        self.credit = None;
+        self.announcements = None;
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
@@ -191,23 +240,33 @@ impl Tx {
 
     /// Takes a frame back that was never handed out.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
-        self.messages
-            .withdraw(op)
-            .or_else(|| self.others.withdraw(op))
+        let withdrawn = self.messages.withdraw(op);
+        let (number, payload) = withdrawn.or_else(|| self.others.withdraw(op))?;
+        self.fences.gone(number);
+        Some(payload)
     }
 
     /// Takes back all messages that were never handed out.
     pub(super) fn drain_messages(&mut self) -> Vec<(Option<OpKey>, Payload)> {
         let lane = std::mem::take(&mut self.messages);
+        let fences = &mut self.fences;
         let queued = lane.queue.into_iter();
         queued
-            .map(|(_, queued)| (queued.op, queued.payload))
+            .map(|(number, queued)| {
+                fences.gone(number);
+                (queued.op, queued.payload)
+            })
             .collect()
     }
 
     /// Nothing queued and nothing with the transport: a new frame may go out at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.out && self.is_drained()
+    }
+
+    /// What was handed out has gone; so has the handshake, since that is handed out at once.
+    pub(super) fn is_carried(&self) -> bool {
+        !self.out && self.carry.is_empty()
     }
 
     /// Nothing left to hand out.
@@ -218,6 +277,7 @@ impl Tx {
             && self.reads.is_empty()
             && self.messages.queue.is_empty()
             && self.others.queue.is_empty()
+            && self.data.queue.is_empty()
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -228,7 +288,7 @@ impl Tx {
     pub(super) fn is_gathered(&self) -> bool {
         let frames = self.messages.queue.len() + self.others.queue.len();
         let bytes = self.messages.bytes + self.others.bytes;
-        frames >= GATHER_FRAMES_MAX || bytes >= GATHER_BYTES_MAX
+        self.is_open && frames >= GATHER_FRAMES_MAX || self.is_open && bytes >= GATHER_BYTES_MAX
     }
 
     /// Signs of life that go out before everything else that is queued.
@@ -241,6 +301,7 @@ impl Tx {
         self.control.shrink_to_fit();
         self.messages.queue.shrink_to_fit();
         self.others.queue.shrink_to_fit();
+        self.data.queue.shrink_to_fit();
         self.carry.shrink_to_fit();
     }
 
@@ -250,11 +311,11 @@ impl Tx {
     }
 
     /// Frames for the transport, in order, within the gather bounds; each newly handed-out frame of
-    /// an operation is told to `started`.
+    /// an operation is told to `started`, with true if it is an announcement only.
     pub(super) fn poll(
         &mut self,
         order: ByteOrder,
-        mut started: impl FnMut(OpKey),
+        mut started: impl FnMut(OpKey, bool),
     ) -> Result<Option<Outgoing>, Error> {
         if self.out || self.is_drained() {
             return Ok(None);
@@ -286,10 +347,13 @@ impl Tx {
                 (answer.header, answer.payload, token_of(answer.part))
             } else if let Some(queued) = self.pop_user() {
                 // The regions among its memory are our own operation's, which is inside already.
+                let is_announced = matches!(queued.header, FrameHeader::Rts { .. });
                 if let Some(op) = queued.op {
-                    started(op);
+                    started(op, is_announced);
                 }
-                let token = queued.op.map_or(NO_OP, OpKey::to_bits);
+                // An announcement ends nothing.
+                let op = queued.op.filter(|_| !is_announced);
+                let token = op.map_or(NO_OP, OpKey::to_bits);
                 (queued.header, queued.payload, token)
             } else {
                 break;
@@ -349,33 +413,67 @@ impl Tx {
 
     /// The oldest user frame that may go out.
     fn pop_user(&mut self) -> Option<Queued> {
-        let Some((number, queued)) = self.messages.queue.front() else {
-            return self.others.pop();
-        };
-        let is_older = self.others.next().is_none_or(|other| *number < other);
-        let len = queued.header.payload_len();
-        match &mut self.credit {
-            _ if !is_older => self.others.pop(),
-            Some(credit) if !credit.allows(len) => {
-                if let Some(header) = credit.stall() {
-                    return Some(Queued {
-                        header,
-                        payload: Payload::empty(),
-                        op: None,
-                    });
-                }
-                match self.order {
-                    SendOrder::Free => self.others.pop(),
-                    SendOrder::Strict => None,
-                }
-            }
-            credit => {
-                if let Some(credit) = credit {
-                    credit.take(len);
-                }
-                self.messages.pop()
+        if !self.is_open {
+            return None;
+        }
+        let fences = &self.fences;
+        let passing = |number: &u64| fences.let_pass(*number);
+        let message = self.messages.next().filter(passing);
+        let mut other = self.others.next().filter(passing);
+        let data = self.data.next();
+        let is_before = |number, than: Option<u64>| than.is_none_or(|than| number < than);
+        if let Some(number) = message
+            && is_before(number, other)
+            && is_before(number, data)
+        {
+            match self.pop_message(number) {
+                Some(queued) => return Some(queued),
+                None if self.order == SendOrder::Strict => other = None,
+                None => {}
             }
         }
+        if let Some(number) = other
+            && is_before(number, data)
+        {
+            self.fences.gone(number);
+            return self.others.pop();
+        }
+        let queued = self.data.pop()?;
+        if let (FrameHeader::Data { index, .. }, Some(it)) =
+            (&queued.header, &mut self.announcements)
+        {
+            it.sent(*index);
+        }
+        Some(queued)
+    }
+
+    /// The oldest message or its announcement, or word that it waits for credit; `None`: it waits.
+    fn pop_message(&mut self, number: u64) -> Option<Queued> {
+        let (_, queued) = self.messages.queue.front()?;
+        let kept_max = self.credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
+        let announcing = (self.announcements.as_mut())
+            .filter(|announcements| announcements.wants(&queued.header, kept_max));
+        let len = match announcing {
+            Some(_) => 0,
+            None => queued.header.payload_len(),
+        };
+        if let Some(credit) = &mut self.credit
+            && !credit.allows(len)
+        {
+            return credit.stall().map(Queued::sign);
+        }
+        if announcing.as_ref().is_some_and(|it| !it.has_room()) {
+            return None;
+        }
+        let queued = self.messages.pop()?;
+        if let Some(credit) = &mut self.credit {
+            credit.take(len);
+        }
+        self.fences.gone(number);
+        Some(match announcing {
+            Some(announcements) => announcements.keep(queued),
+            None => queued,
+        })
     }
 
     /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
@@ -431,9 +529,12 @@ impl Tx {
             all.push((op_of(token), frame.into_payload()));
         }
         self.reads.clear();
+        let announced = self.announcements.as_mut();
+        all.extend(announced.map(Announcements::drain).unwrap_or_default());
         let lanes = [
             std::mem::take(&mut self.messages),
             std::mem::take(&mut self.others),
+            std::mem::take(&mut self.data),
         ];
         let user = lanes.into_iter().flat_map(|lane| lane.queue);
         for queued in self.control.drain(..).chain(user.map(|(_, queued)| queued)) {

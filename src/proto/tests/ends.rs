@@ -190,6 +190,7 @@ fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
     let inject = |payload| Post::Inject {
         payload,
         data: None,
+        tag: None,
     };
     let again = pair.a.try_post(9, inject(payload()), false).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Again);
@@ -282,7 +283,7 @@ fn close_ends_everything_once_in_order_with_its_memory() {
             "closed: in order"
         };
         assert_eq!(pair.a.told.last().unwrap(), why);
-        pair.a.machine.handle_closed();
+        pair.a.machine.handle_closed(&mut pair.a.world);
         pair.a.take_events();
         assert_eq!(pair.a.order.len(), 9, "a second close changes nothing");
         assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Closed);

@@ -78,7 +78,11 @@ fn connected_comes_before_what_stands_behind_the_hello() {
 fn a_hello_survives_the_late_end_of_the_request() {
     let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
     pair.a.machine.begin_connect(b"");
-    let request = pair.a.machine.poll_transmit().expect("a request");
+    let request = pair
+        .a
+        .machine
+        .poll_transmit(&mut pair.a.world)
+        .expect("a request");
     let mut bytes = vec![0; request.frames[0].remaining()];
     request.frames[0].copy_out(&mut bytes).unwrap();
     pair.b.wire.extend(&bytes);

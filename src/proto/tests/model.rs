@@ -156,8 +156,17 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         _ => Payload::from_vec(bytes.clone()),
     };
     let post = match kind {
-        0..40 => Post::Send { payload, data, ack },
-        40..45 => Post::Inject { payload, data },
+        0..40 => Post::Send {
+            payload,
+            data,
+            ack,
+            tag: None,
+        },
+        40..45 => Post::Inject {
+            payload,
+            data,
+            tag: None,
+        },
         45..80 => Post::Receive { payload },
         80..90 => Post::Read {
             payload,

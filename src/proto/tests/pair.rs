@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
 use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan, SendOrder, Sizes,
-    Terms,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan,
+    SendOrder, Sizes, Terms,
 };
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
@@ -170,7 +170,8 @@ impl Side {
     }
 
     pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
-        let posted = self.machine.post(post, token, wait, &mut self.world);
+        let flags = PostFlags { wait, fence: false };
+        let posted = self.machine.post(post, token, flags, &mut self.world);
         self.take_events();
         posted.map_err(|refused| refused.error)
     }
@@ -183,6 +184,7 @@ impl Side {
                 payload,
                 data: None,
                 ack: false,
+                tag: None,
             },
         )
     }
@@ -195,6 +197,7 @@ impl Side {
                 payload,
                 data: None,
                 ack: true,
+                tag: None,
             },
         )
     }
@@ -305,7 +308,7 @@ impl Side {
     /// Hands the next frames out, if there are any and none are out.
     pub(super) fn hand_out(&mut self) {
         if self.sending.is_none()
-            && let Some(Outgoing { frames, leases }) = self.machine.poll_transmit()
+            && let Some(Outgoing { frames, leases }) = self.machine.poll_transmit(&mut self.world)
         {
             self.sending = Some((frames, leases));
         }
@@ -353,7 +356,7 @@ impl Side {
             let count = payload.copy_in(offset, &bytes).map_or(0, |()| count);
             self.wire.drain(..count);
             drop(_leases);
-            self.machine.handle_direct(payload, count);
+            self.machine.handle_direct(payload, count, &mut self.world);
             return count > 0;
         }
         if !self.stage.is_empty() {
@@ -424,10 +427,10 @@ impl Side {
             self.machine.handle_sent(frames, 0);
         }
         if let Some(Direct { payload, .. }) = self.direct.take() {
-            self.machine.handle_direct(payload, 0);
+            self.machine.handle_direct(payload, 0, &mut self.world);
         }
         self.stage.clear();
-        self.machine.handle_closed();
+        self.machine.handle_closed(&mut self.world);
         self.take_events();
         assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
     }

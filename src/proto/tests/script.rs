@@ -84,6 +84,7 @@ fn only_receives_may_be_posted_before_the_connection_is_up() {
         payload: Payload::from_vec(vec![1]),
         data: None,
         ack: false,
+        tag: None,
     };
     let receive = || Post::Receive {
         payload: Payload::from_vec(vec![1]),

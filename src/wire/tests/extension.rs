@@ -8,7 +8,7 @@ use crate::wire::extension::reason_of;
 const PAGE: &str = include_str!("../../../docs/extension.md");
 
 /// The golden bytes of this name.
-fn golden(name: &str) -> Vec<u8> {
+pub(super) fn golden(name: &str) -> Vec<u8> {
     let (_, block) = PAGE.split_once("```golden\n").expect("the golden block");
     let (block, _) = block.split_once("```").expect("its end");
     let mut bytes = String::new();
@@ -46,7 +46,7 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
     ]
 }
 
-/// docs/extension.md, section 8: what is sent is what the page shows.
+/// docs/extension.md, section 9: what is sent is what the page shows.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_bytes_of_the_page_are_what_we_send() {
@@ -72,6 +72,26 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
         ),
         ("close", FrameHeader::Close),
         ("acks", FrameHeader::Acks { count: 64 }),
+        (
+            "announcement",
+            FrameHeader::Rts {
+                index: 1,
+                tag: None,
+                data: None,
+                ack: true,
+                len: 20_000,
+            },
+        ),
+        (
+            "announced data",
+            FrameHeader::Rts {
+                index: 2,
+                tag: None,
+                data: Some(7),
+                ack: false,
+                len: 20_000,
+            },
+        ),
     ] {
         let bytes = golden(name);
         assert_eq!(&*header.encode(ByteOrder::Native, 5), bytes, "{name}");
@@ -79,7 +99,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
     }
 }
 
-/// docs/extension.md, sections 1 and 2, as section 8 shows them.
+/// docs/extension.md, sections 1 and 2, as section 9 shows them.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_handshake_of_the_page_is_what_we_send() {

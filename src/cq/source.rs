@@ -1,0 +1,49 @@
+//! Who sent a message that a connectionless endpoint received (`FI_SOURCE`; `fi_cq_readfrom` of
+//! `fi_cq(3)`).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::id::FabricAddr;
+
+/// What is known of a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SourceName {
+    /// Where it listens.
+    pub(crate) address: Option<SocketAddr>,
+    /// What names it in the endpoint's address vector, if it is there.
+    pub(crate) fabric: Option<FabricAddr>,
+    /// What the application calls it (`FI_AV_USER_ID`).
+    pub(crate) user_id: Option<u64>,
+}
+
+/// Knows the senders of one endpoint by their numbers.
+pub(crate) trait Sources: Send + Sync {
+    /// What is known of this sender now.
+    fn name(&self, number: u64) -> SourceName;
+}
+
+/// A sender, by its number. It is looked up when it is asked for, so that a message whose sender
+/// nobody asks for costs no look-up.
+#[derive(Clone)]
+pub(crate) struct Source {
+    number: u64,
+    sources: Arc<dyn Sources>,
+}
+
+impl Source {
+    pub(crate) fn new(number: u64, sources: Arc<dyn Sources>) -> Self {
+        Source { number, sources }
+    }
+
+    pub(crate) fn name(&self) -> SourceName {
+        self.sources.name(self.number)
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({})", self.number)
+    }
+}

@@ -1,0 +1,216 @@
+//! What an endpoint of any kind is bound to, as its builder collects it (`fi_ep_bind`;
+//! `fi_endpoint(3)`).
+
+use crate::cq::CompletionQueue;
+use crate::domain::Domain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Context, EndpointId};
+use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
+use crate::progress::{CounterSet, Extending, PortSizes, SendOrder};
+
+use super::OnRefusal;
+use super::common::Common;
+
+/// What builders of endpoints have in common.
+#[derive(Debug)]
+pub(super) struct Binding {
+    pub(super) domain: Domain,
+    pub(super) transmit_queue: Option<CompletionQueue>,
+    pub(super) receive_queue: Option<CompletionQueue>,
+    pub(super) counters: CounterSet,
+    pub(super) context: Option<Context>,
+    pub(super) sizes: PortSizes,
+    pub(super) extending: Extending,
+    pub(super) on_refusal: OnRefusal,
+}
+
+impl Binding {
+    /// Nothing is bound; sizes are those of the domain's Info.
+    pub(super) fn new(domain: &Domain) -> Self {
+        let info = domain.info();
+        let or_default = |size| {
+            if size == 0 {
+                CONTEXT_SIZE_DEFAULT
+            } else {
+                size
+            }
+        };
+        Binding {
+            domain: domain.clone(),
+            transmit_queue: None,
+            receive_queue: None,
+            counters: CounterSet::default(),
+            context: None,
+            sizes: PortSizes {
+                tx_size: or_default(info.tx.size),
+                rx_size: or_default(info.rx.size),
+                unexpected_bytes: info.rx.total_buffered_recv,
+                send_order: SendOrder::of(info.tx.msg_order),
+            },
+            extending: Extending::default(),
+            on_refusal: OnRefusal::default(),
+        }
+    }
+
+    /// What is offered to peers beyond the plain protocol, once all that was asked for is judged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] names what is out of range.
+    pub(super) fn judged(&self) -> Result<Extending> {
+        for (size, max, name) in [
+            (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
+            (self.sizes.rx_size, RECEIVE_SIZE_MAX, "receive_size"),
+        ] {
+            if !(1..=max).contains(&size) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("{name} is {size}, it may be 1 to {max}"),
+                ));
+            }
+        }
+        self.extending.liveness.check()?;
+        Ok(Extending {
+            refusals_max: self.on_refusal.refusals_max()?,
+            ..self.extending
+        })
+    }
+
+    /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
+    /// nobody posted if it was given none.
+    pub(super) fn bind(self, id: EndpointId) -> Result<Common> {
+        let keep = self.domain.keep_open("endpoint")?;
+        let receive_queue = match self.receive_queue {
+            Some(queue) => queue,
+            None => self.domain.internal_queue()?,
+        };
+        let name = format!("{id:?}");
+        let mut dependences = vec![receive_queue.depend(name.clone())?];
+        if let Some(queue) = &self.transmit_queue {
+            dependences.push(queue.depend(name.clone())?);
+        }
+        for counter in self.counters.all() {
+            dependences.push(counter.depend(name.clone())?);
+        }
+        Ok(Common {
+            id,
+            domain: self.domain,
+            transmit_queue: self.transmit_queue,
+            receive_queue,
+            _keep: keep,
+            dependences: dependences,
+        })
+    }
+}
+
+/// The setters of a builder that has a [`Binding`].
+macro_rules! binding_setters {
+    ($builder:ident) => {
+        impl $builder {
+            /// The queue for operations posted with `.queue(context)` that transmit or read
+            /// (`FI_TRANSMIT`).
+            pub fn transmit_queue(mut self, queue: &crate::CompletionQueue) -> Self {
+                self.binding.transmit_queue = Some(queue.clone());
+                self
+            }
+
+            /// The queue for receives posted with `.queue(context)` and for completions nobody
+            /// posted (`FI_RECV`). Default: a small queue of the endpoint's own.
+            ///
+            /// Each queued receive reserves a slot while it is posted, and a peer's write with
+            /// remote CQ data needs one too: a queue should hold more than the receives that are
+            /// posted to it, or a write that comes before their messages finds no slot, and reading
+            /// from that peer stops until one is free.
+            pub fn receive_queue(mut self, queue: &crate::CompletionQueue) -> Self {
+                self.binding.receive_queue = Some(queue.clone());
+                self
+            }
+
+            /// One queue for both directions. It should hold more than the operations of both
+            /// contexts: when slots reserved for acknowledged sends leave none for a peer's remote
+            /// CQ data, reading stops, and on both sides at once neither reads the acknowledgements
+            /// that would free one.
+            pub fn completion_queue(self, queue: &crate::CompletionQueue) -> Self {
+                self.transmit_queue(queue).receive_queue(queue)
+            }
+
+            /// Counts sends that ended (`FI_SEND`), injected ones included.
+            pub fn send_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.send = Some(counter.clone());
+                self
+            }
+
+            /// Counts receives that ended (`FI_RECV`).
+            pub fn receive_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.receive = Some(counter.clone());
+                self
+            }
+
+            /// Counts reads that ended (`FI_READ`).
+            pub fn read_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.read = Some(counter.clone());
+                self
+            }
+
+            /// Counts writes that ended (`FI_WRITE`).
+            pub fn write_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.write = Some(counter.clone());
+                self
+            }
+
+            /// Counts peers' reads of regions here (`FI_REMOTE_READ`), as they are answered.
+            pub fn remote_read_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.remote_read = Some(counter.clone());
+                self
+            }
+
+            /// Counts peers' writes into regions here (`FI_REMOTE_WRITE`), as they have landed.
+            pub fn remote_write_counter(mut self, counter: &crate::Counter) -> Self {
+                self.binding.counters.remote_write = Some(counter.clone());
+                self
+            }
+
+            /// Receives the receive context holds, 1 to 65,536 (`rx_attr->size`). Default: the
+            /// Info's, 256.
+            pub fn receive_size(mut self, operations: usize) -> Self {
+                self.binding.sizes.rx_size = operations;
+                self
+            }
+
+            /// Whether this library's extension of the protocol is offered to peers. Default: yes.
+            /// A peer that does not know it is not disturbed, and the connection is then a plain
+            /// one: without typed refusals, signs of life, message credit and an agreed end.
+            pub fn extension(mut self, offered: bool) -> Self {
+                self.binding.extending.offered = offered;
+                self
+            }
+
+            /// When a silent peer counts as dead. Default: within 4.5 s while anything awaits the
+            /// peer, within some two minutes while only receives are posted;
+            /// [`Liveness`](crate::Liveness) tells how. The connection then ends by
+            /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut), and everything bound to it with
+            /// it.
+            ///
+            /// Any byte is a sign of life, so a slow peer is not a dead one, nor one that does not
+            /// receive. But one whose process is stopped is, and so is one whose runtime is
+            /// blocked: a peer that computes for seconds on a `current_thread` runtime must be
+            /// given more rounds, or a runtime for itself.
+            ///
+            /// A peer without this library's extension is asked by the system, and its system
+            /// answers. It is dead when its machine is, or cannot be reached; a stopped program on
+            /// a living machine cannot be told from a slow one.
+            pub fn liveness(mut self, liveness: crate::Liveness) -> Self {
+                self.binding.extending.liveness = liveness;
+                self
+            }
+
+            /// What one refused RMA operation does to its connection. Default:
+            /// [`OnRefusal::Disconnect`](crate::OnRefusal::Disconnect). Toward a peer without the
+            /// extension there is no choice: refusing an operation takes closing the connection.
+            pub fn on_refusal(mut self, on_refusal: crate::OnRefusal) -> Self {
+                self.binding.on_refusal = on_refusal;
+                self
+            }
+        }
+    };
+}
+pub(super) use binding_setters;

@@ -1,0 +1,79 @@
+//! What endpoints of every kind have, as far as their operations look at it.
+
+use crate::buf::{IoBufs, Payload};
+use crate::cq::CompletionQueue;
+use crate::domain::Domain;
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::id::EndpointId;
+use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
+use crate::sync::{Dependence, Keep};
+
+/// The part of an endpoint that is the same whatever kind it is of.
+pub(super) struct Common {
+    pub(super) id: EndpointId,
+    pub(super) domain: Domain,
+    pub(super) transmit_queue: Option<CompletionQueue>,
+    pub(super) receive_queue: CompletionQueue,
+    pub(super) _keep: Keep,
+    pub(super) dependences: Vec<Dependence>,
+}
+
+impl Common {
+    /// Where an operation posted with a context reports.
+    pub(super) fn queue_for(&self, operation: OperationKind) -> Option<&CompletionQueue> {
+        match operation {
+            OperationKind::Receive => Some(&self.receive_queue),
+            _ => self.transmit_queue.as_ref(),
+        }
+    }
+
+    /// Judges buffers that an operation is given.
+    pub(super) fn check_buffers<B: IoBufs>(&self, buffers: &B) -> Result<()> {
+        let count = buffers.count();
+        if count > IOV_LIMIT {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("{count} buffers, an operation takes at most {IOV_LIMIT}"),
+            ));
+        }
+        if self.domain.wants_local_registration() && !buffers.is_registered() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the domain was opened with FI_MR_LOCAL: local buffers must be slices of regions",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
+    /// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
+    pub(super) fn check_regions(&self, payload: &Payload) -> Result<()> {
+        for memory in payload.regions() {
+            if !memory.attached().admits(self.id) {
+                let message = "with FI_MR_ENDPOINT, a region is bound to the endpoint that uses it";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+            if self.domain.wants_local_registration() && !self.domain.has_registered(memory) {
+                let message =
+                    "the domain was opened with FI_MR_LOCAL: the region is of another domain";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what is too long to be copied.
+pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
+    if bytes.len() > INJECT_SIZE_MAX {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "{} bytes injected, at most {INJECT_SIZE_MAX} are copied",
+                bytes.len()
+            ),
+        )
+        .with_operation(OperationKind::Inject));
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! One buffer for several messages (`FI_MULTI_RECV`; `fi_msg(3)`).
+
+use crate::buf::IoBufMut;
+use crate::cq::CompletionFlags;
+use crate::error::OperationKind;
+use crate::id::{Context, FabricAddr};
+use crate::progress::Manner;
+use crate::proto::Wanted;
+
+use super::common::Common;
+use super::place::{Selector, To};
+use super::post::{Draft, Shape, queued_forms};
+use super::{Queued, RdmEndpoint};
+
+impl RdmEndpoint {
+    /// Posts a buffer that takes untagged messages one behind the other (`FI_MULTI_RECV`), from any
+    /// peer or from [one](MultiRecv::from). Tell it a context by [`queue`](MultiRecv::queue), then
+    /// post it: there is no form to await, since it reports more than once.
+    ///
+    /// Each message is a completion of the receive queue with that context. Its
+    /// [`take_buffer`](crate::Completion::take_buffer) gives the message itself: a part of the
+    /// buffer that nobody writes to any more, without a copy. The buffer's memory lives until the
+    /// last part of it is dropped.
+    ///
+    /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
+    /// it. The last message's completion says so by
+    /// [`CompletionFlags::MULTI_RECV`](crate::CompletionFlags::MULTI_RECV), or else one of its own
+    /// with no other flag.
+    pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
+        MultiRecv {
+            to: To::Many(self.clone(), Selector::any(Wanted::Message)),
+            buffers: buffer,
+            free_min: self.inner.free_min,
+        }
+    }
+}
+
+/// A buffer for several messages to be posted; see [`RdmEndpoint::multi_recv`].
+#[must_use = "nothing is received until this is posted"]
+pub struct MultiRecv<B: IoBufMut> {
+    to: To,
+    buffers: B,
+    free_min: usize,
+}
+
+impl<B: IoBufMut> MultiRecv<B> {
+    /// The buffer is released when fewer bytes are left, at least 1: so much there is for each
+    /// message (`FI_OPT_MIN_MULTI_RECV`). Default: the endpoint's
+    /// ([`min_multi_recv`](crate::RdmEndpointBuilder::min_multi_recv)).
+    pub fn min_free(mut self, bytes: usize) -> Self {
+        self.free_min = bytes;
+        self
+    }
+
+    /// Takes messages of this peer only, as a [receive](crate::RecvFrom::from).
+    pub fn from(mut self, peer: FabricAddr) -> Self {
+        self.to.select_source(peer);
+        self
+    }
+
+    /// Reports to the endpoint's receive queue, with this context.
+    pub fn queue(self, context: impl Into<Context>) -> Queued<Self> {
+        Queued {
+            draft: self,
+            context: context.into(),
+        }
+    }
+}
+
+impl<B: IoBufMut> Draft<B> for MultiRecv<B> {
+    fn operation(&self) -> OperationKind {
+        OperationKind::Receive
+    }
+
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::MSG
+    }
+
+    fn common(&self) -> &Common {
+        self.to.common()
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::default()
+    }
+
+    fn into_parts(self) -> (To, B, Shape) {
+        let free_min = self.free_min;
+        (self.to, self.buffers, Shape::ReceiveMany { free_min })
+    }
+}
+
+queued_forms!(MultiRecv, IoBufMut);

@@ -1,0 +1,187 @@
+//! Where operations are posted, and where they are asked after.
+
+use std::sync::Arc;
+
+use crate::buf::Payload;
+use crate::cq::SourceName;
+use crate::error::{Error, Phase};
+use crate::id::{FabricAddr, OperationId};
+use crate::progress::{Manner, OpCell, Port, Posted, Report};
+use crate::proto::{OpKey, SourceId, Wanted, Withdrawn};
+
+use super::common::Common;
+use super::peek::Claim;
+use super::post::Shape;
+use super::{Endpoint, RdmEndpoint};
+
+/// What an operation is to be posted to.
+pub(super) enum To {
+    /// The one peer of a connected endpoint; receives too.
+    Connection(Endpoint),
+    /// A peer of a connectionless endpoint.
+    Peer(RdmEndpoint, FabricAddr),
+    /// All peers of a connectionless endpoint, or one: what is received.
+    Receives(RdmEndpoint, Selector),
+    /// The same, for several messages.
+    Many(RdmEndpoint, Selector),
+    /// A message that came before.
+    Claimed(Claim),
+}
+
+/// Which messages a receive takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selector {
+    pub(super) wanted: Wanted,
+    /// Of this peer only.
+    pub(super) source: Option<FabricAddr>,
+}
+
+impl Selector {
+    /// Of any peer.
+    pub(super) fn any(wanted: Wanted) -> Self {
+        Selector {
+            wanted,
+            source: None,
+        }
+    }
+
+    /// These bits of the tag do not matter.
+    pub(super) fn ignore(&mut self, mask: u64) {
+        if let Wanted::Tagged { ignore, .. } = &mut self.wanted {
+            *ignore = mask;
+        }
+    }
+}
+
+impl To {
+    /// Narrows what is received to one peer.
+    pub(super) fn select_source(&mut self, peer: FabricAddr) {
+        if let To::Receives(_, selector) | To::Many(_, selector) = self {
+            selector.source = Some(peer);
+        }
+    }
+
+    /// Widens what is received to all tags that differ in these bits.
+    pub(super) fn select_mask(&mut self, mask: u64) {
+        if let To::Receives(_, selector) = self {
+            selector.ignore(mask);
+        }
+    }
+
+    pub(super) fn common(&self) -> &Common {
+        match self {
+            To::Connection(endpoint) => &endpoint.inner.common,
+            To::Peer(endpoint, _) | To::Receives(endpoint, _) | To::Many(endpoint, _) => {
+                &endpoint.inner.common
+            }
+            To::Claimed(claim) => &claim.endpoint.inner.common,
+        }
+    }
+
+    /// Posts, and says where to ask after the operation.
+    pub(super) fn post(
+        self,
+        shape: &Shape,
+        payload: Payload,
+        report: impl Fn() -> Report,
+        manner: Manner,
+    ) -> Result<(Place, Posted), (Error, Payload)> {
+        match self {
+            To::Connection(endpoint) => {
+                let post = shape.to_post(payload, endpoint.domain())?;
+                let posted = endpoint.inner.port.post(post, report(), manner)?;
+                Ok((Place::Connection(endpoint), posted))
+            }
+            To::Peer(endpoint, peer) => {
+                let (port, posted) =
+                    endpoint.post_to(peer, payload, manner, &report, |payload| {
+                        shape.to_post(payload, endpoint.domain())
+                    })?;
+                Ok((Place::Peer(endpoint, port), posted))
+            }
+            To::Receives(endpoint, selector) => {
+                let posted = endpoint.post_receive(selector, payload, report(), manner)?;
+                Ok((Place::Receives(endpoint), posted))
+            }
+            To::Many(endpoint, selector) => {
+                let posted = endpoint.post_many(selector, shape, payload, report(), manner)?;
+                Ok((Place::Receives(endpoint), posted))
+            }
+            To::Claimed(claim) => {
+                let (endpoint, claimed) = claim.take();
+                let receives = &endpoint.inner.receives;
+                let posted =
+                    receives.receive_claimed(claimed, payload, report(), manner.timeout)?;
+                Ok((Place::Receives(endpoint), posted))
+            }
+        }
+    }
+}
+
+/// What has an operation that was posted, until it ends.
+pub(super) enum Place {
+    Connection(Endpoint),
+    Peer(RdmEndpoint, Arc<Port>),
+    Receives(RdmEndpoint),
+}
+
+impl Place {
+    /// The operation's name within its endpoint.
+    pub(super) fn name(&self, key: OpKey) -> OperationId {
+        match self {
+            Place::Connection(_) | Place::Receives(_) => OperationId::own(key.to_bits()),
+            Place::Peer(_, port) => OperationId::of_port(port.key().to_bits(), key.to_bits()),
+        }
+    }
+
+    pub(super) fn phase(&self, key: OpKey) -> Phase {
+        match self {
+            Place::Connection(endpoint) => endpoint.inner.port.phase(key),
+            Place::Peer(_, port) => port.phase(key),
+            Place::Receives(endpoint) => endpoint.inner.receives.phase(key),
+        }
+    }
+
+    /// True if the operation has ended by this.
+    pub(super) fn cancel(&self, key: OpKey) -> bool {
+        let withdrawn = match self {
+            Place::Connection(endpoint) => endpoint.inner.port.cancel(key),
+            Place::Peer(_, port) => port.cancel(key),
+            Place::Receives(endpoint) => endpoint.inner.receives.cancel(key),
+        };
+        withdrawn == Withdrawn::Ended
+    }
+
+    /// Cancels the operation of this name, if the endpoint itself has it.
+    pub(super) fn cancel_named(&self, operation: OperationId) -> bool {
+        operation.port().is_none() && self.cancel(OpKey::from_bits(operation.key()))
+    }
+
+    /// What is known of whoever sent a message that was received here.
+    pub(super) fn source_name(&self, source: SourceId) -> Option<SourceName> {
+        match self {
+            Place::Connection(_) => None,
+            Place::Peer(endpoint, _) | Place::Receives(endpoint) => {
+                Some(endpoint.source_name(source.0))
+            }
+        }
+    }
+
+    /// The operation's future is dropped (ruling 4).
+    pub(super) fn detach(&self, key: OpKey, cell: &OpCell) {
+        match self {
+            Place::Connection(endpoint) => endpoint.inner.port.detach(key, cell),
+            Place::Peer(_, port) => port.detach(key, cell),
+            Place::Receives(endpoint) => endpoint.inner.receives.detach(key, cell),
+        }
+    }
+
+    /// Whoever waited for the operation's acceptance goes away.
+    pub(super) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        match self {
+            Place::Connection(endpoint) => endpoint.inner.port.withdraw_waiting(key, cell),
+            Place::Peer(_, port) => port.withdraw_waiting(key, cell),
+            Place::Receives(endpoint) => endpoint.inner.receives.withdraw_waiting(key, cell),
+        }
+    }
+}

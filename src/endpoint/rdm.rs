@@ -1,0 +1,362 @@
+//! Connectionless endpoints (`FI_EP_RDM`; `fi_endpoint(3)`).
+
+mod builder;
+mod ports;
+mod sources;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::av::AddressVector;
+use crate::buf::Payload;
+use crate::cq::{CompletionQueue, Source, SourceName, Sources};
+use crate::domain::Domain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{EndpointId, FabricAddr, OperationId};
+use crate::progress::{Manner, Port, Posted, Rdm, ReceiveContext, Report, Sought};
+use crate::proto::{OpKey, Post, SourceId, Withdrawn};
+
+use super::common::Common;
+use super::place::Selector;
+use super::post::Shape;
+use ports::Ports;
+
+pub use builder::RdmEndpointBuilder;
+
+/// A reliable endpoint without a connection to make (`FI_EP_RDM`; `struct fid_ep`): it sends to any
+/// peer of its address vector, and receives from all.
+///
+/// It listens from the moment it is opened. The first operation to a peer makes the connection that
+/// carries what goes either way; what is posted meanwhile waits for it. If the peer cannot be
+/// reached within a [deadline](RdmEndpointBuilder::connect_deadline), what waits ends as
+/// [`Unreachable`](ErrorKind::Unreachable). If a connection is lost, its operations end with the
+/// reason, nothing is sent again by itself, and the next operation connects anew.
+///
+/// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
+/// Messages from one peer are matched in the order in which they were sent; an operation to one
+/// peer never waits for another peer.
+///
+/// Messages that come before their receive are kept within a
+/// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
+/// library holds back what goes beyond, or announces it until a receive asks for it: its RMA and
+/// acknowledgements pass. From any other peer the endpoint stops reading until a receive is posted,
+/// and from that peer only.
+///
+/// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
+/// posted for transmission goes out first, within a few seconds.
+#[derive(Clone)]
+pub struct RdmEndpoint {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    rdm: Arc<Rdm>,
+    pub(super) receives: Arc<ReceiveContext>,
+    vector: AddressVector,
+    ports: Ports,
+    sources: Arc<dyn Sources>,
+    /// Whoever receives is told the sender (`FI_SOURCE`).
+    tells_sources: bool,
+    /// Receives may be narrowed to one peer (`FI_DIRECTED_RECV`).
+    directed: bool,
+    /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
+    pub(super) free_min: usize,
+    pub(super) common: Common,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.rdm.begin_close();
+    }
+}
+
+/// How often a post looks for a port that takes it: each refusal was by a connection that had just
+/// ended.
+const PORT_TRIES: usize = 4;
+
+impl RdmEndpoint {
+    /// The name of this endpoint in completions.
+    pub fn id(&self) -> EndpointId {
+        self.inner.common.id
+    }
+
+    /// The domain it was opened in.
+    pub fn domain(&self) -> &Domain {
+        &self.inner.common.domain
+    }
+
+    /// Where it listens, with the port that was chosen (`fi_getname`): what peers insert into their
+    /// address vectors.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.rdm.local_addr()
+    }
+
+    /// The address vector it is bound to (`fi_ep_bind`).
+    pub fn address_vector(&self) -> &AddressVector {
+        &self.inner.vector
+    }
+
+    /// The queue that takes this endpoint's receive completions, and those that nobody posted:
+    /// pieces of [`multi_recv`](Self::multi_recv), and peers' writes with remote CQ data. An
+    /// endpoint opened without one has its own.
+    pub fn receive_queue(&self) -> &CompletionQueue {
+        &self.inner.common.receive_queue
+    }
+
+    /// Bytes of early messages held now, of all peers, each with its overhead.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.inner.receives.unexpected_bytes()
+    }
+
+    /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`), in the
+    /// address vector. A name's first address is taken.
+    ///
+    /// # Errors
+    /// What the system's resolver says; [`ErrorKind::InvalidArgument`] for what is no address with
+    /// a port; [`ErrorKind::NoRuntime`] for a name outside of a Tokio runtime, which looks it up
+    /// beside its tasks; as [`insert`](Self::insert).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped before its end, it has inserted nothing.
+    pub async fn resolve(&self, node: &str) -> Result<FabricAddr> {
+        if let Ok(address) = node.parse() {
+            return self.insert(address);
+        }
+        self.insert(look_up(node.to_owned()).await?)
+    }
+
+    /// Finds or inserts the peer at this address in the address vector.
+    ///
+    /// # Errors
+    /// As of [`AddressVector::insert`]: an address that is no peer's, a full or closed vector, one
+    /// that wants user identifiers.
+    pub fn insert(&self, address: SocketAddr) -> Result<FabricAddr> {
+        let vector = &self.inner.vector;
+        match vector.insert(address).now() {
+            Err(error) if error.kind() == ErrorKind::AddressInUse => {
+                vector.fabric_addr(address).ok_or(error)
+            }
+            inserted => inserted,
+        }
+    }
+
+    /// Asks an operation to end early (`fi_cancel`). `true`: it had not started, and ends as
+    /// Canceled. `false`: it has started and ends as it ends, or has ended.
+    pub fn cancel(&self, operation: OperationId) -> bool {
+        let key = OpKey::from_bits(operation.key());
+        let withdrawn = match operation.port() {
+            None => self.inner.receives.cancel(key),
+            Some(port) => {
+                let port = self.inner.common.domain.engine().port(port);
+                match port.filter(|port| port.id() == self.id()) {
+                    Some(port) => port.cancel(key),
+                    None => Withdrawn::Gone,
+                }
+            }
+        };
+        withdrawn == Withdrawn::Ended
+    }
+
+    /// Asks everything that was posted to this peer to end early: what had not started ends as
+    /// Canceled. Says how many those were. Operations to other peers, and receives, go on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
+    pub fn cancel_all(&self, peer: FabricAddr) -> Result<usize> {
+        let address = self.inner.vector.socket_addr(peer)?;
+        Ok(match self.inner.rdm.port_of(address) {
+            Some(port) => port.cancel_all(),
+            None => 0,
+        })
+    }
+
+    /// Ends the connection with this peer in order, if there is one: what was posted to it goes out
+    /// first, as [`Endpoint::shutdown`](crate::Endpoint::shutdown) says. Does not wait for it. The
+    /// next operation to the peer, or of it, connects anew.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
+    pub fn disconnect(&self, peer: FabricAddr) -> Result<()> {
+        let address = self.inner.vector.socket_addr(peer)?;
+        self.inner.rdm.disconnect(address);
+        Ok(())
+    }
+
+    /// Ends the endpoint in order: it listens no more, each connection ends as
+    /// [`Endpoint::shutdown`](crate::Endpoint::shutdown) says, posted receives take what still
+    /// comes, and then end as Canceled.
+    ///
+    /// A peer that neither reads nor answers is not waited for longer than 5 s.
+    ///
+    /// # Cancel safety
+    /// The end has begun once this is polled, and goes on if the future is dropped.
+    pub async fn shutdown(&self) -> Result<()> {
+        let rdm = &self.inner.rdm;
+        rdm.begin_close();
+        std::future::poll_fn(|cx| rdm.poll_ended(cx.waker())).await;
+        Ok(())
+    }
+
+    /// Posts to a peer, over the connection there is or a new one. A connection that ends in this
+    /// moment refuses, having done nothing, and the post goes to the next.
+    pub(super) fn post_to(
+        &self,
+        peer: FabricAddr,
+        mut payload: Payload,
+        manner: Manner,
+        report: &impl Fn() -> Report,
+        to_post: impl Fn(Payload) -> Result<Post, (Error, Payload)>,
+    ) -> Result<(Arc<Port>, Posted), (Error, Payload)> {
+        let mut tries = PORT_TRIES;
+        loop {
+            let port = match self.inner.port_to(peer) {
+                Ok(port) => port,
+                Err(error) => return Err((error, payload)),
+            };
+            tries -= 1;
+            match port.post(to_post(payload)?, report(), manner) {
+                Ok(posted) => return Ok((port, posted)),
+                Err((_, back)) if tries > 0 && self.inner.forget_ended(peer, &port) => {
+                    payload = back;
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Posts what has been copied: its end is told to nobody, and it never waits.
+    pub(super) fn post_injected(
+        &self,
+        peer: FabricAddr,
+        payload: Payload,
+        to_post: impl Fn(Payload) -> Result<Post, (Error, Payload)>,
+    ) -> Result<()> {
+        let posted = self.post_to(
+            peer,
+            payload,
+            Manner::default(),
+            &|| Report::Nowhere,
+            to_post,
+        );
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
+    /// Posts a receive.
+    pub(super) fn post_receive(
+        &self,
+        selector: Selector,
+        payload: Payload,
+        report: Report,
+        manner: Manner,
+    ) -> Result<Posted, (Error, Payload)> {
+        match self.sought(selector) {
+            Ok(sought) => self.inner.receives.post(sought, payload, report, manner),
+            Err(error) => Err((error, payload)),
+        }
+    }
+
+    /// Posts a buffer for several messages.
+    pub(super) fn post_many(
+        &self,
+        selector: Selector,
+        shape: &Shape,
+        payload: Payload,
+        report: Report,
+        manner: Manner,
+    ) -> Result<Posted, (Error, Payload)> {
+        let (&Shape::ReceiveMany { free_min }, Report::Queue { context, .. }) = (shape, report)
+        else {
+            unreachable!("a buffer for several messages is posted through a queue");
+        };
+        let sought = match self.sought(selector) {
+            Ok(sought) => sought,
+            Err(error) => return Err((error, payload)),
+        };
+        if free_min == 0 {
+            let message = "min_free is 0: the buffer would never be released";
+            return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
+        }
+        let receives = &self.inner.receives;
+        receives.post_many(sought, payload, context, free_min, manner)
+    }
+
+    /// What a selector means to the receives.
+    pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
+        let source = selector.source.filter(|_| self.inner.directed);
+        let source = source.map(|peer| self.inner.vector.socket_addr(peer));
+        Ok(Sought {
+            wanted: selector.wanted,
+            source: (source.transpose()?).map(|address| self.inner.rdm.source_of(address)),
+        })
+    }
+
+    /// A sender as completions name it, if they do.
+    pub(super) fn source(&self, source: SourceId) -> Option<Source> {
+        let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
+        Some(Source::new(source.0, Arc::clone(sources)))
+    }
+
+    pub(super) fn source_name(&self, number: u64) -> SourceName {
+        match self.inner.tells_sources {
+            true => self.inner.sources.name(number),
+            false => SourceName::default(),
+        }
+    }
+}
+
+impl Inner {
+    /// The peer's port. One look, if the peer was posted to before.
+    fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
+        // Asked for first: whatever is removed from now on is looked up again by the next post.
+        let removals = self.vector.removals();
+        if let Some(port) = self.ports.get(peer, removals) {
+            return Ok(port);
+        }
+        let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
+        self.ports.put(peer, removals, &port);
+        Ok(port)
+    }
+
+    /// True if another port is to be asked for since this one's connection ends.
+    fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
+        let moved =
+            (self.vector.socket_addr(peer)).is_ok_and(|address| self.rdm.has_moved(address, port));
+        if moved {
+            self.ports.forget(peer);
+        }
+        moved
+    }
+}
+
+/// The first address of a name, looked up beside the tasks of the runtime.
+async fn look_up(node: String) -> Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+
+    let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+        let message = "a name is looked up beside the tasks of a runtime";
+        Error::new(ErrorKind::NoRuntime, message)
+    })?;
+    let looking = runtime.spawn_blocking(move || {
+        let mut found = node.to_socket_addrs().map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{node:?} is no name or number with a port"),
+            ),
+            _ => Error::from_io(&error, "looking up the node"),
+        })?;
+        let none = || Error::new(ErrorKind::NoMatch, format!("{node:?} has no address"));
+        found.next().ok_or_else(none)
+    });
+    let gone = |_| Error::new(ErrorKind::DriverGone, "the runtime ended");
+    looking.await.map_err(gone)?
+}
+
+impl fmt::Debug for RdmEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmEndpoint")
+            .field("id", &self.id())
+            .field("local_addr", &self.local_addr())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,216 @@
+//! Opening a connectionless endpoint and binding it (`fi_endpoint`, `fi_ep_bind`;
+//! `fi_endpoint(3)`).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ports::Ports;
+use super::sources::Book;
+use super::{Inner, RdmEndpoint};
+use crate::av::AddressVector;
+use crate::domain::Domain;
+use crate::endpoint::binding::{Binding, binding_setters};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::id::{Context, EndpointId};
+use crate::info::{Caps, EndpointType};
+use crate::limits::{
+    HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT,
+    RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
+};
+use crate::progress::{IdlePolicy, Rdm, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext};
+
+/// Opens a connectionless endpoint; made by [`Domain::rdm_endpoint`]. What it is bound to is said
+/// here, before it is opened, so that no binding can come too late.
+#[must_use = "a builder opens nothing until `open`"]
+#[derive(Debug)]
+pub struct RdmEndpointBuilder {
+    binding: Binding,
+    vector: Option<AddressVector>,
+    listen_at: Option<SocketAddr>,
+    unexpected_bytes_per_peer: usize,
+    rendezvous_min: usize,
+    idle: IdlePolicy,
+    connect_deadline: Duration,
+    free_min: usize,
+}
+
+impl Domain {
+    /// Starts a connectionless endpoint of this domain (`fi_endpoint` with `FI_EP_RDM`).
+    ///
+    /// A domain whose Info is not of connectionless endpoints can have them too; they then have
+    /// every capability there is.
+    pub fn rdm_endpoint(&self) -> RdmEndpointBuilder {
+        RdmEndpointBuilder {
+            binding: Binding::new(self),
+            vector: None,
+            listen_at: None,
+            unexpected_bytes_per_peer: UNEXPECTED_BYTES_PER_PEER_DEFAULT,
+            rendezvous_min: RENDEZVOUS_MIN_DEFAULT,
+            idle: IdlePolicy::default(),
+            connect_deadline: RDM_CONNECT_DEADLINE_DEFAULT,
+            free_min: MULTI_RECV_FREE_MIN_DEFAULT,
+        }
+    }
+}
+
+binding_setters!(RdmEndpointBuilder);
+
+impl RdmEndpointBuilder {
+    /// The address vector whose peers it talks to (`fi_ep_bind`). Several endpoints may share one.
+    /// Default: one of its own.
+    pub fn address_vector(mut self, vector: &AddressVector) -> Self {
+        self.vector = Some(vector.clone());
+        self
+    }
+
+    /// Where it listens; port 0 lets the system choose. Peers know the endpoint by this address,
+    /// and its connections leave from it, so it should be one that they can reach; with a wildcard
+    /// (`0.0.0.0`) routing chooses the address that each peer sees. Default: the source of the
+    /// domain's Info, any port of it.
+    pub fn listen_at(mut self, address: SocketAddr) -> Self {
+        self.listen_at = Some(address);
+        self
+    }
+
+    /// A value of the application's that belongs to the endpoint. Default: none.
+    pub fn context(mut self, context: impl Into<Context>) -> Self {
+        self.binding.context = Some(context.into());
+        self
+    }
+
+    /// Operations that may be in flight to one peer, 1 to 4,096 (`tx_attr->size`). Default: the
+    /// Info's, 256. Further posts to that peer wait, or are told Again; other peers' are not
+    /// concerned.
+    pub fn transmit_size(mut self, operations: usize) -> Self {
+        self.binding.sizes.tx_size = operations;
+        self
+    }
+
+    /// Bytes of early messages kept, of all peers together. Default: the Info's, 1 MiB. Each
+    /// message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
+    pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
+        self.binding.sizes.unexpected_bytes = bytes;
+        self
+    }
+
+    /// Bytes of early messages kept of one peer, at most [all peers'](Self::unexpected_bytes).
+    /// Default 128 KiB.
+    pub fn unexpected_bytes_per_peer(mut self, bytes: usize) -> Self {
+        self.unexpected_bytes_per_peer = bytes;
+        self
+    }
+
+    /// Messages longer than this are announced first, and go out when a receive asks for them
+    /// (rendezvous): the peer keeps nothing of them early, at the price of one exchange. Default
+    /// 64 KiB. Peers that know no rendezvous are sent them as they are.
+    pub fn rendezvous_min(mut self, bytes: usize) -> Self {
+        self.rendezvous_min = bytes;
+        self
+    }
+
+    /// What becomes of connections over which nothing goes. Default: they stay.
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// How long a peer may stay out of reach before what was posted to it ends as
+    /// [`Unreachable`](ErrorKind::Unreachable) (`FI_EHOSTUNREACH`). Until then it is tried again
+    /// and again, ever less often. Default 30 s.
+    pub fn connect_deadline(mut self, deadline: Duration) -> Self {
+        self.connect_deadline = deadline;
+        self
+    }
+
+    /// The space that is left for the next message in a buffer for several: with less the buffer is
+    /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
+    /// [`MultiRecv::min_free`](crate::MultiRecv::min_free) is that of one buffer.
+    pub fn min_multi_recv(mut self, bytes: usize) -> Self {
+        self.free_min = bytes;
+        self
+    }
+
+    /// Opens the endpoint, which listens from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::Liveness) out of
+    /// range, [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is
+    /// closed, [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is
+    /// to listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    pub fn open(self) -> Result<RdmEndpoint> {
+        let extending = self.binding.judged()?;
+        let (sizes, counters) = (self.binding.sizes, self.binding.counters.clone());
+        if self.connect_deadline.is_zero() {
+            let message = "connect_deadline is 0, a peer takes some time to be reached";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let id = EndpointId::next();
+        let mut common = self.binding.bind(id)?;
+        let domain = common.domain.clone();
+        let vector = match self.vector {
+            Some(vector) => vector,
+            None => domain.address_vector().open()?,
+        };
+        common.dependences.push(vector.depend(format!("{id:?}"))?);
+        let caps = capabilities(&domain);
+        let book = Book::new(vector.clone());
+        let sources = caps.contains(Caps::SOURCE).then(|| Arc::clone(&book) as _);
+        let receives = ReceiveContext::new(ReceiveConfig {
+            lock_kind: domain.lock_kind(),
+            endpoint: id,
+            size: sizes.rx_size,
+            unexpected_bytes: sizes.unexpected_bytes,
+            unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),
+            queue: common.receive_queue.clone(),
+            counter: counters.receive.clone(),
+            sources: Option::clone(&sources),
+        });
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let listener = domain.listener_transport()?;
+        let config = RdmConfig {
+            id,
+            listen: self.listen_at.or(domain.info().source).unwrap_or(any),
+            sizes,
+            extending,
+            bindings: RdmBindings {
+                receive_queue: common.receive_queue.clone(),
+                counters,
+                sources,
+                rma_events: domain.counts_rma_events(),
+            },
+            receives: Arc::clone(&receives),
+            rendezvous_min: self.rendezvous_min,
+            idle: self.idle,
+            connect_deadline: self.connect_deadline,
+            handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
+            half_open_max: HALF_OPEN_MAX_DEFAULT,
+        };
+        let rdm = Rdm::open(domain.engine(), listener.transport, listener.runner, config)
+            .map_err(|error| error.with_operation(OperationKind::Listen))?;
+        book.open(&rdm);
+        let inner = Inner {
+            rdm,
+            receives,
+            vector,
+            ports: Ports::new(domain.lock_kind()),
+            sources: book,
+            tells_sources: caps.contains(Caps::SOURCE),
+            free_min: self.free_min,
+            directed: caps.contains(Caps::DIRECTED_RECV),
+            common,
+        };
+        Ok(RdmEndpoint {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+/// What the endpoint can do: as the domain's Info says, if it is of connectionless endpoints.
+fn capabilities(domain: &Domain) -> Caps {
+    let info = domain.info();
+    match info.endpoint.endpoint_type {
+        EndpointType::Rdm => info.caps,
+        _ => Caps::all(),
+    }
+}

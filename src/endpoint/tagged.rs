@@ -1,0 +1,84 @@
+//! Tagged messages (`fi_tagged(3)`): sent with a tag, received by it.
+
+use std::time::Duration;
+
+use crate::buf::{IoBufs, IoBufsMut};
+use crate::error::Result;
+use crate::id::FabricAddr;
+use crate::proto::Wanted;
+
+use super::RdmEndpoint;
+use super::msg::{Send, receive_draft};
+use super::place::{Selector, To};
+
+impl RdmEndpoint {
+    /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
+    /// [`recv_tagged`](Self::recv_tagged). All else is as of [`send`](Self::send).
+    pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> Send<B> {
+        Send::new(To::Peer(self.clone(), peer), buffers, Some(tag))
+    }
+
+    /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`), or with one that differs only
+    /// in the bits that are [ignored](RecvTagged::ignore); from any peer, or from one
+    /// ([`from`](RecvTagged::from)).
+    ///
+    /// A message goes to the receive that was posted first of those that match it. One that is
+    /// longer than the buffers ends the receive with [`Truncated`](crate::ErrorKind::Truncated);
+    /// the buffers hold what fits, and the connection lives.
+    pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
+        let wanted = Wanted::Tagged { tag, ignore: 0 };
+        RecvTagged {
+            to: To::Receives(self.clone(), Selector::any(wanted)),
+            buffers,
+            timeout: None,
+        }
+    }
+
+    /// Sends at most 128 bytes with a tag and forgets them (`fi_tinject`).
+    ///
+    /// # Errors
+    /// As of [`inject`](Self::inject).
+    pub fn inject_tagged(&self, bytes: &[u8], peer: FabricAddr, tag: u64) -> Result<()> {
+        self.inject_message(bytes, peer, Some(tag), None)
+    }
+
+    /// As [`inject_tagged`](Self::inject_tagged), with remote CQ data (`fi_tinjectdata`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inject_tagged_data(
+        &self,
+        bytes: &[u8],
+        peer: FabricAddr,
+        tag: u64,
+        data: u64,
+    ) -> Result<()> {
+        self.inject_message(bytes, peer, Some(tag), Some(data))
+    }
+}
+
+/// A receive of a tagged message to be posted; see [`RdmEndpoint::recv_tagged`].
+#[must_use = "nothing is received until this is awaited or posted"]
+pub struct RecvTagged<B: IoBufsMut> {
+    to: To,
+    buffers: B,
+    timeout: Option<Duration>,
+}
+
+impl<B: IoBufsMut> RecvTagged<B> {
+    /// Bits of the tag that do not matter: a message matches if its tag and the receive's agree in
+    /// all others (`ignore`). Default 0; `u64::MAX` takes any tagged message.
+    pub fn ignore(mut self, mask: u64) -> Self {
+        self.to.select_mask(mask);
+        self
+    }
+
+    /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
+    /// (`FI_ADDR_UNSPEC`). Ignored as [`RecvFrom::from`](crate::RecvFrom::from) says.
+    pub fn from(mut self, peer: FabricAddr) -> Self {
+        self.to.select_source(peer);
+        self
+    }
+}
+
+receive_draft!(RecvTagged, TAGGED);

@@ -1,0 +1,183 @@
+//! Messages that are announced before they are sent: the sender's half. A message of which its
+//! receiver cannot promise that it has room stays here, until a receive has been matched to its
+//! announcement.
+//!
+//! ```text
+//!   queued --RTS--> Kept --CTS--> Asked --DATA--> the name is free again
+//!                     |
+//!                     +-- the peer's CLOSE: nothing will take it
+//! ```
+//!
+//! Invariant: a name is one message's from its RTS until its DATA is handed out.
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind};
+use crate::proto::op::OpKey;
+use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
+
+use super::tx::Queued;
+use super::{Connection, violation};
+
+/// Which messages are to be announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announcing {
+    /// The peer takes announcements of tagged messages.
+    pub(super) tagged: bool,
+    /// The peer takes announcements of others.
+    pub(super) untagged: bool,
+    /// Messages longer than this are announced.
+    pub(super) min: u64,
+}
+
+#[derive(Debug)]
+enum Announced {
+    Free,
+    Kept {
+        data: FrameHeader,
+        payload: Payload,
+        op: Option<OpKey>,
+    },
+    Asked,
+}
+
+/// The messages that are announced.
+#[derive(Debug)]
+pub(super) struct Announcements {
+    rule: Announcing,
+    /// By their names, from the lowest.
+    named: Vec<Announced>,
+}
+
+impl Announcements {
+    pub(super) fn new(rule: Announcing) -> Self {
+        Announcements {
+            rule,
+            named: Vec::new(),
+        }
+    }
+
+    /// True if this message is to be announced, to a peer that keeps early messages of up to
+    /// `kept_max` bytes.
+    pub(super) fn wants(&self, message: &FrameHeader, kept_max: u64) -> bool {
+        let (may, len) = match *message {
+            FrameHeader::Message { len, .. } => (self.rule.untagged, len),
+            FrameHeader::Tagged { len, .. } => (self.rule.tagged, len),
+            _ => return false,
+        };
+        may && len > self.rule.min.min(kept_max)
+    }
+
+    fn free(&self) -> Option<usize> {
+        let free = |announced: &Announced| matches!(announced, Announced::Free);
+        let at = self.named.iter().position(free).unwrap_or(self.named.len());
+        (at <= usize::from(INDEX_MAX - INDEX_MIN)).then_some(at)
+    }
+
+    /// True if there is a name left.
+    pub(super) fn has_room(&self) -> bool {
+        self.free().is_some()
+    }
+
+    /// Keeps a message; gives its announcement, which belongs to the same operation.
+    pub(super) fn keep(&mut self, message: Queued) -> Queued {
+        let at = self.free().expect("whoever calls has looked");
+        let index = INDEX_MIN + at as u8; // at most INDEX_MAX
+        let Queued {
+            header,
+            payload,
+            op,
+        } = message;
+        let (data, ack, len) = (header.data(), header.wants_ack(), header.payload_len());
+        let kept = Announced::Kept {
+            data: FrameHeader::Data {
+                index,
+                has_data: data.is_some(),
+                ack,
+                len,
+            },
+            payload,
+            op,
+        };
+        match self.named.get_mut(at) {
+            Some(place) => *place = kept,
+            None => self.named.push(kept),
+        }
+        Queued {
+            header: FrameHeader::Rts {
+                index,
+                tag: header.tag(),
+                data,
+                ack,
+                len,
+            },
+            payload: Payload::empty(),
+            op,
+        }
+    }
+
+    fn named(&mut self, index: u8) -> Option<&mut Announced> {
+        self.named
+            .get_mut(usize::from(index.checked_sub(INDEX_MIN)?))
+    }
+
+    /// The peer asks for this message.
+    fn ask(&mut self, index: u8) -> Option<Queued> {
+        let place = self.named(index)?;
+        let Announced::Kept { .. } = place else {
+            return None;
+        };
+        match std::mem::replace(place, Announced::Asked) {
+            Announced::Kept { data, payload, op } => Some(Queued {
+                header: data,
+                payload,
+                op,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The data of this message is handed out.
+    pub(super) fn sent(&mut self, index: u8) {
+        if let Some(place) = self.named(index) {
+            *place = Announced::Free;
+        }
+    }
+
+    /// Takes all messages back that the peer has not asked for.
+    pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let mut all = Vec::new();
+        for place in &mut self.named {
+            if let Announced::Kept { .. } = place
+                && let Announced::Kept { payload, op, .. } =
+                    std::mem::replace(place, Announced::Free)
+            {
+                all.push((op, payload));
+            }
+        }
+        all
+    }
+}
+
+impl<T> Connection<T> {
+    /// The peer has a receive for a message that was announced to it.
+    pub(super) fn handle_cts(&mut self, index: u8) -> Result<(), Error> {
+        let announced = self.tx.announcements.as_mut();
+        let Some(data) = announced.and_then(|announced| announced.ask(index)) else {
+            return Err(violation("a clear-to-send that nothing awaits"));
+        };
+        self.tx.push_data(data);
+        Ok(())
+    }
+
+    /// The peer asks for nothing any more: what was announced to it has no receive.
+    pub(super) fn end_announced(&mut self) {
+        let announced = self.tx.announcements.as_mut();
+        let kept = announced.map(Announcements::drain).unwrap_or_default();
+        for (key, payload) in kept {
+            let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
+            if let Some(key) = key {
+                self.end_op(key, Err(error), 0, payload);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What makes a connection one of a connectionless endpoint's: its names, its part of the private
+//! data of the handshake, posts before it is up, and beginning again when an attempt is given up.
+
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::peers::{ConnectionId, SourceId};
+use crate::wire::{ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, PeerData};
+
+use super::announce::{Announcements, Announcing};
+use super::credit::ReceiveCredit;
+use super::handshake::control_frame;
+use super::rx::Rx;
+use super::{Connection, Lifecycle, Sizes, Terms};
+
+/// The names of a connection among those that share receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) source: SourceId,
+    pub(crate) connection: ConnectionId,
+}
+
+/// What a connection of a connectionless endpoint knows of its endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peering {
+    pub(crate) identity: Identity,
+    /// Bytes of early messages that the shared receives have promised to keep for this
+    /// connection, each message with its overhead. Less than one message's overhead counts as
+    /// that: a peer that may not even announce could never send.
+    pub(crate) promised_bytes: u64,
+    /// Where the endpoint listens.
+    pub(crate) listening_port: u16,
+    /// Tells one life of the endpoint from the next.
+    pub(crate) incarnation: NonZeroU32,
+    /// Messages longer than this are announced before they are sent.
+    pub(crate) rendezvous_min: u64,
+}
+
+/// The same, and what the peer has said.
+#[derive(Debug)]
+pub(super) struct Peer {
+    own: Peering,
+    theirs: Option<PeerData>,
+    /// The versions of both sides have announcements of tagged messages.
+    versions_agree: bool,
+}
+
+impl<T> Connection<T> {
+    /// A connection of a connectionless endpoint: its receives are those of
+    /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
+    /// counts, and it takes posts before it is up.
+    pub(crate) fn of_peer(sizes: Sizes, mut terms: Terms, peering: Peering) -> Self {
+        let sizes = Sizes {
+            rx_size: usize::MAX,
+            unexpected_bytes: 0,
+            ..sizes
+        };
+        if !terms.capabilities.is_empty() {
+            terms.capabilities |= Capabilities::RENDEZVOUS;
+        }
+        let mut connection = Connection::new(sizes, terms);
+        connection.peer = Some(Box::new(Peer {
+            own: peering,
+            theirs: None,
+            versions_agree: false,
+        }));
+        connection
+    }
+
+    /// The names among connections that share receives.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.peer.as_ref().map(|peer| peer.own.identity)
+    }
+
+    /// What the peer's private data said: in its request, or in its response.
+    pub(crate) fn peer_data(&self) -> Option<&PeerData> {
+        self.peer.as_ref().and_then(|peer| peer.theirs.as_ref())
+    }
+
+    /// Bytes of early messages that are kept for the peer.
+    pub(super) fn budget_bytes(&self) -> u64 {
+        match &self.peer {
+            None => self.matcher.budget_bytes() as u64,
+            Some(peer) => peer.own.promised_bytes.max(UNEXPECTED_OVERHEAD as u64),
+        }
+    }
+
+    /// The endpoint dials the peer: the request goes out first, its response is awaited.
+    pub(crate) fn begin_connect_peer(&mut self) {
+        let Some(peer) = &self.peer else {
+            debug_assert!(false, "an endpoint that is connected has data of its own");
+            return;
+        };
+        let Peering {
+            listening_port,
+            incarnation,
+            ..
+        } = peer.own;
+        let request = PeerData::request(listening_port, incarnation, self.extension.offer());
+        self.lifecycle.go(Lifecycle::Connecting);
+        self.handshake = Some(Box::new(CmDecoder::new()));
+        let data = request.encode();
+        self.tx
+            .push_raw(control_frame(ControlKind::Request, &data, None));
+    }
+
+    /// The endpoint accepts a peer whose request said `asked`, in this order.
+    pub(crate) fn begin_accept_peer(&mut self, asked: &PeerData, order: ByteOrder) {
+        self.lifecycle.go(Lifecycle::Accepting);
+        self.order = order;
+        let answer = self.extension.answer(asked.offer());
+        let Some(peer) = &mut self.peer else {
+            debug_assert!(false, "an endpoint that is connected has data of its own");
+            return;
+        };
+        let response = asked.response(peer.own.incarnation, answer);
+        peer.theirs = Some(*asked);
+        peer.versions_agree = response.agrees_to_announcements();
+        let data = response.encode();
+        self.tx
+            .push_raw(control_frame(ControlKind::Response, &data, None));
+        if answer.is_some() {
+            self.begin_extension(Bytes::new());
+        }
+    }
+
+    /// The peer has accepted; `true`: its HELLO is to come.
+    pub(super) fn peer_accepted(&mut self, frame: &ControlFrame) -> Result<bool, Error> {
+        let theirs = PeerData::read(frame.data())?;
+        if let Some(peer) = &mut self.peer {
+            peer.theirs = Some(theirs);
+            peer.versions_agree = theirs.agrees_to_announcements();
+        }
+        Ok(self.extension.take_answer(theirs.offer())?)
+    }
+
+    /// The connection is up: what was posted before goes out, by what is known of the peer now.
+    pub(super) fn open_lanes(&mut self) {
+        if let Some(peer) = &self.peer {
+            let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
+            // C peers mistake a clear-to-send where the byte orders differ.
+            let tagged = untagged || peer.versions_agree && self.order == ByteOrder::Native;
+            if tagged {
+                self.tx.announcements = Some(Announcements::new(Announcing {
+                    tagged,
+                    untagged,
+                    min: peer.own.rendezvous_min,
+                }));
+            }
+            if self.has_refusals() {
+                let ops = &mut self.ops;
+                self.tx.answer_writes(|key| {
+                    if let Some(op) = ops.get_mut(key) {
+                        op.ack = true;
+                    }
+                });
+            }
+        }
+        self.tx.open();
+    }
+
+    /// True if the peer may announce messages, with a tag or without.
+    pub(super) fn takes_announcements(&self, tagged: bool) -> bool {
+        self.agreed().contains(Capabilities::RENDEZVOUS)
+            || tagged && self.peer.as_ref().is_some_and(|peer| peer.versions_agree)
+    }
+
+    /// The attempt is given up: it lost a tie, was rejected or could not be begun, and the link
+    /// holds nothing of it any more. Everything posted is kept; what follows is
+    /// [`begin_connect_peer`](Self::begin_connect_peer) or
+    /// [`begin_accept_peer`](Self::begin_accept_peer), or the end.
+    pub(crate) fn begin_again(&mut self) {
+        debug_assert!(!self.tx.is_out(), "the link has given everything back");
+        if self.lifecycle != Lifecycle::Idle {
+            self.lifecycle.go(Lifecycle::Idle);
+        }
+        self.fault = None;
+        self.handshake = None;
+        self.order = ByteOrder::Native;
+        self.extension.reset();
+        self.tx.forget_attempt();
+        self.rx = Rx::header();
+        self.receive_credit = ReceiveCredit::default();
+        self.last_bytes = None;
+        if let Some(peer) = &mut self.peer {
+            peer.theirs = None;
+            peer.versions_agree = false;
+        }
+        self.invariants();
+    }
+}

@@ -1,0 +1,165 @@
+//! Messages that are announced before they are sent: the receiver's half.
+//!
+//! ```text
+//!   RTS --no receive yet--> Kept, by the shared receives --clear_to_send--> Awaited
+//!    |                        |                                               ^  |
+//!    +--a receive matches-----|-----------------CTS---------------------------+  +--DATA--> lands
+//!                             +-- our CLOSE: it is void
+//! ```
+//! A receive that is awaiting its data is the connection's: its message has begun. So it ends with
+//! the message, or with the connection.
+
+use std::collections::BTreeMap;
+
+use crate::buf::Payload;
+use crate::error::{Error, Phase};
+use crate::proto::Host;
+use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive};
+use crate::proto::op::OpKey;
+use crate::wire::FrameHeader;
+
+use super::rx::{Landing, Rx, Target};
+use super::{Connection, Lifecycle, violation};
+
+/// A message that the peer has announced.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    arrival: Arrival,
+    ack: bool,
+    /// The receive that awaits its data; `None`: it is kept by the shared receives.
+    receive: Option<OpKey>,
+}
+
+/// What the peer has announced and not sent, by name. At most 254, as there are names.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    named: BTreeMap<u8, Announced>,
+}
+
+impl Incoming {
+    /// True if a receive awaits its data.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.named.values().any(|it| it.receive.is_some())
+    }
+
+    /// Forgets what has no receive.
+    pub(super) fn forget_kept(&mut self) {
+        self.named.retain(|_, it| it.receive.is_some());
+    }
+}
+
+impl<T> Connection<T> {
+    /// The peer announces a message.
+    pub(super) fn handle_rts(
+        &mut self,
+        header: FrameHeader,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
+        self.rx = Rx::header();
+        let FrameHeader::Rts {
+            index,
+            tag,
+            data,
+            ack,
+            len,
+        } = header
+        else {
+            return Ok(());
+        };
+        if self.incoming.named.contains_key(&index) {
+            return Err(violation("two announced messages of one name"));
+        }
+        if self.ending.is_said() {
+            return Ok(()); // Void: its sender ends it when it sees our CLOSE.
+        }
+        let (Some(arrival), Some(shared)) = (self.arrival(tag, len, data), host.shared()) else {
+            return Err(violation("an announcement where nothing is shared"));
+        };
+        let mut announcement = Announcement { arrival, index };
+        let receive = match shared.announced(&mut announcement) {
+            Arrived::Receive(receive) => Some(receive),
+            Arrived::Store => None,
+            Arrived::NoRoom => {
+                self.rx = Rx::AwaitReceive { header };
+                return Ok(());
+            }
+        };
+        self.receive_credit.arrive(0);
+        let announced = Announced {
+            arrival: announcement.arrival,
+            ack,
+            receive: None,
+        };
+        self.incoming.named.insert(index, announced);
+        if let Some(receive) = receive {
+            self.await_data(index, receive);
+        }
+        Ok(())
+    }
+
+    /// A receive was matched with an announcement of the peer's that was kept: asks for its bytes.
+    /// `Err`: there is no such announcement any more.
+    pub(crate) fn clear_to_send(
+        &mut self,
+        index: u8,
+        receive: PostedReceive<T>,
+    ) -> Result<(), PostedReceive<T>> {
+        let kept = self.incoming.named.get(&index);
+        let is_kept = kept.is_some_and(|announced| announced.receive.is_none());
+        let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
+        if !is_kept || !is_up || self.ending.is_said() {
+            return Err(receive);
+        }
+        self.await_data(index, receive);
+        self.invariants();
+        Ok(())
+    }
+
+    fn await_data(&mut self, index: u8, receive: PostedReceive<T>) {
+        let (key, payload) = self.adopt(receive, Phase::AwaitingPeer);
+        if let Some(op) = self.ops.get_mut(key) {
+            op.payload = Some(payload);
+        }
+        if let Some(announced) = self.incoming.named.get_mut(&index) {
+            announced.receive = Some(key);
+        }
+        self.tx
+            .push_control(FrameHeader::Cts { index }, Payload::empty());
+    }
+
+    /// The bytes of an announced message come.
+    pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
+        let announced = self.incoming.named.get(&index);
+        let Some(&Announced {
+            arrival,
+            ack,
+            receive: Some(op),
+        }) = announced
+        else {
+            return Err(violation("data that was not asked for"));
+        };
+        if len != arrival.len {
+            return Err(violation("data of another length than announced"));
+        }
+        self.incoming.named.remove(&index);
+        let payload = self.ops.get_mut(op).and_then(|entry| {
+            entry.phase = Phase::Moving;
+            entry.payload.take()
+        });
+        let payload = payload.expect("a receive keeps its buffer until its data comes");
+        self.rx = Rx::Payload(Landing {
+            target: Target::Receive {
+                op,
+                data: arrival.data,
+                tag: arrival.kind.tag(),
+                order: arrival.order,
+            },
+            capacity: payload.len() as u64,
+            payload: Some(payload),
+            len,
+            done: 0,
+            ack,
+        });
+        Ok(())
+    }
+}
