@@ -50,10 +50,8 @@ impl<T> Connection<T> {
 
     /// The transport gives a batch back after moving `sent` bytes of it.
     pub(crate) fn handle_sent(&mut self, frames: VecDeque<Frame>, sent: usize) {
-        let mut finished = Vec::new();
-        self.tx
-            .handle_sent(frames, sent, |gone| finished.push(gone));
-        for gone in finished {
+        self.tx.handle_sent(frames, sent);
+        while let Some(gone) = self.tx.next_gone() {
             match gone {
                 Gone::Op(key, payload) => self.frame_sent(key, payload),
                 Gone::Answer(memory) if self.lifecycle == Lifecycle::Connected => {
