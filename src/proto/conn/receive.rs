@@ -438,7 +438,7 @@ impl<T> Connection<T> {
         let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
             return;
         };
-        let mut payload = landing.payload.expect("checked above");
+        let payload = landing.payload.expect("checked above");
         let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
         if let Target::Refused { reason, reserved } = landing.target {
@@ -466,9 +466,7 @@ impl<T> Connection<T> {
                     tag,
                     order,
                 };
-                if !self.give_back_shared(op, &mut payload, received, host) {
-                    self.message_landed(op, payload, received);
-                }
+                self.message_landed(op, payload, received);
             }
             Target::Stored { arrival } => {
                 if let Some(shared) = host.shared() {

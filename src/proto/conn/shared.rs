@@ -2,15 +2,15 @@
 //! connection's own operation, and a message that none matches is kept among the shared ones.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::error::{OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Arrival, Arrived, EarlyMessage, Kind, PostedReceive};
+use crate::proto::matching::{Arrival, Arrived, Kind, PostedReceive};
 use crate::proto::op::{Op, OpKey};
 use crate::wire::FrameHeader;
 
+use super::Connection;
 use super::receive::zeroed;
 use super::rx::{Landing, Rx, Target};
-use super::{Connection, Received};
 
 impl<T> Connection<T> {
     /// What the shared receives are told of a message.
@@ -93,44 +93,5 @@ impl<T> Connection<T> {
             orphaned: false,
         });
         (key, payload)
-    }
-
-    /// A message has landed in a receive whose owner has gone: the receive ends as withdrawn, and
-    /// the message goes back. `false`: its owner is there, or its receives are the connection's.
-    pub(super) fn give_back_shared(
-        &mut self,
-        key: OpKey,
-        payload: &mut Payload,
-        received: Received,
-        host: &mut impl Host<T>,
-    ) -> bool {
-        let is_orphaned = self.ops.get(key).is_some_and(|op| op.orphaned);
-        let Some(shared) = host.shared().filter(|_| is_orphaned) else {
-            return false;
-        };
-        let Received {
-            len,
-            overflow,
-            data,
-            tag,
-            order,
-        } = received;
-        let total = (len as u64).saturating_add(overflow as u64);
-        let payload = std::mem::replace(payload, Payload::empty());
-        // A region is not where a message waits.
-        if let (Some(arrival), Ok(payload)) = (
-            self.arrival(tag, total, data),
-            payload.apart_from_regions(len),
-        ) {
-            shared.give_back(EarlyMessage {
-                arrival: Arrival { order, ..arrival },
-                payload,
-                len,
-                overflow,
-            });
-        }
-        let error = Error::new(ErrorKind::Canceled, "");
-        self.end_op(key, Err(error), 0, Payload::empty());
-        true
     }
 }

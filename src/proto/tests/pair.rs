@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::receives::Shared;
 use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
 use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan,
-    SendOrder, Sizes, Terms,
+    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Peering, Post, PostFlags,
+    ReceivePlan, Receives, SendOrder, Sizes, Terms,
 };
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
@@ -60,6 +61,8 @@ pub(super) struct World {
     pub(super) slots: usize,
     /// Slots reserved for remote data that has not been told yet.
     pub(super) unasked: usize,
+    /// Receives that are shared with other connections.
+    pub(super) shared: Option<Shared>,
 }
 
 impl World {
@@ -73,6 +76,7 @@ impl World {
             ),
             slots: usize::MAX / 2,
             unasked: 0,
+            shared: None,
         }
     }
 
@@ -110,6 +114,10 @@ impl Host<u64> for World {
 
     fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
         self.regions.resolve(claim, EndpointId::next())
+    }
+
+    fn shared(&mut self) -> Option<&mut dyn Receives<u64>> {
+        self.shared.as_mut().map(|it| it as &mut dyn Receives<u64>)
     }
 }
 
@@ -162,6 +170,14 @@ impl Side {
         }
     }
 
+    /// One of a connectionless endpoint, whose receives are `shared`.
+    pub(super) fn of_peer(sizes: Sizes, terms: Terms, peering: Peering, shared: Shared) -> Self {
+        let mut side = Side::new(sizes, terms);
+        side.machine = Connection::of_peer(sizes, terms, peering);
+        side.world.shared = Some(shared);
+        side
+    }
+
     /// Posts, and takes note of what that ended.
     #[track_caller]
     pub(super) fn post(&mut self, token: u64, post: Post) -> OpKey {
@@ -170,7 +186,15 @@ impl Side {
     }
 
     pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
-        let flags = PostFlags { wait, fence: false };
+        self.try_post_with(token, post, PostFlags { wait, fence: false })
+    }
+
+    pub(super) fn try_post_with(
+        &mut self,
+        token: u64,
+        post: Post,
+        flags: PostFlags,
+    ) -> Result<OpKey, Error> {
         let posted = self.machine.post(post, token, flags, &mut self.world);
         self.take_events();
         posted.map_err(|refused| refused.error)
@@ -264,6 +288,12 @@ impl Side {
     }
 
     pub(super) fn take_events(&mut self) {
+        let ended = self.world.shared.as_mut().map(|it| it.ended.split_off(0));
+        for (token, end) in ended.unwrap_or_default() {
+            self.order.push(token);
+            let before = self.ended.insert(token, end);
+            assert!(before.is_none(), "operation {token} ended twice");
+        }
         while let Some(event) = self.machine.poll_event() {
             match event {
                 Event::Ended { token, end } => {
@@ -433,6 +463,11 @@ impl Side {
         self.machine.handle_closed(&mut self.world);
         self.take_events();
         assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
+    }
+
+    /// What was read of an attempt that is given up is nobody's.
+    pub(super) fn forget_stage(&mut self) {
+        self.stage.clear();
     }
 
     /// The link breaks.

@@ -1,0 +1,336 @@
+//! Shared receives as a plain list, and pairs of machines that use them.
+
+use std::num::NonZeroU32;
+
+use super::pair::{PLAIN, Pair, Side, sizes};
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind};
+use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::{
+    Announcement, Arrival, Arrived, ConnectionId, EarlyMessage, End, Identity, Kind, OFFERED,
+    OpKey, Peering, Post, PostedReceive, Receives, Sizes, SourceId, Terms, Wanted,
+};
+use crate::slab::Slab;
+use crate::wire::{ByteOrder, PeerData};
+
+/// A message that no receive has taken.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Early(EarlyMessage),
+    Landing(Arrival),
+    Announced(Announcement),
+}
+
+impl Kept {
+    fn arrival(&self) -> &Arrival {
+        match self {
+            Kept::Early(early) => &early.arrival,
+            Kept::Landing(arrival) => arrival,
+            Kept::Announced(announcement) => &announcement.arrival,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        let len = match self {
+            Kept::Announced(_) => 0,
+            _ => self.arrival().len,
+        };
+        len.saturating_add(UNEXPECTED_OVERHEAD as u64)
+    }
+}
+
+/// The receives of one endpoint, of which one connection is looked at.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) posted: Vec<PostedReceive<u64>>,
+    pub(super) kept: Vec<Kept>,
+    /// Bytes that may be kept.
+    pub(super) room: u64,
+    next_order: u64,
+    /// Ends that are not a connection's to tell.
+    pub(super) ended: Vec<(u64, End)>,
+    pub(super) is_stalled: bool,
+    keys: Slab<()>,
+}
+
+pub(super) fn wants(wanted: Wanted, kind: Kind) -> bool {
+    match (wanted, kind) {
+        (Wanted::Message, Kind::Message) => true,
+        (Wanted::Tagged { tag, ignore }, Kind::Tagged { tag: is }) => (tag ^ is) & !ignore == 0,
+        _ => false,
+    }
+}
+
+impl Shared {
+    pub(super) fn with_room(room: u64) -> Self {
+        Shared {
+            posted: Vec::new(),
+            kept: Vec::new(),
+            room,
+            next_order: 0,
+            ended: Vec::new(),
+            is_stalled: false,
+            keys: Slab::new(),
+        }
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.kept.iter().map(Kept::cost).sum()
+    }
+
+    fn take_posted(&mut self, arrival: &Arrival) -> Option<PostedReceive<u64>> {
+        let takes = |it: &PostedReceive<u64>| {
+            wants(it.wanted, arrival.kind) && it.source.is_none_or(|it| it == arrival.source)
+        };
+        let at = self.posted.iter().position(takes)?;
+        Some(self.posted.remove(at))
+    }
+
+    fn end(&mut self, receive: PostedReceive<u64>, early: EarlyMessage) {
+        let PostedReceive {
+            token, mut payload, ..
+        } = receive;
+        let len = early.len.min(payload.len());
+        payload.copy_from(&early.payload, len).expect("held memory");
+        let overflow = early.overflow + early.len - len;
+        let result = match overflow {
+            0 => Ok(()),
+            _ => Err(Error::new(ErrorKind::Truncated, "")),
+        };
+        let end = End {
+            operation: OperationKind::Receive,
+            result,
+            len,
+            overflow,
+            data: early.arrival.data,
+            tag: early.arrival.kind.tag(),
+            source: Some(early.arrival.source),
+            order: early.arrival.order,
+            payload,
+        };
+        self.ended.push((token, end));
+    }
+
+    fn place(&mut self, arrival: &mut Arrival, kept: impl FnOnce(Arrival) -> Kept) -> bool {
+        let mut placed = *arrival;
+        placed.order = self.next_order;
+        let kept = kept(placed);
+        if self.held_bytes() + kept.cost() > self.room {
+            return false;
+        }
+        self.next_order += 1;
+        *arrival = placed;
+        self.kept.push(kept);
+        true
+    }
+}
+
+impl Receives<u64> for Shared {
+    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<u64> {
+        match self.take_posted(arrival) {
+            Some(receive) => Arrived::Receive(receive),
+            None if self.place(arrival, Kept::Landing) => Arrived::Store,
+            None => Arrived::NoRoom,
+        }
+    }
+
+    fn landed(&mut self, early: EarlyMessage) {
+        let is_it = |it: &Kept| matches!(it, Kept::Landing(it) if *it == early.arrival);
+        let at = self.kept.iter().position(is_it).expect("it was to be kept");
+        match self.take_posted(&early.arrival) {
+            Some(receive) => {
+                self.kept.remove(at);
+                self.end(receive, early);
+            }
+            None => self.kept[at] = Kept::Early(early),
+        }
+    }
+
+    fn abandoned(&mut self, arrival: &Arrival) {
+        let is_it = |it: &Kept| matches!(it, Kept::Landing(it) if it == arrival);
+        let at = self.kept.iter().position(is_it).expect("it was to be kept");
+        self.kept.remove(at);
+    }
+
+    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<u64> {
+        if let Some(receive) = self.take_posted(&announcement.arrival) {
+            return Arrived::Receive(receive);
+        }
+        let index = announcement.index;
+        let kept = |arrival| Kept::Announced(Announcement { arrival, index });
+        match self.place(&mut announcement.arrival, kept) {
+            true => Arrived::Store,
+            false => Arrived::NoRoom,
+        }
+    }
+
+    fn forget_announcements(&mut self) {
+        self.kept.retain(|it| !matches!(it, Kept::Announced(_)));
+    }
+
+    fn give_back(&mut self, _: EarlyMessage) {
+        unreachable!("no receive of these tests is dropped");
+    }
+
+    fn held(&self) -> u64 {
+        self.kept.len() as u64
+    }
+
+    fn awaits_credit(&mut self) {
+        self.is_stalled = true;
+    }
+}
+
+impl Side {
+    /// Posts a shared receive, for anybody's message.
+    pub(super) fn receive_any(&mut self, token: u64, wanted: Wanted, len: usize) {
+        self.post_shared(token, wanted, len);
+        self.take_events();
+    }
+
+    fn post_shared(&mut self, token: u64, wanted: Wanted, len: usize) {
+        let shared = self.world.shared.as_mut().expect("its receives are shared");
+        let key: OpKey = shared.keys.insert(());
+        shared.next_order += 1;
+        let receive = PostedReceive {
+            token,
+            payload: Payload::from_vec(vec![0; len]),
+            wanted,
+            source: None,
+            order: shared.next_order,
+            key,
+        };
+        let fits = |it: &Kept| {
+            let is_whole = !matches!(it, Kept::Landing(_));
+            is_whole && wants(wanted, it.arrival().kind)
+        };
+        let Some(at) = shared.kept.iter().position(fits) else {
+            shared.posted.push(receive);
+            return;
+        };
+        match shared.kept.remove(at) {
+            Kept::Early(early) => shared.end(receive, early),
+            Kept::Announced(announcement) => {
+                let cleared = self.machine.clear_to_send(announcement.index, receive);
+                if let Err(receive) = cleared {
+                    let shared = self.world.shared.as_mut().expect("seen above");
+                    shared.posted.push(receive);
+                }
+            }
+            Kept::Landing(_) => unreachable!("not looked for"),
+        }
+    }
+
+    pub(super) fn receive_tagged(&mut self, token: u64, tag: u64, len: usize) {
+        self.receive_any(token, Wanted::Tagged { tag, ignore: 0 }, len);
+    }
+
+    /// Withdraws a shared receive; false: it is a connection's, or has ended.
+    pub(super) fn withdraw_shared(&mut self, token: u64) -> bool {
+        let shared = self.world.shared.as_mut().expect("its receives are shared");
+        let at = shared.posted.iter().position(|it| it.token == token);
+        at.map(|at| shared.posted.remove(at)).is_some()
+    }
+
+    pub(super) fn send_tagged(&mut self, token: u64, tag: u64, bytes: &[u8]) -> OpKey {
+        self.post(token, tagged(tag, bytes, None, false))
+    }
+
+    pub(super) fn shared(&mut self) -> &mut Shared {
+        self.world.shared.as_mut().expect("its receives are shared")
+    }
+}
+
+pub(super) fn tagged(tag: u64, bytes: &[u8], data: Option<u64>, ack: bool) -> Post {
+    Post::Send {
+        payload: Payload::from_vec(bytes.to_vec()),
+        data,
+        ack,
+        tag: Some(tag),
+    }
+}
+
+/// The extension, as connectionless endpoints offer it.
+pub(super) const EXTENDED: Terms = Terms {
+    capabilities: OFFERED,
+    incarnation: 1,
+    refusals_max: 3,
+    asks_after_ms: 0,
+};
+
+/// How a pair of connectionless endpoints is set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) terms: Terms,
+    pub(super) sizes: Sizes,
+    pub(super) promised: u64,
+    pub(super) rendezvous_min: u64,
+}
+
+impl Setup {
+    pub(super) fn new(terms: Terms) -> Self {
+        Setup {
+            terms,
+            sizes: sizes(),
+            promised: 1 << 20,
+            rendezvous_min: 1000,
+        }
+    }
+
+    fn side(self, number: u32) -> Side {
+        let peering = Peering {
+            identity: Identity {
+                source: SourceId(u64::from(number)),
+                connection: ConnectionId(u64::from(number) + 10),
+            },
+            promised_bytes: self.promised,
+            listening_port: 0x1000 + number as u16,
+            incarnation: NonZeroU32::new(number + 1).expect("not zero"),
+            rendezvous_min: self.rendezvous_min,
+        };
+        let shared = Shared::with_room(self.promised);
+        Side::of_peer(self.sizes, self.terms, peering, shared)
+    }
+
+    /// Neither side has begun.
+    pub(super) fn idle(self) -> Pair {
+        Pair {
+            a: self.side(1),
+            b: self.side(2),
+        }
+    }
+
+    pub(super) fn connected(self) -> Pair {
+        let mut pair = self.idle();
+        pair.handshake_peers(ByteOrder::Native);
+        pair
+    }
+}
+
+/// Peers that speak the plain protocol, as those of libfabric do.
+pub(super) fn plain() -> Setup {
+    Setup::new(PLAIN)
+}
+
+/// Peers of this library.
+pub(super) fn extended() -> Setup {
+    Setup::new(EXTENDED)
+}
+
+impl Pair {
+    /// Connects: `a` dials `b`.
+    pub(super) fn handshake_peers(&mut self, order: ByteOrder) {
+        self.a.machine.begin_connect_peer();
+        self.a.hand_out();
+        self.a.move_out(usize::MAX, &mut self.b.wire);
+        let request = self.request();
+        let asked = PeerData::read(request.data()).expect("our own");
+        self.b.machine.begin_accept_peer(&asked, order);
+        self.b.hand_out();
+        self.b.move_out(usize::MAX, &mut self.a.wire);
+        if order == ByteOrder::Big {
+            self.a.wire.make_contiguous()[24..32].reverse();
+        }
+        self.run();
+    }
+}
