@@ -85,6 +85,22 @@ impl Payload {
         Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
     }
 
+    /// Puts a region's range behind what there is. One alone takes no allocation.
+    pub(crate) fn push_region(&mut self, region: RegionUse) {
+        let len = self.len.checked_add(region.len());
+        self.len = len.expect("a few pieces of one address space add up within a usize");
+        let region = Memory::Region(region);
+        self.pieces = match std::mem::replace(&mut self.pieces, Pieces::None) {
+            Pieces::None => Pieces::One(region),
+            Pieces::One(first) => Pieces::Many(vec![first, region]),
+            Pieces::Many(mut pieces) => {
+                pieces.push(region);
+                Pieces::Many(pieces)
+            }
+            Pieces::Zeros => unreachable!("zeros are not put together with memory"),
+        };
+    }
+
     /// So many zeros to be sent, which take no memory.
     pub(crate) fn zeros(len: usize) -> Self {
         Payload {

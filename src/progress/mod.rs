@@ -23,6 +23,7 @@ mod deadlines;
 mod driver;
 mod engine;
 mod establish;
+mod leftovers;
 mod listen;
 mod liveness;
 mod port;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Payload};
+use crate::buf::{Frame, Leases, Payload};
 use crate::error::{OperationKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::Event;
@@ -46,6 +46,11 @@ impl<T> Connection<T> {
                 None
             }
         }
+    }
+
+    /// The transport is done with the memory that these keep open. Their list is used again.
+    pub(crate) fn end_leases(&mut self, leases: Vec<Leases>) {
+        self.tx.end_leases(leases);
     }
 
     /// The transport gives a batch back after moving `sent` bytes of it.

@@ -129,7 +129,9 @@ pub(super) struct Tx {
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
-    /// Bytes of these that the transport has moved since, and that were not looked at yet.
+    /// An empty list, to be used again.
+    spare_leases: Vec<Leases>,
+    /// Bytes of the carry that the transport has moved since, and that were not looked at yet.
     sent: usize,
     out: bool,
     next_id: u8,
@@ -152,6 +154,7 @@ impl Tx {
             work: 0,
             signs: Signs::default(),
             carry: VecDeque::new(),
+            spare_leases: Vec::new(),
             sent: 0,
             out: false,
             next_id: 0,
@@ -306,6 +309,7 @@ impl Tx {
         self.others.queue.shrink_to_fit();
         self.data.queue.shrink_to_fit();
         self.carry.shrink_to_fit();
+        self.spare_leases = Vec::new();
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -324,7 +328,7 @@ impl Tx {
             return Ok(None);
         }
         let mut frames = std::mem::take(&mut self.carry);
-        let mut leases = Vec::new();
+        let mut leases = std::mem::take(&mut self.spare_leases);
         if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
             self.carry = frames;
             return Err(error);
@@ -477,6 +481,12 @@ impl Tx {
             Some(announcements) => announcements.keep(queued),
             None => queued,
         })
+    }
+
+    /// Ends leases whose frames are not with the transport any more.
+    pub(super) fn end_leases(&mut self, mut leases: Vec<Leases>) {
+        leases.clear();
+        self.spare_leases = leases;
     }
 
     /// The transport moved `sent` bytes of the frames it had and gives them back.
