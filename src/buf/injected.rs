@@ -29,3 +29,12 @@ pub(super) fn keep(mut copy: Vec<u8>) {
         kept.push(copy);
     }
 }
+
+/// Frees what is kept for later.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept() {
+    let mut kept = KEPT
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    *kept = Vec::new();
+}

@@ -59,6 +59,8 @@ pub(crate) use exclusive::Exclusive;
 pub(crate) use few::Few;
 pub(crate) use frame::Frame;
 pub(crate) use held::Held;
+#[cfg(feature = "test-util")]
+pub(crate) use injected::drop_kept as drop_injected;
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use range::check_kernel_copies;

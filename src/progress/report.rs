@@ -81,6 +81,12 @@ impl OpCell {
         });
     }
 
+    /// Frees what this thread keeps.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn drop_kept() {
+        let _ = KEPT.try_with(RefCell::take);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, CellState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
