@@ -10,7 +10,7 @@ use crate::error::{OperationKind, Result};
 use crate::id::{Context, EndpointId};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
-use crate::progress::{ListenConfig, Listening};
+use crate::progress::{EventAudience, ListenConfig, Listening};
 use crate::sync::{Dependence, Keep};
 use crate::transport::{self, TransportOptions};
 
@@ -101,13 +101,15 @@ impl PassiveEndpointBuilder {
         let config = ListenConfig {
             transport: selection.transport,
             address,
-            events: self.events,
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
+        };
+        let audience = EventAudience {
+            events: self.events,
             id,
             context: self.context,
         };
-        let listening = Listening::open(config, selection.runner)
+        let listening = Listening::open(config, selection.runner, |_| audience)
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
         let inner = Inner {
             listening,

@@ -30,8 +30,13 @@ impl Port {
                         self.fail(state, Error::new(ErrorKind::TimedOut, what));
                     }
                 }
+                if state.machine.is_peer_closing() {
+                    self.moves(state);
+                }
                 if state.machine.fault().is_some() {
-                    self.begin_draining(state);
+                    if !self.retract_failed(state) {
+                        self.begin_draining(state);
+                    }
                 } else if state.machine.is_end_agreed() {
                     self.agree(state, now);
                 } else if state.machine.has_had_enough() {
@@ -49,6 +54,7 @@ impl Port {
                     self.begin_draining(state);
                 }
             }
+            Closing::Retracting => self.retract_step(state),
             Closing::Lingering if late => state.closing = Closing::Over,
             Closing::Draining | Closing::Lingering | Closing::Over => {}
         }
@@ -96,7 +102,8 @@ impl Port {
         }
     }
 
-    fn begin_draining(&self, state: &mut PortState) {
+    pub(super) fn begin_draining(&self, state: &mut PortState) {
+        self.moves(state);
         state.closing = Closing::Draining;
         state.deadline = None;
         state.stage = None;

@@ -87,9 +87,16 @@ impl Port {
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        if state.closing != Closing::No {
+        if !matches!(state.closing, Closing::No | Closing::Retracting) {
             return;
         }
+        if state.closing == Closing::Retracting {
+            // What it was to go on with ends too.
+            self.begin_draining(&mut state);
+            drop(state);
+            return self.waker.wake_by_ref();
+        }
+        self.moves(&mut state);
         state.closing = Closing::Flushing;
         state.machine.begin_end();
         state.timeout = None;

@@ -38,7 +38,7 @@ mod turn;
 
 pub(crate) use commit::beside;
 pub(crate) use engine::{Engine, EngineConfig};
-pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
+pub(crate) use listen::{EventAudience, ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;

@@ -27,6 +27,7 @@ use super::deadlines::Deadlines;
 use super::engine::Engine;
 use super::leftovers;
 use super::liveness::{Life, Liveness};
+use super::rdm::{Moved, Side};
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
@@ -54,7 +55,7 @@ impl Default for Extending {
 }
 
 impl Extending {
-    fn terms(self, engine: &Engine) -> Terms {
+    pub(super) fn terms(self, engine: &Engine) -> Terms {
         Terms {
             capabilities: if self.offered {
                 OFFERED
@@ -145,6 +146,8 @@ pub(super) enum Closing {
     Flushing,
     /// Both sides have said that they end: the peer's end of stream is awaited.
     Agreed,
+    /// An attempt is given up, and everything submitted is being taken back; another will follow.
+    Retracting,
     /// Everything submitted is being taken back from the link.
     Draining,
     /// Operations have ended; what the peer still sends is read and dropped, so that closing does
@@ -193,6 +196,10 @@ pub(super) struct PortState {
     pub(super) alarm: Option<Instant>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
+    /// Of a connectionless endpoint's port.
+    pub(super) side: Option<Box<Side>>,
+    /// Grows with whatever goes over the connection.
+    pub(super) activity: u64,
     pub(super) linger_left: usize,
     /// Buffers that nobody asks for any more, to be dropped once the lock is released: they are the
     /// user's, and their drop may run the user's code.
@@ -208,6 +215,14 @@ pub(crate) struct Port {
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
     wake_state: Arc<PortWaker>,
+    pub(super) moved: Moved,
+}
+
+/// What a port is made of by whoever opens it.
+pub(super) struct PortParts {
+    pub(super) machine: Connection<Report>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) side: Option<Box<Side>>,
 }
 
 /// Puts its port on the engine's ready list, once per turn.
@@ -242,14 +257,35 @@ impl Port {
         extending: Extending,
         bindings: Bindings,
     ) -> Result<Arc<Port>> {
+        Port::open_with(engine, id, extending, bindings, |_| PortParts {
+            machine: Connection::new(sizes, extending.terms(engine)),
+            peer: None,
+            side: None,
+        })
+    }
+
+    /// The same, of parts that are made when its waker is there.
+    pub(super) fn open_with(
+        engine: &Arc<Engine>,
+        id: EndpointId,
+        extending: Extending,
+        bindings: Bindings,
+        parts: impl FnOnce(&Waker) -> PortParts,
+    ) -> Result<Arc<Port>> {
         engine.check_alive()?;
         let wake_state = Arc::new(PortWaker {
             engine: Arc::downgrade(engine),
             key: OnceLock::new(),
             queued: AtomicBool::new(false),
         });
+        let waker = Waker::from(Arc::clone(&wake_state));
+        let PortParts {
+            machine,
+            peer,
+            side,
+        } = parts(&waker);
         let state = PortState {
-            machine: Connection::new(sizes, extending.terms(engine)),
+            machine,
             link: None,
             receive_armed: false,
             watching: false,
@@ -273,8 +309,10 @@ impl Port {
             life: Life::new(extending.liveness),
             deadlines: Deadlines::default(),
             alarm: None,
-            peer: None,
+            peer,
             local: None,
+            side,
+            activity: 0,
             linger_left: LINGER_BYTES_MAX,
             leftovers: Vec::new(),
             wakes: WakeList::new(),
@@ -283,8 +321,9 @@ impl Port {
             id,
             engine: Arc::clone(engine),
             state: Lock::new(engine.lock_kind, state),
-            waker: Waker::from(Arc::clone(&wake_state)),
+            waker,
             wake_state,
+            moved: Moved::default(),
         });
         let key = engine.lock_ports().insert(Arc::clone(&port));
         port.wake_state
@@ -380,9 +419,14 @@ impl Drop for PortGuard<'_> {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
             let leftovers = std::mem::replace(&mut state.leftovers, leftovers::empty());
+            let shared = state
+                .side
+                .as_mut()
+                .map(|side| side.receives.take_aftermath());
             drop(state);
             drop(wakes);
             leftovers::drop_all(leftovers);
+            drop(shared);
         }
     }
 }

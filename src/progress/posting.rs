@@ -40,6 +40,7 @@ impl Port {
         } = manner;
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
+        state.activity += 1;
         let idle = state.machine.is_transmit_idle();
         let paused = state.machine.is_read_paused();
         // Who posts one at a time gains nothing by another turn of the driver's.

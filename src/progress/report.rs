@@ -9,6 +9,8 @@ use crate::id::Context;
 use crate::proto::End;
 use crate::sync::WakeList;
 
+use super::receive_context::{ManyReceive, TimedReport};
+
 /// Cells that a thread keeps at most: operations are posted and fetched where they are awaited,
 /// mostly, so that few serve many.
 const KEPT_MAX: usize = 256;
@@ -171,6 +173,13 @@ pub(crate) enum Report {
         kind: CompletionFlags,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
+    },
+    /// To whoever takes it first: the connection that brings the message, or the clock.
+    Timed(Arc<TimedReport>),
+    /// One message of a buffer for many, to a completion queue.
+    Piece {
+        many: Arc<ManyReceive>,
+        slot: CqSlot,
     },
     /// To counters only: injected, or its owner went away.
     Nowhere,

@@ -6,11 +6,14 @@ use std::time::Instant;
 use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::{Access, Claim, MrTable};
-use crate::proto::{Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan};
+use crate::proto::{
+    Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan, Receives,
+};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
 use super::port::{Closing, Port, PortState};
+use super::receive_context::PortReceives;
 use super::report::Report;
 
 /// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
@@ -23,6 +26,7 @@ pub(super) struct View<'a> {
     port: &'a Port,
     queue: &'a crate::cq::CompletionQueue,
     unasked: &'a mut std::collections::VecDeque<crate::cq::CqSlot>,
+    receives: Option<&'a mut PortReceives>,
     wakes: &'a mut WakeList,
 }
 
@@ -80,6 +84,12 @@ impl Host<Report> for View<'_> {
     fn demands_tags(&self) -> bool {
         self.port.engine.demands_tags
     }
+
+    fn shared(&mut self) -> Option<&mut dyn Receives<Report>> {
+        self.receives
+            .as_mut()
+            .map(|receives| &mut **receives as &mut dyn Receives<Report>)
+    }
 }
 
 /// Runs `$body` with the state's machine and the host it works in.
@@ -117,6 +127,7 @@ impl PortState {
             port,
             queue: &self.bindings.receive_queue,
             unasked: &mut self.unasked,
+            receives: (self.side.as_mut()).map(|side| &mut side.receives),
             wakes: &mut self.wakes,
         };
         (&mut self.machine, host)
@@ -130,7 +141,7 @@ impl PortState {
         flags: PostFlags,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
         // A connection that broke has its own reason to tell.
-        let ours = self.closing != Closing::No
+        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
             && self.machine.fault().is_none()
             && !self.machine.is_peer_closing();
         if ours && self.machine.lifecycle() != Lifecycle::Closed {
@@ -277,6 +288,7 @@ impl Port {
             Received::Stage(_) if state.closing > Closing::Agreed => {}
             Received::Stage(stage) => {
                 state.life.heard = true;
+                state.activity += 1;
                 state.stage = Some(stage);
             }
             Received::Direct { direct, len } => {
@@ -285,6 +297,7 @@ impl Port {
                 } = direct;
                 drop(leases);
                 state.life.heard = true;
+                state.activity += 1;
                 with_host!(self, state, |machine, host| machine
                     .handle_direct(payload, len, host));
             }

@@ -29,11 +29,14 @@ pub(crate) use conn::{
 };
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
-    Announcement, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Found, Kind, PostedReceive,
-    ReceiveKey, SharedMatcher, Wanted,
+    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Gone,
+    Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
 pub(crate) use op::{OpKey, Post, PostFlags};
-pub(crate) use peers::{ConnectionId, SourceId};
+pub(crate) use peers::{
+    Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers, Request,
+    SourceId, canonical,
+};
 pub(crate) use receives::Receives;
 
 use crate::error::Refusal;

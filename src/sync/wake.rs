@@ -21,6 +21,11 @@ impl WakeList {
             Some(_) => self.more.push(waker),
         }
     }
+
+    /// Takes over what another list holds.
+    pub(crate) fn append(&mut self, other: &mut WakeList) {
+        self.wakers.append(&mut other.wakers);
+    }
 }
 
 impl Drop for WakeList {

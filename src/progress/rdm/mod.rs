@@ -5,20 +5,37 @@
 //! `proto/peers.rs` decides: who is dialled, whose request is accepted, when to try again and when
 //! to give up.
 
+//!
+//! Locks: the table of peers is taken before a port's lock and never held with one; notices are
+//! given under a port's lock, and theirs is taken last and alone.
+
+mod notice;
+mod side;
+mod table;
+mod task;
+
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::proto::SourceId;
+use crate::proto::{ConnectionId, Identity, PostedReceive, SourceId, canonical};
+use crate::sync::Lock;
 use crate::transport::{Runner, Transport};
 
 use super::engine::Engine;
+use super::listen::{ListenConfig, Listening};
 use super::port::{CounterSet, Extending, Port, PortSizes};
 use super::receive_context::ReceiveContext;
+use super::report::Report;
+use notice::{Notice, Notices};
+pub(super) use side::{Moved, Side};
+use table::{Stage, Table};
+use task::RdmTask;
 
 /// What becomes of a connection over which nothing goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +85,14 @@ pub(crate) struct RdmConfig {
 /// One connectionless endpoint, as its handles and its task share it. Whoever opened it calls
 /// [`Rdm::begin_close`] when its last handle goes.
 pub(crate) struct Rdm {
+    engine: Arc<Engine>,
     local_addr: SocketAddr,
+    /// Tells this life of the endpoint from others, to its peers.
+    incarnation: NonZeroU32,
+    config: RdmConfig,
+    table: Lock<Table>,
+    notices: Notices,
+    listening: Mutex<Option<Listening>>,
 }
 
 impl Rdm {
@@ -80,8 +104,42 @@ impl Rdm {
         runner: Runner,
         config: RdmConfig,
     ) -> Result<Arc<Rdm>> {
-        let _ = (engine, transport, runner, config);
-        todo!()
+        engine.check_alive()?;
+        let random = getrandom::u64().map_err(|error| {
+            let what = format!("the system gave no random number: {error}");
+            Error::new(ErrorKind::System, what)
+        })?;
+        let incarnation = NonZeroU32::new(random as u32).unwrap_or(NonZeroU32::MIN);
+        let listen = ListenConfig {
+            transport,
+            address: config.listen,
+            half_open_max: config.half_open_max,
+            handshake_timeout: config.handshake_timeout,
+        };
+        let mut opened = None;
+        let listening = Listening::open(listen, runner, |local_addr| {
+            let rdm = Arc::new(Rdm {
+                engine: Arc::clone(engine),
+                local_addr,
+                incarnation,
+                table: Lock::new(engine.lock_kind, Table::default()),
+                config,
+                notices: Notices::default(),
+                listening: Mutex::new(None),
+            });
+            let weak = Arc::downgrade(&rdm);
+            rdm.config.receives.set_rendezvous(Box::new(
+                move |connection, index, receive| match weak.upgrade() {
+                    Some(rdm) => rdm.clear_to_send(connection, index, receive),
+                    None => Err(receive),
+                },
+            ));
+            opened = Some(Arc::clone(&rdm));
+            RdmTask::new(rdm, random)
+        })?;
+        let rdm = opened.expect("whoever listens has made its audience");
+        *rdm.lock_listening() = Some(listening);
+        Ok(rdm)
     }
 
     /// The address listened at, with the port that was chosen (`fi_getname`).
@@ -91,54 +149,140 @@ impl Rdm {
 
     /// The port of this peer, to be posted to at once; made and dialled if there is none.
     ///
-    /// A connection may end between this and the post, which then fails with `PeerClosed`:
-    /// [`Rdm::has_moved`] tells whether to ask again.
-    pub(crate) fn port_to(&self, peer: SocketAddr) -> Result<Arc<Port>> {
-        let _ = peer;
-        todo!()
+    /// A connection may end between this and the post, which then is refused: [`Rdm::has_moved`]
+    /// tells whether to ask again.
+    pub(crate) fn port_to(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
+        let peer = canonical(peer);
+        let found = {
+            let mut table = self.lock_table("port to");
+            table.check_open()?;
+            table.current(peer)
+        };
+        match found {
+            Some(port) => Ok(port),
+            None => self.new_port(peer, true),
+        }
     }
 
     /// The port of this peer, if there is one.
     pub(crate) fn port_of(&self, peer: SocketAddr) -> Option<Arc<Port>> {
-        let _ = peer;
-        todo!()
+        self.lock_table("port of").current(canonical(peer))
     }
 
     /// True if `port` is not the one to post to any more: its connection ends or has ended, and
     /// nothing of the refused post has been done. Ask [`Rdm::port_to`] again.
-    pub(crate) fn has_moved(&self, peer: SocketAddr, port: &Arc<Port>) -> bool {
-        let _ = (peer, port);
-        todo!()
+    pub(crate) fn has_moved(&self, _peer: SocketAddr, port: &Arc<Port>) -> bool {
+        port.has_moved()
     }
 
     /// The name of this address in the receive context; the same for as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: SocketAddr) -> SourceId {
-        let _ = peer;
-        todo!()
+        self.lock_table("source of").pin(canonical(peer))
     }
 
     /// The address that has this name.
     pub(crate) fn address_of(&self, source: SourceId) -> Option<SocketAddr> {
-        let _ = source;
-        todo!()
+        self.lock_table("address of").address_of(source)
     }
 
-    /// Ends the connection with this peer in order; the next use dials again.
+    /// Ends the connection with this peer in order, if it is up; the next use dials again.
     pub(crate) fn disconnect(&self, peer: SocketAddr) {
-        let _ = peer;
-        todo!()
+        if let Some(port) = self.port_of(peer) {
+            port.close_if_up();
+        }
     }
 
-    /// Begins the orderly end: nothing is accepted any more, each connection ends as
-    /// [`Port::begin_close`] says.
+    /// Begins the orderly end: nobody is accepted any more, and each connection ends as
+    /// [`Port::begin_close`] says. What waits for a connection is given a few seconds to get one.
     pub(crate) fn begin_close(&self) {
-        todo!()
+        self.lock_table("begin close").begin_close();
+        let listening = self.lock_listening().take();
+        drop(listening); // Wakes the task.
+        self.notices.wake();
     }
 
     /// Ready once all connections have ended, and the listener with them.
     pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        let _ = waker;
-        todo!()
+        self.lock_table("poll ended").poll_ended(waker)
+    }
+
+    /// A receive was matched with a message that was announced on this connection.
+    fn clear_to_send(
+        &self,
+        connection: ConnectionId,
+        index: u8,
+        receive: PostedReceive<Report>,
+    ) -> Result<(), PostedReceive<Report>> {
+        let port = self.lock_table("clear to send").port(connection);
+        match port {
+            Some(port) => port.clear_to_send(index, receive),
+            None => Err(receive),
+        }
+    }
+
+    /// The peer's port, for the task.
+    fn current_or_new(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
+        let current = self.lock_table("current port").current(peer);
+        match current {
+            Some(port) => Ok(port),
+            None => self.new_port(peer, false),
+        }
+    }
+
+    /// Makes the peer's port, unless somebody else has meanwhile. `wanted`: something will be
+    /// posted to it, so it is to be dialled.
+    fn new_port(self: &Arc<Self>, peer: SocketAddr, wanted: bool) -> Result<Arc<Port>> {
+        let (port, connection) = self.unlisted_port(peer)?;
+        let mut table = self.lock_table("new port");
+        // The task ends the ports of an endpoint that closes, and has done so already.
+        let found = match table.check_open() {
+            Err(error) if wanted => Err(error),
+            _ => Ok(table.enter(peer, &port, connection, wanted)),
+        };
+        let task = match &found {
+            Ok(None) if wanted => self.notices.push(Notice::Want { peer }),
+            _ => None,
+        };
+        drop(table);
+        if let Some(task) = task {
+            task.wake();
+        }
+        match found {
+            Ok(None) => Ok(port),
+            Ok(Some(other)) => {
+                port.end_now(Error::new(ErrorKind::Canceled, "there is another"));
+                Ok(other)
+            }
+            Err(error) => {
+                port.end_now(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a port that is not the one to post to.
+    fn unlisted_port(self: &Arc<Self>, peer: SocketAddr) -> Result<(Arc<Port>, ConnectionId)> {
+        let identity = {
+            let mut table = self.lock_table("name a connection");
+            Identity {
+                source: table.source_of(peer),
+                connection: table.next_connection(),
+            }
+        };
+        let port = Port::open_to(&self.engine, self, peer, identity)?;
+        let connection = identity.connection;
+        self.lock_table("keep a port").keep(connection, &port);
+        Ok((port, connection))
+    }
+
+    fn lock_table(&self, purpose: &'static str) -> MutexGuard<'_, Table> {
+        self.table.lock(purpose)
+    }
+
+    fn lock_listening(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -191,4 +191,10 @@ impl<T> Connection<T> {
         }
         self.invariants();
     }
+
+    /// The attempt is given up for another reason than it failed by.
+    pub(crate) fn forget_fault(&mut self) {
+        debug_assert!(self.lifecycle != Lifecycle::Connected, "an attempt only");
+        self.fault = None;
+    }
 }

@@ -9,6 +9,7 @@ mod ends;
 mod extension;
 mod fence;
 mod hostile;
+mod hostile_peers;
 mod liveness;
 mod model;
 mod pair;
@@ -16,3 +17,7 @@ mod receives;
 mod refusal;
 mod rendezvous;
 mod script;
+mod shared_model;
+
+pub(crate) use model::depth;
+pub(crate) use pair::Rng;

@@ -1,9 +1,11 @@
-//! The listening side: a task of its own per passive endpoint. It accepts, reads connection
-//! requests under a deadline and a cap, tells the event queue, and carries out verdicts.
+//! The listening side: a task of its own per passive or connectionless endpoint. It accepts, reads
+//! connection requests under a deadline and a cap, tells its audience, and carries out verdicts.
 //!
-//! A request that has come in full waits here until the queue has a slot (ruling 8); while one
-//! waits, nothing more is accepted. When too many requests are half open, the oldest is closed, so
-//! that peers who connect and stay silent cannot keep others out.
+//! A request that has come in full waits here until the audience has room for it (ruling 8); while
+//! one waits, nothing more is accepted. When too many requests are half open, the oldest is closed,
+//! so that peers who connect and stay silent cannot keep others out.
+
+mod events;
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -19,14 +21,15 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::buf::{Frame, Payload};
-use crate::eq::{ConnRequest, Event, EventError, EventQueue, EventSlot, Verdict};
+use crate::eq::Verdict;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context as UserContext, EndpointId};
-use crate::sync::{Ticket, TicketHolder, WakeList};
+use crate::sync::{Ticket, TicketHolder};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, Runner, SendBatch, Transport,
 };
 use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
+
+pub(crate) use events::EventAudience;
 
 /// Connections accepted in one poll, so that a storm does not starve the requests already here.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -35,15 +38,55 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a rejected peer may take to read its rejection.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a passive endpoint is opened with.
+/// What a listener is opened with.
 pub(crate) struct ListenConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) address: SocketAddr,
-    pub(crate) events: EventQueue,
     pub(crate) half_open_max: usize,
     pub(crate) handshake_timeout: Duration,
-    pub(crate) id: EndpointId,
-    pub(crate) context: Option<UserContext>,
+}
+
+/// Who is told of requests, and decides. All of it runs in the listener's task.
+pub(crate) trait Audience: Send + Unpin + 'static {
+    /// A request has come in full.
+    fn tell(&mut self, asking: &Asking<'_>, now: Instant, cx: &mut Context<'_>) -> Told;
+
+    /// The connection of the request that [`Told::Accept`] was the answer to; `None`: it broke.
+    fn hand_over(&mut self, handover: Option<Handover>, now: Instant);
+
+    /// The listener broke. False: there is no room to be told; it asks again in its next poll.
+    fn broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
+
+    /// Work of the audience's own, in each poll of the task; tells when it is due next.
+    fn poll(&mut self, _now: Instant, _cx: &mut Context<'_>) -> Option<Instant> {
+        None
+    }
+
+    /// True once the task may end, as far as the audience is concerned.
+    fn is_over(&self) -> bool {
+        true
+    }
+}
+
+/// A request that has come in full.
+pub(crate) struct Asking<'a> {
+    /// Where the peer comes from.
+    pub(crate) peer: SocketAddr,
+    /// Where it found us.
+    pub(crate) local: SocketAddr,
+    pub(crate) data: &'a Bytes,
+}
+
+/// What the audience says to a request.
+pub(crate) enum Told {
+    /// It has no room for it now, and wakes the task when it has.
+    NoRoom,
+    /// The verdict will be here.
+    Later(TicketHolder<Verdict>),
+    /// No, with this data (256 bytes at most).
+    Reject(Bytes),
+    /// Yes: [`Audience::hand_over`] takes the connection now.
+    Accept,
 }
 
 /// An accepted connection on its way from the listener to a domain.
@@ -79,12 +122,19 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn open(config: ListenConfig, runner: Runner) -> Result<Listening> {
+    /// Listens; `audience` is made when the address is known.
+    pub(crate) fn open<A: Audience>(
+        config: ListenConfig,
+        runner: Runner,
+        audience: impl FnOnce(SocketAddr) -> A,
+    ) -> Result<Listening> {
         let listener = config.transport.listen(config.address)?;
         let local_addr = listener.local_addr();
         let clock = config.transport.clock()?;
         let shared = Arc::new(Shared::default());
         let task = ListenTask {
+            audience: audience(local_addr),
+            audience_due: None,
             listener: Some(listener),
             clock,
             shared: Arc::clone(&shared),
@@ -172,34 +222,39 @@ struct Peer {
 enum PeerStage {
     /// Its request is being read.
     HalfOpen(Box<CmDecoder>),
-    /// Its request waits for a slot in the event queue.
+    /// Its request waits for room at the audience.
     Whole { data: Bytes, asked: Asked },
-    /// The application has been told and decides.
+    /// The audience has been told and decides.
     Told {
         holder: TicketHolder<Verdict>,
         asked: Asked,
     },
     /// Its rejection is on its way.
     Rejected,
+    /// Its connection is the audience's.
+    HandedOver,
 }
 
-struct ListenTask {
+struct ListenTask<A> {
+    audience: A,
+    /// When the audience has work of its own to do.
+    audience_due: Option<Instant>,
     listener: Option<Box<dyn Listener>>,
     clock: Box<dyn Clock>,
     shared: Arc<Shared>,
     peers: HashMap<u64, Peer>,
     /// Half-open peers, oldest first (may name peers that have moved on).
     order: VecDeque<u64>,
-    /// Peers whose request waits for a slot, oldest first.
+    /// Peers whose request waits for room, oldest first.
     whole: VecDeque<u64>,
     next: u64,
     paused_until: Option<Instant>,
-    /// Why the listener closed by itself, until the event queue has been told.
+    /// Why the listener closed by itself, until the audience has been told.
     broken: Option<Error>,
     config: ListenConfig,
 }
 
-impl ListenTask {
+impl<A: Audience> ListenTask<A> {
     fn accept(&mut self, cx: &mut Context<'_>) {
         if let Some(until) = self.paused_until {
             if self.clock.now() < until {
@@ -339,7 +394,7 @@ impl ListenTask {
         self.judge(peer)
     }
 
-    /// Carries out the application's verdict once there is one.
+    /// Carries out the audience's verdict once there is one.
     fn judge(&mut self, peer: &mut Peer) -> bool {
         let PeerStage::Told { holder, asked } = &mut peer.stage else {
             return true;
@@ -363,8 +418,13 @@ impl ListenTask {
             Some(Verdict::Reject(data)) => data,
             None => Bytes::new(),
         };
+        self.reject(peer, data);
+        true
+    }
+
+    fn reject(&self, peer: &mut Peer, data: Bytes) {
         let frame = ControlFrame::new(ControlKind::Reject, data)
-            .expect("the application's data was checked when it decided");
+            .expect("the data was checked by who decided");
         let frame = Frame::new(&[], Payload::from_vec(frame.encode()), u64::MAX);
         peer.stage = PeerStage::Rejected;
         peer.deadline = Some(self.clock.now() + REJECT_TIMEOUT);
@@ -374,65 +434,65 @@ impl ListenTask {
             leases: Vec::new(),
         });
         peer.waker.wake_by_ref();
-        true
     }
 
-    /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
-    fn event_slot(&self, cx: &mut Context<'_>) -> Option<EventSlot> {
-        let events = &self.config.events;
-        events.try_reserve().or_else(|| {
-            events.on_room(cx.waker());
-            events.try_reserve()
-        })
-    }
-
-    /// Tells the event queue that the listener broke, once there is a slot.
+    /// Tells the audience that the listener broke, once there is room.
     fn tell_broken(&mut self, cx: &mut Context<'_>) {
-        if self.broken.is_none() {
-            return;
-        }
-        let Some(slot) = self.event_slot(cx) else {
-            return;
-        };
-        if let Some(error) = self.broken.take() {
-            let event = EventError::new(error)
-                .with_context(self.config.context)
-                .with_endpoint(self.config.id);
-            slot.fill(Event::Error(event), &mut WakeList::new());
+        if let Some(error) = &self.broken
+            && self.audience.broken(error, cx)
+        {
+            self.broken = None;
         }
     }
 
-    /// Tells the event queue of whole requests, as far as it has slots.
+    /// Tells the audience of whole requests, as far as it has room.
     fn tell(&mut self, cx: &mut Context<'_>) {
         while let Some(&id) = self.whole.front() {
-            if !self.peers.contains_key(&id) {
+            let Some(mut peer) = self.peers.remove(&id) else {
                 self.whole.pop_front();
                 continue;
+            };
+            if self.tell_of(&mut peer, cx) {
+                self.whole.pop_front();
             }
-            let Some(slot) = self.event_slot(cx) else {
+            match peer.stage {
+                PeerStage::HandedOver => {}
+                _ => drop(self.peers.insert(id, peer)),
+            }
+            if self.whole.front() == Some(&id) {
                 return;
-            };
-            self.whole.pop_front();
-            let Some(peer) = self.peers.get_mut(&id) else {
-                continue;
-            };
-            let PeerStage::Whole { data, asked } = &peer.stage else {
-                continue;
-            };
-            let (request, holder) = ConnRequest::new(
-                self.config.id,
-                peer.link.peer_addr(),
-                peer.link.local_addr(),
-                data.clone(),
-            );
-            peer.stage = PeerStage::Told {
-                holder,
-                asked: *asked,
-            };
-            // Registers for the verdict.
-            peer.waker.wake_by_ref();
-            slot.fill(Event::ConnRequest(request), &mut WakeList::new());
+            }
         }
+    }
+
+    /// Tells of one peer. False: there is no room.
+    fn tell_of(&mut self, peer: &mut Peer, cx: &mut Context<'_>) -> bool {
+        let PeerStage::Whole { data, asked } = &peer.stage else {
+            return true;
+        };
+        let (asked, now) = (*asked, self.clock.now());
+        let asking = Asking {
+            peer: peer.link.peer_addr(),
+            local: peer.link.local_addr(),
+            data,
+        };
+        match self.audience.tell(&asking, now, cx) {
+            Told::NoRoom => return false,
+            Told::Later(holder) => {
+                peer.stage = PeerStage::Told { holder, asked };
+                // Registers for the verdict.
+                peer.waker.wake_by_ref();
+            }
+            Told::Reject(data) => self.reject(peer, data),
+            Told::Accept => {
+                peer.link.cancel_receive();
+                let raw = peer.link.take_raw();
+                let handover = raw.map(|raw| Handover { raw, asked });
+                self.audience.hand_over(handover, now);
+                peer.stage = PeerStage::HandedOver;
+            }
+        }
+        true
     }
 
     fn expire(&mut self) -> Option<Instant> {
@@ -440,14 +500,12 @@ impl ListenTask {
         self.peers
             .retain(|_, peer| peer.deadline.is_none_or(|deadline| deadline > now));
         let first = self.peers.values().filter_map(|peer| peer.deadline).min();
-        match (first, self.paused_until) {
-            (Some(first), Some(paused)) => Some(first.min(paused)),
-            (first, paused) => first.or(paused),
-        }
+        let others = [self.paused_until, self.audience_due];
+        others.into_iter().flatten().chain(first).min()
     }
 }
 
-impl Future for ListenTask {
+impl<A: Audience> Future for ListenTask<A> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -462,6 +520,7 @@ impl Future for ListenTask {
         for id in ready {
             this.advance(id);
         }
+        this.audience_due = this.audience.poll(this.clock.now(), cx);
         if this.shared.stopping.load(Ordering::Acquire) {
             this.listener = None;
             // Requests that nobody was told of end with the listener.
@@ -469,14 +528,14 @@ impl Future for ListenTask {
                 matches!(peer.stage, PeerStage::Told { .. } | PeerStage::Rejected)
             });
             this.whole.clear();
-            if this.peers.is_empty() {
+            if this.peers.is_empty() && this.audience.is_over() {
                 return Poll::Ready(());
             }
         }
         loop {
             this.tell(cx);
             if !this.whole.is_empty() {
-                break; // The queue is full; its next free slot wakes this task.
+                break; // There is no room; when there is, this task is woken.
             }
             this.accept(cx);
             if this.whole.is_empty() {
@@ -495,10 +554,14 @@ impl Future for ListenTask {
                 this.paused_until = None;
                 cx.waker().wake_by_ref();
             }
+            let now = this.clock.now();
+            if this.audience_due.is_some_and(|due| due <= now) {
+                this.audience_due = this.audience.poll(now, cx);
+            }
         }
         let stopping = this.shared.stopping.load(Ordering::Acquire);
-        if stopping && this.peers.is_empty() && this.listener.is_none() {
-            return Poll::Ready(()); // The last rejection took too long.
+        if stopping && this.peers.is_empty() && this.audience.is_over() {
+            return Poll::Ready(()); // The last rejection took too long, or the audience ended.
         }
         if !this.config.transport.rest(cx.waker()) {
             cx.waker().wake_by_ref();
@@ -507,7 +570,7 @@ impl Future for ListenTask {
     }
 }
 
-impl Drop for ListenTask {
+impl<A> Drop for ListenTask<A> {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Release);
         self.listener = None;

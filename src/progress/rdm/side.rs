@@ -1,0 +1,408 @@
+//! A port as one of a connectionless endpoint's: attempts at its connection that may be given up
+//! and begun again with everything that was posted kept, and word of what happens to the endpoint's
+//! task.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::proto::{
+    AttemptId, Connection, Failure, Identity, Lifecycle, Peering, PostedReceive, Receives,
+};
+use crate::wire::PeerData;
+
+use super::super::engine::Engine;
+use super::super::listen::Handover;
+use super::super::port::{Bindings, Closing, Port, PortParts, PortState};
+use super::super::receive_context::PortReceives;
+use super::super::report::Report;
+use super::Rdm;
+use super::notice::Notice;
+
+/// What a port of a connectionless endpoint has beside its connection.
+pub(in crate::progress) struct Side {
+    rdm: Weak<Rdm>,
+    peer: SocketAddr,
+    identity: Identity,
+    pub(in crate::progress) receives: PortReceives,
+    /// Which attempt is under way, or has become the connection.
+    attempt: Option<AttemptId>,
+    /// What follows when the link has given everything back.
+    after: Option<After>,
+}
+
+/// What follows an attempt that is given up.
+enum After {
+    /// The task is told, and decides.
+    Tell(Failure, Error),
+    /// A request of the peer's is accepted.
+    Accept(Accepting),
+}
+
+/// A request that is to be accepted.
+pub(super) struct Accepting {
+    /// `None`: the accepted side of a connection to ourselves.
+    pub(super) attempt: Option<AttemptId>,
+    pub(super) handover: Handover,
+    pub(super) asked: PeerData,
+    pub(super) timeout: Duration,
+}
+
+/// Why a port does not take a connection over.
+pub(super) enum NotTaken {
+    /// Its own is up: this attempt of that incarnation had succeeded.
+    Up(AttemptId, u32),
+    /// It has ended, or ends.
+    Moved(Box<Accepting>),
+}
+
+/// Whether another port is to be posted to: this one's connection ends. Set under the port's lock,
+/// and read without.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct Moved(AtomicBool);
+
+impl Moved {
+    fn set(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Port {
+    /// A port of a connectionless endpoint, to this peer; without a connection.
+    pub(super) fn open_to(
+        engine: &Arc<Engine>,
+        rdm: &Arc<Rdm>,
+        peer: SocketAddr,
+        identity: Identity,
+    ) -> crate::error::Result<Arc<Port>> {
+        let config = &rdm.config;
+        let bindings = Bindings {
+            receive_queue: config.bindings.receive_queue.clone(),
+            counters: config.bindings.counters.clone(),
+            sources: config.bindings.sources.clone(),
+            rma_events: config.bindings.rma_events,
+            connected: None,
+            shutdown: None,
+            context: None,
+        };
+        let opened = Port::open_with(engine, config.id, config.extending, bindings, |waker| {
+            let peering = Peering {
+                identity,
+                promised_bytes: config.receives.attach(identity, waker),
+                listening_port: rdm.local_addr.port(),
+                incarnation: rdm.incarnation,
+                rendezvous_min: config.rendezvous_min as u64,
+            };
+            let terms = config.extending.terms(engine);
+            PortParts {
+                machine: Connection::of_peer(config.sizes, terms, peering),
+                peer: Some(peer),
+                side: Some(Box::new(Side {
+                    rdm: Arc::downgrade(rdm),
+                    peer,
+                    identity,
+                    receives: PortReceives::new(Arc::clone(&config.receives), identity),
+                    attempt: None,
+                    after: None,
+                })),
+            }
+        });
+        if opened.is_err() {
+            config.receives.leave(identity.connection);
+        }
+        opened
+    }
+
+    /// True once nothing is to be posted here any more: the connection ends or has ended.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.get()
+    }
+
+    /// Begins an attempt.
+    pub(super) fn dial(&self, attempt: AttemptId, to: SocketAddr, from: Option<SocketAddr>) {
+        let mut guard = self.lock("dial");
+        let state = &mut *guard;
+        let Some(side) = &mut state.side else { return };
+        side.attempt = Some(attempt);
+        if state.closing != Closing::No || state.machine.lifecycle() != Lifecycle::Idle {
+            let error = Error::new(ErrorKind::Canceled, "the port is in use");
+            return side.tell_failed(Failure::Passing, error, &mut state.wakes);
+        }
+        match self.engine.transport.connect(to, from, self.waker.clone()) {
+            Ok(link) => {
+                state.link = Some(link);
+                state.machine.begin_connect_peer();
+                self.waker.wake_by_ref();
+            }
+            Err(error) => side.tell_failed(failure_of(&error), error, &mut state.wakes),
+        }
+    }
+
+    /// Takes over an accepted connection; an attempt that is under way is given up for it, and
+    /// everything posted is kept.
+    pub(super) fn take_over(&self, accepting: Accepting) -> Result<(), NotTaken> {
+        let mut guard = self.lock("take over");
+        let state = &mut *guard;
+        let retracting = state.closing == Closing::Retracting;
+        if state.closing != Closing::No && !retracting
+            || state.machine.fault().is_some() && state.machine.lifecycle() == Lifecycle::Connected
+        {
+            return Err(NotTaken::Moved(Box::new(accepting)));
+        }
+        let Some(side) = &mut state.side else {
+            return Err(NotTaken::Moved(Box::new(accepting)));
+        };
+        match state.machine.lifecycle() {
+            Lifecycle::Connected => {
+                let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
+                return match side.attempt {
+                    Some(attempt) => Err(NotTaken::Up(attempt, incarnation)),
+                    None => Err(NotTaken::Moved(Box::new(accepting))),
+                };
+            }
+            Lifecycle::Idle if !retracting => self.accept_now(state, accepting),
+            _ => {
+                side.attempt = accepting.attempt;
+                self.retract(state, After::Accept(accepting));
+            }
+        }
+        Ok(())
+    }
+
+    fn accept_now(&self, state: &mut PortState, accepting: Accepting) {
+        let Accepting {
+            attempt,
+            handover,
+            asked,
+            timeout,
+        } = accepting;
+        let Some(side) = &mut state.side else { return };
+        side.attempt = attempt;
+        match self
+            .engine
+            .transport
+            .adopt(handover.raw, self.waker.clone())
+        {
+            Ok(link) => {
+                state.local = Some(link.local_addr());
+                state.link = Some(link);
+                state.timeout = Some(timeout);
+                state
+                    .machine
+                    .begin_accept_peer(&asked, handover.asked.order);
+                self.waker.wake_by_ref();
+            }
+            Err(error) => side.tell_failed(Failure::Passing, error, &mut state.wakes),
+        }
+    }
+
+    /// Gives up the attempt that is under way, but nothing that was posted.
+    fn retract(&self, state: &mut PortState, after: After) {
+        let Some(side) = &mut state.side else { return };
+        side.after = Some(after);
+        state.closing = Closing::Retracting;
+        state.timeout = None;
+        state.deadline = None;
+        state.stage = None;
+        if let Some(link) = &mut state.link {
+            link.cancel_receive();
+            link.cancel_send();
+        }
+        // The link's waker tells when everything is back.
+        self.waker.wake_by_ref();
+    }
+
+    /// An attempt of a connectionless endpoint's port came to nothing: it is given up, and what was
+    /// posted waits for the next. False: the port is no such, or was connected.
+    pub(in crate::progress) fn retract_failed(&self, state: &mut PortState) -> bool {
+        let is_attempt = matches!(
+            state.machine.lifecycle(),
+            Lifecycle::Connecting | Lifecycle::Accepting
+        );
+        if state.side.is_none() || !is_attempt {
+            return false;
+        }
+        let Some(error) = state.machine.fault().cloned() else {
+            return false;
+        };
+        self.retract(state, After::Tell(failure_of(&error), error));
+        true
+    }
+
+    /// Goes on once the link has given everything back.
+    pub(in crate::progress) fn retract_step(&self, state: &mut PortState) {
+        if state.receive_armed || state.machine.is_transmit_out() {
+            return;
+        }
+        state.link = None;
+        state.stage = None;
+        state.local = None;
+        state.watching = false;
+        state.peer_finished = false;
+        state.closing = Closing::No;
+        state.machine.begin_again();
+        let Some(side) = &mut state.side else { return };
+        match side.after.take() {
+            Some(After::Tell(failure, error)) => {
+                side.tell_failed(failure, error, &mut state.wakes);
+            }
+            Some(After::Accept(accepting)) => self.accept_now(state, accepting),
+            None => {}
+        }
+        self.waker.wake_by_ref();
+    }
+
+    /// What waits for the peer ends with this error. `Err`: the connection is up, by this attempt
+    /// and with this incarnation of the peer.
+    pub(super) fn give_up(&self, error: Error) -> Result<(), (AttemptId, u32)> {
+        let mut state = self.lock("give up");
+        let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        if let (true, Some(side)) = (is_up, &state.side)
+            && let Some(attempt) = side.attempt
+        {
+            let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
+            return Err((attempt, incarnation));
+        }
+        self.end_with(&mut state, error);
+        Ok(())
+    }
+
+    /// The connection ends now, without a word to the peer.
+    pub(super) fn end_now(&self, error: Error) {
+        self.end_with(&mut self.lock("end now"), error);
+    }
+
+    fn end_with(&self, state: &mut PortState, error: Error) {
+        if state.closing >= Closing::Draining {
+            return;
+        }
+        if state.closing == Closing::Retracting {
+            state.machine.forget_fault();
+        }
+        self.fail(state, error);
+        self.begin_draining(state);
+        self.waker.wake_by_ref();
+    }
+
+    /// Ends the connection in order, if it is up, or if nothing waits for it. False: something
+    /// waits for an attempt, which goes on.
+    pub(super) fn close_if_up(&self) -> bool {
+        let state = self.lock("close if up");
+        let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        let waits = !is_up && state.machine.outstanding() > 0 && state.closing < Closing::Draining;
+        drop(state);
+        if !waits {
+            self.begin_close();
+        }
+        !waits
+    }
+
+    /// What has gone over the connection so far; `None` if it could not be closed now without
+    /// anybody's missing it.
+    pub(super) fn activity(&self) -> Option<u64> {
+        let state = self.lock("activity");
+        let side = state.side.as_ref()?;
+        let is_idle = state.closing == Closing::No
+            && state.machine.knows_end()
+            && state.machine.outstanding() == 0
+            && state.machine.is_transmit_drained()
+            && !state.machine.is_read_paused()
+            && side.receives.held() == 0;
+        is_idle.then_some(state.activity)
+    }
+
+    /// A receive was matched with a message that was announced here.
+    pub(super) fn clear_to_send(
+        &self,
+        index: u8,
+        receive: PostedReceive<Report>,
+    ) -> Result<(), PostedReceive<Report>> {
+        let mut state = self.lock("clear to send");
+        let cleared = state.machine.clear_to_send(index, receive);
+        self.settle(&mut state);
+        self.waker.wake_by_ref();
+        cleared
+    }
+
+    // What follows is told under the port's lock.
+
+    /// Nothing is to be posted here from now on.
+    pub(in crate::progress) fn moves(&self, state: &mut PortState) {
+        let Some(side) = &mut state.side else { return };
+        side.after = None;
+        if self.moved.set()
+            && let Some(attempt) = side.attempt
+        {
+            let peer = side.peer;
+            side.tell(Notice::Ending { peer, attempt }, &mut state.wakes);
+        }
+    }
+
+    pub(in crate::progress) fn tell_connected(&self, state: &mut PortState) {
+        if let Some(side) = &state.side {
+            let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
+            let notice = Notice::Connected {
+                peer: side.peer,
+                attempt: side.attempt,
+                connection: side.identity.connection,
+                incarnation,
+            };
+            side.tell(notice, &mut state.wakes);
+        }
+    }
+
+    pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, in_order: bool) {
+        if let Some(side) = &mut state.side {
+            self.moved.set();
+            side.receives.leave();
+            let notice = Notice::Closed {
+                peer: side.peer,
+                attempt: side.attempt,
+                connection: side.identity.connection,
+                in_order,
+            };
+            side.tell(notice, &mut state.wakes);
+        }
+    }
+}
+
+impl Side {
+    fn tell(&self, notice: Notice, wakes: &mut crate::sync::WakeList) {
+        if let Some(rdm) = self.rdm.upgrade()
+            && let Some(task) = rdm.notices.push(notice)
+        {
+            wakes.push(task);
+        }
+    }
+
+    fn tell_failed(&self, failure: Failure, error: Error, wakes: &mut crate::sync::WakeList) {
+        if let Some(attempt) = self.attempt {
+            let peer = self.peer;
+            let notice = Notice::Failed {
+                peer,
+                attempt,
+                failure,
+                error,
+            };
+            self.tell(notice, wakes);
+        }
+    }
+}
+
+/// What an attempt's error means for the next.
+fn failure_of(error: &Error) -> Failure {
+    match error.kind() {
+        // Who rejects says with which words of ours; the system says no without any.
+        ErrorKind::ConnectionRefused if !error.data().is_empty() => Failure::Rejected,
+        ErrorKind::ProtocolViolation | ErrorKind::Incompatible | ErrorKind::DriverGone => {
+            Failure::Final
+        }
+        _ => Failure::Passing,
+    }
+}
