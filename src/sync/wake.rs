@@ -24,7 +24,9 @@ impl WakeList {
 
     /// Takes over what another list holds.
     pub(crate) fn append(&mut self, other: &mut WakeList) {
-        self.wakers.append(&mut other.wakers);
+        for waker in other.first.take().into_iter().chain(other.more.drain(..)) {
+            self.push(waker);
+        }
     }
 }
 
