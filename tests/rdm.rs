@@ -17,6 +17,16 @@ async fn next(endpoint: &RdmEndpoint) -> Completion {
     endpoint.receive_queue().next().await.expect("it is open")
 }
 
+/// fi_endpoint(3): "Provides a reliable, connectionless data transfer service with flow control
+/// that maintains message boundaries."
+/// fi_endpoint(3): `FI_EP_RDM`
+/// fi_msg(3): "transfers the set of data buffers referenced by the iov parameter to a remote
+/// endpoint as a single message."
+/// fi_msg(3): "Destination address for connectionless transfers."
+/// fi_msg(3): `fi_recvv`
+/// fi_msg(3): `fi_recv`
+/// fi_msg(3): `fi_sendv`
+/// fi_msg(3): `fi_send`
 /// fi_msg(3): "The call fi_send transfers the data contained in the user-specified data buffer to a
 /// remote endpoint, with message boundaries being maintained."
 /// fi_endpoint(3): "Connectionless data transfers with reliability"
@@ -41,6 +51,8 @@ fn messages_go_both_ways_and_the_buffers_come_back() {
     });
 }
 
+/// fi_endpoint(3): "order applies only between a single source and destination endpoint pair."
+/// fi_endpoint(3): `FI_ORDER_SAS`
 /// fi_endpoint(3): "FI_ORDER_SAS"; fi_tagged(3): "In general, message tags are checked against
 /// receive buffers in the order in which messages have been posted to the endpoint."
 #[test]
@@ -75,6 +87,9 @@ fn messages_of_one_sender_keep_their_order() {
     });
 }
 
+/// fi_cq(3): "requires that the source address already have been inserted into the address vector
+/// associated with the receiving endpoint."
+/// fi_cq(3): `fi_cq_readfrom`
 /// fi_cq(3): "Returned source addressing data is converted from the native address used by the
 /// underlying fabric into an fi_addr_t, which may be used in transmit operations."
 /// fi_cq(3): "source addresses which cannot be mapped to a usable fi_addr_t will be reported as
@@ -117,6 +132,7 @@ fn the_sender_is_told_if_the_vector_has_it() {
     });
 }
 
+/// fi_cq(3): "the source address will be set to FI_ADDR_NOTAVAIL."
 /// fi_cq(3): "Source address data is only available for those endpoints configured with FI_SOURCE
 /// capability."
 /// fi_msg(3): "Applies only to connectionless endpoints with the FI_DIRECTED_RECV capability
@@ -139,6 +155,10 @@ fn source_and_direction_are_capabilities() {
     });
 }
 
+/// fi_msg(3): "Posted receives are searched in the order in which they were posted in order to
+/// match sends."
+/// fi_msg(3): "If set to FI_ADDR_UNSPEC, any source address may match."
+/// fi_msg(3): "Source address to receive from for connectionless transfers."
 /// fi_msg(3): "For connectionless endpoints, the src_addr parameter can be used to indicate that a
 /// buffer should be posted to receive incoming data from a specific remote endpoint."
 #[test]
@@ -176,6 +196,12 @@ fn a_directed_receive_takes_one_peers_messages() {
     });
 }
 
+/// fi_cq(3): "This indicates that remote CQ data is available as part of the completion."
+/// fi_cq(3): "Indicates that the completion was for a receive operation."
+/// fi_msg(3): "The send data call is similar to fi_send, but allows for the sending of remote CQ
+/// data"
+/// fi_msg(3): `fi_senddata`
+/// fi_msg(3): `fi_sendmsg`
 /// fi_cq(3): "Indicates that the completion was for a send operation. This flag may be combined
 /// with an FI_MSG or FI_TAGGED flag."
 /// fi_cq(3): "Indicates that a message-based operation completed. This flag may be combined with an
@@ -215,6 +241,11 @@ fn completions_tell_what_ended() {
     });
 }
 
+/// fi_msg(3): `FI_INJECT`
+/// fi_msg(3): "The inject data call is similar to fi_inject, but allows for the sending of remote
+/// CQ data"
+/// fi_msg(3): `fi_injectdata`
+/// fi_msg(3): `fi_inject`
 /// fi_msg(3): "The data buffer is available for reuse immediately on return from the call, and no
 /// CQ entry will be written if the transfer completes successfully."
 #[test]
@@ -249,6 +280,11 @@ fn injected_messages_are_copied_and_limited() {
     });
 }
 
+/// fi_msg(3): "Indicates that a completion should be generated when the operation has been
+/// processed by the destination."
+/// fi_msg(3): `FI_TRANSMIT_COMPLETE`
+/// fi_msg(3): `FI_INJECT_COMPLETE`
+/// fi_msg(3): `FI_MORE`
 /// fi_endpoint(3), FI_DELIVERY_COMPLETE: "processed by the destination"; and ruling 5: what is
 /// marked MORE goes out with what is posted next, or at the driver's turn.
 #[test]
@@ -274,6 +310,9 @@ fn delivery_complete_and_more() {
     });
 }
 
+/// fi_msg(3): "Operations posted after the fencing will see and/or replace the results of any
+/// operations initiated prior to the fenced operation."
+/// fi_msg(3): `FI_FENCE`
 /// fi_msg(3), FI_FENCE: "any operation posted after the fenced operation will be deferred until all
 /// previous operations targeting the same peer endpoint have completed."
 #[test]
@@ -306,6 +345,7 @@ fn a_fence_waits_for_everything_before_it() {
     });
 }
 
+/// fi_cq(3): "how many data bytes were placed into the associated receive buffer"
 /// fi_cq(3): "The olen specifies the amount of data that did not fit into the available receive
 /// buffer and was discarded."
 #[test]
@@ -439,6 +479,8 @@ fn peers_are_resolved_once() {
     });
 }
 
+/// fi_endpoint(3): `FI_SELECTIVE_COMPLETION`
+/// fi_msg(3): `FI_COMPLETION`
 /// Ruling 2: "in exactly one place": an operation with a context to the queue, one that is awaited to
 /// its future, and successes that nobody asked for nowhere.
 #[test]
@@ -472,6 +514,7 @@ fn an_operation_reports_in_exactly_one_place() {
     });
 }
 
+/// fi_msg(3): "the operation may be retried after additional resources become available."
 /// fi_msg(3): "Full processing queues may be a temporary state"; other peers' contexts are not
 /// concerned.
 #[test]

@@ -29,6 +29,8 @@ async fn release(endpoint: &RdmEndpoint, context: u64) {
     assert_eq!((told.len, told.source_addr()), (0, None));
 }
 
+/// fi_cq(3): "buf points to the starting location where the receive data was placed."
+/// fi_msg(3): `fi_recvmsg`
 /// fi_cq(3): "or may generate a separate completion that indicates that the buffer has been
 /// released."
 /// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
@@ -134,6 +136,9 @@ fn buffers_take_what_several_senders_send_at_once() {
     });
 }
 
+/// fi_endpoint(3): "Defines the minimum receive buffer space available when the receive buffer is
+/// released by the provider"
+/// fi_endpoint(3): `FI_OPT_MIN_MULTI_RECV`
 /// fi_endpoint(3): "FI_OPT_MIN_MULTI_RECV"
 /// fi_msg(3): "The buffer will be released by the provider when the available buffer space falls
 /// below the specified minimum (see FI_OPT_MIN_MULTI_RECV)."

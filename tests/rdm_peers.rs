@@ -252,6 +252,10 @@ fn a_removed_address_never_reaches_a_new_peer() {
     });
 }
 
+/// fi_endpoint(3): "if the operation completed before the call to fi_cancel, then the completion
+/// status of that operation will be available"
+/// fi_endpoint(3): `FI_ECANCELED`
+/// fi_endpoint(3): "fi_cancel attempts to cancel an outstanding asynchronous operation."
 /// fi_endpoint(3): "fi_cancel attempts to cancel an outstanding asynchronous operation"; of what
 /// waits for a connection too, and of one peer's without another's.
 #[test]

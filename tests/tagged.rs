@@ -27,6 +27,13 @@ async fn early(from: &RdmSide, messages: &[(u64, &'static str)]) {
     }
 }
 
+/// fi_tagged(3): "transfers the data contained in the user-specified data buffer to a remote
+/// endpoint, with message boundaries being maintained."
+/// fi_tagged(3): "Destination address for connectionless transfers."
+/// fi_tagged(3): "Mask of bits to ignore applied to the tag for receive operations."
+/// fi_tagged(3): "Tag associated with the message."
+/// fi_tagged(3): `fi_trecv`
+/// fi_tagged(3): `fi_tsend`
 /// fi_tagged(3): "send_tag & ~ignore == recv_tag & ~ignore"
 /// fi_tagged(3): "The tag is used at the receiving endpoint to match the incoming message with a
 /// corresponding receive buffer."
@@ -149,6 +156,11 @@ fn a_directed_receive_takes_one_peers_tags() {
     });
 }
 
+/// fi_tagged(3): `FI_INJECT`
+/// fi_tagged(3): `FI_REMOTE_CQ_DATA`
+/// fi_tagged(3): `fi_tinjectdata`
+/// fi_tagged(3): `fi_tinject`
+/// fi_tagged(3): `fi_tsenddata`
 /// fi_tagged(3): "The tagged inject call is an optimized version of fi_tsend."
 /// fi_tagged(3): "The tagged send data call is similar to fi_tsend, but allows for the sending of
 /// remote CQ data (see FI_REMOTE_CQ_DATA flag) as part of the transfer."
@@ -182,6 +194,10 @@ fn tags_go_with_inject_and_with_data() {
     });
 }
 
+/// fi_cq(3): "Indicates that the completion was for a receive operation."
+/// fi_cq(3): "Indicates that the completion was for a send operation."
+/// fi_tagged(3): `FI_COMPLETION`
+/// fi_tagged(3): `fi_tsendmsg`
 /// fi_cq(3): "Indicates that a tagged message operation completed. This flag may be combined with
 /// an FI_SEND or FI_RECV flag."
 /// fi_cq(3): "This field contains the tag that was included with the received message. The tag will
@@ -222,6 +238,14 @@ fn completions_tell_of_tags() {
     });
 }
 
+/// fi_tagged(3): "the CQ entry len field will reference the size of the message, not necessarily
+/// the size of the returned data."
+/// fi_tagged(3): `FI_ENOMSG`
+/// fi_tagged(3): "the results of the peek operation are available in the completion queue
+/// associated with the endpoint."
+/// fi_tagged(3): "a receive operation with the FI_PEEK flag set does not remain queued with the
+/// provider after the peek completes successfully."
+/// fi_tagged(3): `fi_trecvmsg`
 /// fi_tagged(3): "The peek flag may be used to see if a specified message has arrived."
 /// fi_tagged(3): "The returned completion data will indicate the meta-data associated with the
 /// message, such as the message length, completion flags, available CQ data, tag, and source
@@ -276,6 +300,9 @@ fn a_peek_tells_of_a_message_and_leaves_it() {
     });
 }
 
+/// fi_cq(3): `FI_CLAIM`
+/// fi_tagged(3): "if the peek request completes successfully – indicating that a matching message
+/// was located – the message is claimed by caller."
 /// fi_tagged(3): "Claimed messages can only be retrieved using a subsequent, paired receive
 /// operation with the FI_CLAIM flag set."
 /// fi_tagged(3): "A receive operation with the FI_CLAIM flag set, but FI_PEEK not set is used to
@@ -379,6 +406,8 @@ fn messages_may_be_discarded() {
     });
 }
 
+/// fi_cq(3): "The olen specifies the amount of data that did not fit into the available receive
+/// buffer and was discarded."
 /// fi_tagged(3), and fi_cq(3): "the amount of data that did not fit into the available receive
 /// buffer and was discarded."
 #[test]
@@ -402,6 +431,10 @@ fn truncation_keeps_the_tag_and_the_connection() {
     });
 }
 
+/// fi_tagged(3): "transfers the set of data buffers referenced by the iov parameter to a remote
+/// endpoint as a single message."
+/// fi_tagged(3): `fi_trecvv`
+/// fi_tagged(3): `fi_tsendv`
 /// fi_tagged(3): one message of several buffers, into several.
 #[test]
 fn tagged_messages_may_be_of_several_buffers() {
@@ -426,6 +459,10 @@ fn tagged_messages_may_be_of_several_buffers() {
     });
 }
 
+/// fi_tagged(3): `FI_FENCE`
+/// fi_tagged(3): `FI_TRANSMIT_COMPLETE`
+/// fi_tagged(3): `FI_INJECT_COMPLETE`
+/// fi_tagged(3): `FI_MORE`
 /// FI_MORE, FI_FENCE and the levels of completion are for tagged messages what they are for others.
 #[test]
 fn tagged_sends_are_gathered_and_fenced() {
