@@ -224,3 +224,59 @@ fn strange_counts_are_only_numbers() {
         }
     }
 }
+
+/// docs/extension.md, section 8: `posted` is "the number of messages that have come on this connection
+/// less those that are kept", so a held message goes when one has left the store, and not before.
+#[test]
+fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
+    let setup = super::receives::Setup {
+        promised: 2 * (UNEXPECTED_OVERHEAD as u64 + 10),
+        ..super::receives::extended()
+    };
+    let mut pair = setup.connected();
+    for token in 0..4 {
+        pair.a.send_tagged(token, token, &[token as u8; 10]);
+    }
+    pair.run();
+    assert_eq!(pair.a.order, [0, 1], "the others are held back");
+    assert_eq!(pair.b.shared().kept.len(), 2);
+    assert!(pair.b.shared().is_stalled && pair.b.machine.wants_credit());
+    // A receive that takes none of them changes nothing.
+    pair.b.receive_tagged(9, 9, 10);
+    pair.run();
+    assert_eq!(pair.a.order, [0, 1]);
+    pair.b.receive_tagged(1, 1, 10);
+    pair.b.hand_out();
+    pair.b.move_out(usize::MAX, &mut pair.a.wire);
+    let told: Vec<u8> = pair.a.wire.iter().copied().collect();
+    let credit = FrameHeader::Credit { posted: 1 };
+    assert_eq!(told, *credit.encode(ByteOrder::Native, 1));
+    pair.run();
+    assert_eq!(pair.a.order, [0, 1, 2]);
+    for token in [2, 0, 3] {
+        pair.b.receive_tagged(token, token, 10);
+        pair.run();
+    }
+    assert_eq!(pair.a.order, [0, 1, 2, 3]);
+    assert_eq!(pair.b.order, [1, 2, 0, 3]);
+    assert!(!pair.b.is_paused());
+}
+
+/// What is matched as it comes is no credit's matter: a stream of messages that all find their
+/// receives is never held up for long, and is told of now and then only.
+#[test]
+fn messages_that_find_their_receives_use_up_no_promise() {
+    let setup = super::receives::Setup {
+        promised: 1000,
+        ..super::receives::extended()
+    };
+    let mut pair = setup.connected();
+    for token in 0..1000 {
+        pair.b.receive_tagged(token, 1, 10);
+        pair.a.send_tagged(token, 1, b"0123456789");
+        pair.run();
+        assert_eq!(pair.a.order.len() as u64, token + 1);
+        assert_eq!(pair.b.order.len() as u64, token + 1);
+    }
+    assert!(pair.b.sent_bytes < 24 * 1000 / 2, "{}", pair.b.sent_bytes);
+}
