@@ -360,9 +360,6 @@ impl Port {
     pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, in_order: bool) {
         if let Some(side) = &state.side {
             self.moved.set();
-            if let Some(rdm) = side.rdm.upgrade() {
-                rdm.config.receives.leave(side.identity.connection);
-            }
             let notice = Notice::Closed {
                 peer: side.peer,
                 attempt: side.attempt,
