@@ -377,7 +377,7 @@ fn a_disconnected_peer_is_dialled_again() {
     run(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         for at in 0..40 {
-            a.endpoint.send([at], a.other).await.unwrap();
+            a.endpoint.send(vec![at], a.other).await.unwrap();
             let side = if at % 4 == 0 { &a } else { &b };
             if at % 2 == 0 {
                 side.endpoint.disconnect(side.other).unwrap();
