@@ -22,6 +22,7 @@
 mod attached;
 mod backing;
 mod buffer;
+mod carving;
 mod convert;
 mod copy;
 mod denied;
@@ -52,6 +53,7 @@ pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
 pub(crate) use attached::RegionTraits;
+pub(crate) use carving::Carving;
 pub(crate) use denied::Denied;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use frame::Frame;

@@ -418,9 +418,14 @@ impl Drop for PortGuard<'_> {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
             let leftovers = std::mem::take(&mut state.leftovers);
+            let shared = state
+                .side
+                .as_mut()
+                .map(|side| side.receives.take_aftermath());
             drop(state);
             drop(wakes);
             drop(leftovers);
+            drop(shared);
         }
     }
 }

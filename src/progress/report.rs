@@ -8,6 +8,8 @@ use crate::id::Context;
 use crate::proto::End;
 use crate::sync::WakeList;
 
+use super::receive_context::{ManyReceive, TimedReport};
+
 /// The meeting place of an operation's end and the future that awaits it.
 #[derive(Debug)]
 pub(crate) struct OpCell {
@@ -137,6 +139,13 @@ pub(crate) enum Report {
         kind: CompletionFlags,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
+    },
+    /// To whoever takes it first: the connection that brings the message, or the clock.
+    Timed(Arc<TimedReport>),
+    /// One message of a buffer for many, to a completion queue.
+    Piece {
+        many: Arc<ManyReceive>,
+        slot: CqSlot,
     },
     /// To counters only: injected, or its owner went away.
     Nowhere,

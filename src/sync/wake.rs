@@ -16,6 +16,11 @@ impl WakeList {
     pub(crate) fn push(&mut self, waker: Waker) {
         self.wakers.push(waker);
     }
+
+    /// Takes over what another list holds.
+    pub(crate) fn append(&mut self, other: &mut WakeList) {
+        self.wakers.append(&mut other.wakers);
+    }
 }
 
 impl Drop for WakeList {

@@ -358,8 +358,9 @@ impl Port {
     }
 
     pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, in_order: bool) {
-        if let Some(side) = &state.side {
+        if let Some(side) = &mut state.side {
             self.moved.set();
+            side.receives.leave();
             let notice = Notice::Closed {
                 peer: side.peer,
                 attempt: side.attempt,

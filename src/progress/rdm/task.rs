@@ -114,8 +114,6 @@ impl RdmTask {
                 self.reasons.remove(&peer);
                 let port = self.rdm.lock_table("closed").remove(peer, connection);
                 drop(port);
-                // Not under the port's lock: others may have to be asked for their messages now.
-                self.rdm.config.receives.leave(connection);
                 if let Some(attempt) = attempt {
                     self.peers.closed(peer, attempt, in_order, now);
                 }
