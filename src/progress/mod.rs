@@ -23,6 +23,7 @@ mod deadlines;
 mod driver;
 mod engine;
 mod establish;
+mod leftovers;
 mod listen;
 mod liveness;
 mod port;
@@ -47,3 +48,10 @@ pub(crate) use receive_context::{Claimed, ClearToSend, ReceiveConfig, ReceiveCon
 pub(crate) use report::{OpCell, Report};
 
 pub(crate) use crate::proto::SendOrder;
+
+/// Frees what this thread keeps of operations that have ended.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept() {
+    OpCell::drop_kept();
+    leftovers::drop_kept();
+}
