@@ -28,6 +28,12 @@ use crate::transport::{Backend, LoopbackNet, TransportOptions};
 
 pub use crate::transport::FaultPlan;
 
+/// Frees what is kept of operations that have ended, to be used again by the next: small, bounded
+/// stores of the process and of the calling thread. For tests that count memory.
+pub fn drop_kept_memory() {
+    crate::endpoint::drop_kept();
+}
+
 /// A network to test in: a backend, and the faults that happen in it.
 #[derive(Clone, Debug)]
 pub struct Net {

@@ -87,6 +87,7 @@ fn life(
         unsafe { std::mem::ManuallyDrop::drop(&mut flying) };
     }
     drop(leaked);
+    tokio_fabric::testing::drop_kept_memory();
     (count, held)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use super::held::Held;
 use super::piece::Memory;
@@ -79,6 +80,17 @@ impl Buffer {
             .or_else(|held| held.into_boxed().map(Vec::from))
             .or_else(|held| held.into_text().map(String::into_bytes))
             .map_err(Buffer::new)
+    }
+
+    /// The buffer that several messages landed in (`FI_MULTI_RECV`), of which this is one, to be
+    /// posted again: only for the last of them, once no message can come into it any more. `None`
+    /// for the others, which are gone then. A buffer that is no such part is the whole.
+    pub fn into_whole(self) -> Option<Buffer> {
+        let Some(whole) = self.held.as_window().map(Arc::clone) else {
+            return Some(self);
+        };
+        drop(self);
+        Arc::into_inner(whole).map(Buffer::new)
     }
 
     /// The buffer as the type it was given in.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::copy;
+use super::injected;
 use super::mapped::MappedBuffer;
 use super::range::{self, AddressRange};
 use super::span::Span;
@@ -32,6 +33,10 @@ use super::span::Span;
 /// How the bytes of a span are owned, and what they become again.
 enum Owner {
     Vec {
+        capacity: usize,
+    },
+    /// A `Vec` of the injected copies' store.
+    Injected {
         capacity: usize,
     },
     Boxed,
@@ -60,6 +65,17 @@ pub struct Held {
 }
 
 impl Held {
+    /// A copy of these bytes, whose memory is used again.
+    pub(super) fn injected(bytes: &[u8]) -> Held {
+        let mut copy = ManuallyDrop::new(injected::copy(bytes));
+        Held {
+            span: Span::new(copy.as_mut_ptr(), copy.len()),
+            owner: Owner::Injected {
+                capacity: copy.capacity(),
+            },
+        }
+    }
+
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
     pub(crate) fn is_writable(&self) -> bool {
         match &self.owner {
@@ -73,8 +89,9 @@ impl Held {
         }
     }
 
-    /// Part of a buffer with many owners, and one more of them. Only for the memory of a region
-    /// that gives nothing back: whoever has a window shares its bytes with others.
+    /// Part of a buffer with many owners, and one more of them. For the memory of a region that
+    /// gives nothing back, whose bytes others share; and for messages that land in one buffer, each
+    /// in a window of its own that overlaps no other (`carving`), which is as good as a buffer.
     pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
         Held {
             span: whole.span.part(offset, len),
@@ -339,6 +356,11 @@ impl Drop for Held {
                 // this their only use.
                 let vec = unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) };
                 drop(vec);
+            }
+            Owner::Injected { capacity } => {
+                // SAFETY: the parts of a `Vec` that `injected` dissolved; only use, as above.
+                let vec = unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) };
+                injected::keep(vec);
             }
             Owner::Boxed => {
                 // SAFETY: the pointer `From<Box<[u8]>>` dissolved; only use, as above.

@@ -22,12 +22,15 @@
 mod attached;
 mod backing;
 mod buffer;
+mod carving;
 mod convert;
 mod copy;
 mod denied;
 mod exclusive;
+mod few;
 mod frame;
 mod held;
+mod injected;
 mod intervals;
 mod mapped;
 mod pages;
@@ -52,10 +55,14 @@ pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
 
 pub(crate) use attached::RegionTraits;
+pub(crate) use carving::Carving;
 pub(crate) use denied::Denied;
 pub(crate) use exclusive::Exclusive;
+pub(crate) use few::Few;
 pub(crate) use frame::Frame;
 pub(crate) use held::Held;
+#[cfg(feature = "test-util")]
+pub(crate) use injected::drop_kept as drop_injected;
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use range::check_kernel_copies;

@@ -2,6 +2,7 @@
 
 use super::buffer::Buffer;
 use super::denied::Denied;
+use super::few::Few;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
@@ -84,6 +85,22 @@ impl Payload {
         Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
     }
 
+    /// Puts a region's range behind what there is. One alone takes no allocation.
+    pub(crate) fn push_region(&mut self, region: RegionUse) {
+        let len = self.len.checked_add(region.len());
+        self.len = len.expect("a few pieces of one address space add up within a usize");
+        let region = Memory::Region(region);
+        self.pieces = match std::mem::replace(&mut self.pieces, Pieces::None) {
+            Pieces::None => Pieces::One(region),
+            Pieces::One(first) => Pieces::Many(vec![first, region]),
+            Pieces::Many(mut pieces) => {
+                pieces.push(region);
+                Pieces::Many(pieces)
+            }
+            Pieces::Zeros => unreachable!("zeros are not put together with memory"),
+        };
+    }
+
     /// So many zeros to be sent, which take no memory.
     pub(crate) fn zeros(len: usize) -> Self {
         Payload {
@@ -102,7 +119,7 @@ impl Payload {
         if bytes.is_empty() {
             return Self::empty();
         }
-        Self::from_vec(bytes.to_vec())
+        Self::from_memory(Memory::Held(Held::injected(bytes)))
     }
 
     pub(super) fn pieces(&self) -> &[Memory] {
@@ -340,9 +357,15 @@ impl Payload {
 
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
     /// taken from the user there, the bytes are in the region.
-    pub(crate) fn into_buffers(self) -> Vec<Buffer> {
-        let held = self.into_pieces().into_iter().filter_map(into_held);
-        held.map(Buffer::new).collect()
+    pub(crate) fn into_buffers(self) -> Few<Buffer> {
+        let buffer = |memory| into_held(memory).map(Buffer::new);
+        match self.pieces {
+            Pieces::None | Pieces::Zeros => Few::None,
+            Pieces::One(memory) => buffer(memory).map_or(Few::None, Few::One),
+            Pieces::Many(memories) => {
+                Few::from(memories.into_iter().filter_map(buffer).collect::<Vec<_>>())
+            }
+        }
     }
 
     fn assert_within(&self, offset: usize, len: usize) {

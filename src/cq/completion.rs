@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::source::Source;
-use crate::buf::Buffer;
+use crate::buf::{Buffer, Few};
 use crate::error::{Error, OperationKind};
 use crate::id::{Context, EndpointId, FabricAddr};
 
@@ -139,8 +139,8 @@ impl Completion {
         self
     }
 
-    pub(crate) fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {
-        self.buffers = Few::from(buffers);
+    pub(crate) fn with_buffers(mut self, buffers: Few<Buffer>) -> Self {
+        self.buffers = buffers;
         self
     }
 
@@ -204,62 +204,3 @@ impl fmt::Display for CompletionError {
 }
 
 impl std::error::Error for CompletionError {}
-
-/// None, one, or several, in order. One, the usual case, needs no allocation: completions are made
-/// where nothing may fail.
-#[derive(Debug)]
-enum Few<T> {
-    None,
-    One(T),
-    Many(std::vec::IntoIter<T>),
-}
-
-impl<T> Few<T> {
-    fn take_first(&mut self) -> Option<T> {
-        match std::mem::replace(self, Few::None) {
-            Few::None => None,
-            Few::One(item) => Some(item),
-            Few::Many(mut items) => {
-                let first = items.next();
-                *self = Few::Many(items);
-                first
-            }
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Few::None => 0,
-            Few::One(_) => 1,
-            Few::Many(items) => items.len(),
-        }
-    }
-}
-
-impl<T> From<Vec<T>> for Few<T> {
-    fn from(mut items: Vec<T>) -> Self {
-        match items.len() {
-            0 => Few::None,
-            1 => items.pop().map_or(Few::None, Few::One),
-            _ => Few::Many(items.into_iter()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// "Same types back, exact same order": a vectored operation's buffers come as they were given.
-    #[test]
-    fn buffers_come_back_in_the_order_given() {
-        for count in 0..5 {
-            let mut few = Few::from((0..count).collect::<Vec<_>>());
-            for expected in 0..count {
-                assert_eq!(few.len(), count - expected);
-                assert_eq!(few.take_first(), Some(expected));
-            }
-            assert_eq!((few.len(), few.take_first()), (0, None));
-        }
-    }
-}

@@ -46,6 +46,14 @@ pub use remote::RemoteRegions;
 pub use rma::{Read, Write};
 pub use tagged::RecvTagged;
 
+/// Frees the memory of operations that have ended, which is kept for the next: the process's, and
+/// this thread's.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept() {
+    crate::buf::drop_injected();
+    crate::progress::drop_kept();
+}
+
 /// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
 ///
 /// It is opened idle, then [`connect`](Self::connect)s or [`accept`](Self::accept)s, once. Receives

@@ -62,7 +62,8 @@ impl Told for usize {}
 pub struct Op<B: IoBufs, R: Told = usize> {
     place: Place,
     key: OpKey,
-    cell: Arc<OpCell>,
+    /// Until it is dropped.
+    cell: Option<Arc<OpCell>>,
     finished: bool,
     buffers: PhantomData<fn() -> (B, R)>,
 }
@@ -72,7 +73,7 @@ impl<B: IoBufs, R: Told> Op<B, R> {
         Op {
             place,
             key,
-            cell,
+            cell: Some(cell),
             finished: false,
             buffers: PhantomData,
         }
@@ -83,9 +84,13 @@ impl<B: IoBufs, R: Told> Op<B, R> {
         self.place.name(self.key)
     }
 
+    fn cell(&self) -> &OpCell {
+        self.cell.as_deref().expect("held until dropped")
+    }
+
     /// How far it has come.
     pub fn phase(&self) -> Phase {
-        if self.cell.has_ended() {
+        if self.cell().has_ended() {
             Phase::Ended
         } else {
             self.place.phase(self.key)
@@ -103,7 +108,7 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
     type Output = Result<(R, B), Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(end) = self.cell.poll(cx.waker()) else {
+        let Poll::Ready(end) = self.cell().poll(cx.waker()) else {
             return Poll::Pending;
         };
         self.finished = true;
@@ -143,8 +148,10 @@ impl Place {
 
 impl<B: IoBufs, R: Told> Drop for Op<B, R> {
     fn drop(&mut self) {
-        if !self.finished {
-            self.place.detach(self.key, &self.cell);
+        match self.cell.take() {
+            Some(cell) if self.finished => OpCell::keep(cell),
+            Some(cell) => self.place.detach(self.key, &cell),
+            None => {}
         }
     }
 }

@@ -10,23 +10,35 @@ use crate::wire::{RemoteSegment, Segments};
 /// turns into this can be given to [`Endpoint::write`](crate::Endpoint::write) and
 /// [`Endpoint::read`](crate::Endpoint::read).
 #[derive(Clone, Debug)]
-pub struct RemoteRegions(Vec<RemoteRegion>);
+pub struct RemoteRegions {
+    /// The first of those that were given.
+    regions: [Option<RemoteRegion>; RMA_IOV_LIMIT],
+    /// How many were given, which may be too many.
+    count: usize,
+}
 
 impl From<RemoteRegion> for RemoteRegions {
     fn from(region: RemoteRegion) -> Self {
-        RemoteRegions(vec![region])
+        Self::from(&[region][..])
     }
 }
 
 impl<const N: usize> From<[RemoteRegion; N]> for RemoteRegions {
     fn from(regions: [RemoteRegion; N]) -> Self {
-        RemoteRegions(regions.to_vec())
+        Self::from(&regions[..])
     }
 }
 
 impl From<&[RemoteRegion]> for RemoteRegions {
-    fn from(regions: &[RemoteRegion]) -> Self {
-        RemoteRegions(regions.to_vec())
+    fn from(given: &[RemoteRegion]) -> Self {
+        let mut regions = [None; RMA_IOV_LIMIT];
+        for (place, region) in regions.iter_mut().zip(given) {
+            *place = Some(*region);
+        }
+        RemoteRegions {
+            regions,
+            count: given.len(),
+        }
     }
 }
 
@@ -34,18 +46,19 @@ impl RemoteRegions {
     /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it
     /// takes.
     pub(super) fn segments(&self, len: usize, need: Access, domain: &Domain) -> Result<Segments> {
-        if self.0.is_empty() || self.0.len() > RMA_IOV_LIMIT {
+        if !(1..=RMA_IOV_LIMIT).contains(&self.count) {
             return Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
                     "{} remote ranges, an operation takes 1 to {RMA_IOV_LIMIT}",
-                    self.0.len()
+                    self.count
                 ),
             ));
         }
         let mut left = len as u64;
-        let mut segments = Vec::with_capacity(self.0.len());
-        for region in &self.0 {
+        let mut segments = [RemoteSegment::default(); 2 * RMA_IOV_LIMIT];
+        let mut used = 0;
+        for region in self.regions.iter().flatten() {
             if !region.access.contains(need) {
                 return Err(Error::new(
                     ErrorKind::AccessDenied,
@@ -55,12 +68,15 @@ impl RemoteRegions {
             let len = region.len.min(left);
             left -= len;
             let wire = domain.wire_key(region.key)?;
-            segments.push(RemoteSegment {
+            let segment = RemoteSegment {
                 addr: region.addr,
                 len,
                 key: wire.key,
-            });
-            segments.extend(wire.tag.map(proof));
+            };
+            for segment in [Some(segment), wire.tag.map(proof)].into_iter().flatten() {
+                segments[used] = segment;
+                used += 1;
+            }
         }
         if left > 0 {
             return Err(Error::new(
@@ -68,13 +84,13 @@ impl RemoteRegions {
                 format!("the remote ranges are {left} bytes smaller than the local buffers"),
             ));
         }
-        if segments.len() > RMA_IOV_LIMIT {
+        if used > RMA_IOV_LIMIT {
             return Err(Error::new(
                 ErrorKind::TooLarge,
                 "remote ranges of raw keys take two segments each, of which there are 4",
             ));
         }
-        Ok(Segments::new(&segments)?)
+        Ok(Segments::new(&segments[..used])?)
     }
 }
 

@@ -99,6 +99,7 @@ impl Port {
             data: None,
             tag: None,
             source: None,
+            connection: None,
             order: 0,
             payload: Payload::empty(),
         };

@@ -10,8 +10,8 @@
 //! One turn of a port (`turn.rs`): outcomes → protocol → events → frames out → next receive, until
 //! nothing moves or the turn's budget is spent; then the next port.
 //!
-//! Locks, in the order in which they may be taken: engine's port table → port → region table →
-//! completion queue, event queue, counter, operation cell. The ready list is taken last and alone.
+//! Locks, in the order in which they may be taken: engine's port table → port → receive context →
+//! region table → completion queue, event queue, counter, operation cell. The ready list is taken last and alone.
 //! Wakers are woken after all of them are released, save that waking a port only touches the ready
 //! list.
 
@@ -23,6 +23,7 @@ mod deadlines;
 mod driver;
 mod engine;
 mod establish;
+mod leftovers;
 mod listen;
 mod liveness;
 mod port;
@@ -47,3 +48,10 @@ pub(crate) use receive_context::{Claimed, ClearToSend, ReceiveConfig, ReceiveCon
 pub(crate) use report::{OpCell, Report};
 
 pub(crate) use crate::proto::SendOrder;
+
+/// Frees what this thread keeps of operations that have ended.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept() {
+    OpCell::drop_kept();
+    leftovers::drop_kept();
+}

@@ -25,6 +25,7 @@ use crate::wire::{Capabilities, Hello};
 use super::commit::Commit;
 use super::deadlines::Deadlines;
 use super::engine::Engine;
+use super::leftovers;
 use super::liveness::{Life, Liveness};
 use super::rdm::{Moved, Side};
 use super::report::{OpCell, Report};
@@ -417,10 +418,15 @@ impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
             let wakes = std::mem::take(&mut state.wakes);
-            let leftovers = std::mem::take(&mut state.leftovers);
+            let leftovers = std::mem::replace(&mut state.leftovers, leftovers::empty());
+            let shared = state
+                .side
+                .as_mut()
+                .map(|side| side.receives.take_aftermath());
             drop(state);
             drop(wakes);
-            drop(leftovers);
+            leftovers::drop_all(leftovers);
+            drop(shared);
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event};
+use crate::proto::{End, Event, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
+use super::receive_context::message_of;
 use super::report::Report;
 
 impl Port {
@@ -93,7 +94,14 @@ impl Port {
     /// to the receives it came from (ruling 4).
     fn give_message_back(&self, state: &mut PortState, end: End) {
         // A connected endpoint's receives are withdrawn in the connection itself.
-        state.leftovers.push(end.payload);
+        let Some(side) = &mut state.side else {
+            state.leftovers.push(end.payload);
+            return;
+        };
+        match message_of(end) {
+            Ok(early) => side.receives.give_back(early),
+            Err(payload) => state.leftovers.push(payload),
+        }
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
@@ -182,21 +190,38 @@ impl Telling<'_> {
     pub(super) fn tell(&self, report: Report, mut end: End, wakes: &mut WakeList) -> Untold {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
-        if let Report::Told = report {
-            return Untold::Memory(end.payload);
+        let report = match report {
+            Report::Told => return Untold::Memory(end.payload),
+            Report::Timed(timed) => match timed.take() {
+                Some(report) => report,
+                // The clock was faster, and has told.
+                None if end.is_message() => return Untold::Message(end),
+                None => return Untold::Memory(end.payload),
+            },
+            report => report,
+        };
+        let (counted, succeeded) = (self.counter, end.result.is_ok());
+        let untold = self.tell_uncounted(report, end, wakes);
+        match (&untold, counted) {
+            // Nobody has received it.
+            (Untold::Message(_), _) | (_, None) => {}
+            (_, Some(counter)) if succeeded => counter.add_into(1, wakes),
+            (_, Some(counter)) => counter.add_error_into(1, wakes),
         }
-        if let Some(counter) = self.counter {
-            match &end.result {
-                Ok(()) => counter.add_into(1, wakes),
-                Err(_) => counter.add_error_into(1, wakes),
-            }
-        }
+        untold
+    }
+
+    fn tell_uncounted(&self, report: Report, end: End, wakes: &mut WakeList) -> Untold {
         match report {
             Report::Future(cell) => match cell.complete(end, wakes) {
                 None => Untold::Nothing,
                 Some(end) if end.is_message() => Untold::Message(end),
                 Some(end) => Untold::Memory(end.payload),
             },
+            Report::Piece { many, slot } => {
+                many.tell_piece(slot, end, self, wakes);
+                Untold::Nothing
+            }
             Report::Queue {
                 context,
                 kind,
@@ -218,7 +243,7 @@ impl Telling<'_> {
             },
             // What was injected is a copy of our own.
             Report::Nowhere if end.operation == OperationKind::Inject => Untold::Nothing,
-            Report::Nowhere | Report::Told => Untold::Memory(end.payload),
+            Report::Nowhere | Report::Told | Report::Timed(_) => Untold::Memory(end.payload),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -7,6 +8,17 @@ use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::Context;
 use crate::proto::End;
 use crate::sync::WakeList;
+
+use super::receive_context::{ManyReceive, TimedReport};
+
+/// Cells that a thread keeps at most: operations are posted and fetched where they are awaited,
+/// mostly, so that few serve many.
+const KEPT_MAX: usize = 256;
+
+thread_local! {
+    /// Cells of operations that have ended and were fetched, to be used again.
+    static KEPT: RefCell<Vec<Arc<OpCell>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The meeting place of an operation's end and the future that awaits it.
 #[derive(Debug)]
@@ -19,7 +31,7 @@ enum CellState {
     Pending(Option<Waker>),
     /// A waiting operation that reports to a queue was accepted: the queue has its end.
     Accepted,
-    Ended(Box<End>),
+    Ended(End),
     Taken,
     /// The future was dropped before the end, and nobody else awaits it.
     Abandoned,
@@ -36,7 +48,7 @@ impl CellState {
                 Poll::Pending
             }
             CellState::Ended(_) => match std::mem::replace(self, CellState::Taken) {
-                CellState::Ended(end) => Poll::Ready(*end),
+                CellState::Ended(end) => Poll::Ready(end),
                 _ => unreachable!("matched above"),
             },
             CellState::Accepted | CellState::Taken | CellState::Abandoned => {
@@ -48,9 +60,33 @@ impl CellState {
 
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(OpCell {
-            state: Mutex::new(CellState::Pending(None)),
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
+        kept.ok().flatten().unwrap_or_else(|| {
+            Arc::new(OpCell {
+                state: Mutex::new(CellState::Pending(None)),
+            })
         })
+    }
+
+    /// Keeps a cell for the next operation that this thread posts, if nobody else has it.
+    pub(crate) fn keep(mut cell: Arc<Self>) {
+        let Some(OpCell { state }) = Arc::get_mut(&mut cell) else {
+            return;
+        };
+        *state.get_mut().unwrap_or_else(PoisonError::into_inner) = CellState::Pending(None);
+        // A thread that is ending keeps nothing.
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_MAX {
+                kept.push(cell);
+            }
+        });
+    }
+
+    /// Frees what this thread keeps.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn drop_kept() {
+        let _ = KEPT.try_with(RefCell::take);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CellState> {
@@ -66,7 +102,7 @@ impl OpCell {
                 if let Some(waker) = waker.take() {
                     wakes.push(waker);
                 }
-                *state = CellState::Ended(Box::new(end));
+                *state = CellState::Ended(end);
                 None
             }
             CellState::Abandoned => Some(end),
@@ -78,7 +114,7 @@ impl OpCell {
     /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
     pub(crate) fn abandon(&self) -> Option<End> {
         match std::mem::replace(&mut *self.lock(), CellState::Abandoned) {
-            CellState::Ended(end) => Some(*end),
+            CellState::Ended(end) => Some(end),
             _ => None,
         }
     }
@@ -112,7 +148,7 @@ impl OpCell {
     /// The end if there is one, for a future that is being dropped.
     pub(crate) fn take(&self) -> Option<End> {
         match std::mem::replace(&mut *self.lock(), CellState::Taken) {
-            CellState::Ended(end) => Some(*end),
+            CellState::Ended(end) => Some(end),
             _ => None,
         }
     }
@@ -137,6 +173,13 @@ pub(crate) enum Report {
         kind: CompletionFlags,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
+    },
+    /// To whoever takes it first: the connection that brings the message, or the clock.
+    Timed(Arc<TimedReport>),
+    /// One message of a buffer for many, to a completion queue.
+    Piece {
+        many: Arc<ManyReceive>,
+        slot: CqSlot,
     },
     /// To counters only: injected, or its owner went away.
     Nowhere,

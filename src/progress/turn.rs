@@ -248,7 +248,7 @@ impl Port {
             }
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
-                drop(leases);
+                state.machine.end_leases(leases);
                 state.region_out = false;
                 match result {
                     Ok(sent) => {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
-use crate::proto::peers::SourceId;
+use crate::proto::peers::{ConnectionId, SourceId};
 
 /// The end of one operation.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct End {
     pub(crate) tag: Option<u64>,
     /// Who sent a message that a shared receive got.
     pub(crate) source: Option<SourceId>,
+    /// The connection that brought it.
+    pub(crate) connection: Option<ConnectionId>,
     /// The place of such a message among those of all connections that share receives, in case it
     /// is given back.
     pub(crate) order: u64,

@@ -29,8 +29,8 @@ pub(crate) use conn::{
 };
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
-    Announcement, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Found, Kind, PostedReceive,
-    ReceiveKey, SharedMatcher, Wanted,
+    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Gone,
+    Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
 pub(crate) use op::{OpKey, Post, PostFlags};
 pub(crate) use peers::{

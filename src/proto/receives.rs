@@ -36,6 +36,6 @@ pub(crate) trait Receives<T> {
 
     /// The peer holds a message back: the connection is to have a turn as soon as any of its
     /// messages leaves the store. Otherwise it has one when a quarter of what was promised to it
-    /// has come free.
+    /// has come free. What leaves before this call wakes nobody: look at `held` after it.
     fn awaits_credit(&mut self);
 }

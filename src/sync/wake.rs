@@ -5,7 +5,9 @@ use std::task::Waker;
 /// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
-    wakers: Vec<Waker>,
+    /// The only one there is, mostly: it needs no allocation.
+    first: Option<Waker>,
+    more: Vec<Waker>,
 }
 
 impl WakeList {
@@ -14,13 +16,23 @@ impl WakeList {
     }
 
     pub(crate) fn push(&mut self, waker: Waker) {
-        self.wakers.push(waker);
+        match self.first {
+            None => self.first = Some(waker),
+            Some(_) => self.more.push(waker),
+        }
+    }
+
+    /// Takes over what another list holds.
+    pub(crate) fn append(&mut self, other: &mut WakeList) {
+        for waker in other.first.take().into_iter().chain(other.more.drain(..)) {
+            self.push(waker);
+        }
     }
 }
 
 impl Drop for WakeList {
     fn drop(&mut self) {
-        for waker in self.wakers.drain(..) {
+        for waker in self.first.take().into_iter().chain(self.more.drain(..)) {
             waker.wake();
         }
     }

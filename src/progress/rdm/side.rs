@@ -358,11 +358,9 @@ impl Port {
     }
 
     pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, in_order: bool) {
-        if let Some(side) = &state.side {
+        if let Some(side) = &mut state.side {
             self.moved.set();
-            if let Some(rdm) = side.rdm.upgrade() {
-                rdm.config.receives.leave(side.identity.connection);
-            }
+            side.receives.leave();
             let notice = Notice::Closed {
                 peer: side.peer,
                 attempt: side.attempt,

@@ -246,6 +246,7 @@ impl<T> Connection<T> {
             data,
             tag,
             source,
+            connection: identity.map(|identity| identity.connection),
             order,
             payload,
         };

@@ -1,6 +1,6 @@
 //! From received bytes to the ends of operations.
 
-use crate::buf::{Leases, Payload, RegionUse};
+use crate::buf::{Leases, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
@@ -304,10 +304,10 @@ impl<T> Connection<T> {
                         self.rx = Rx::AwaitRoom { header };
                         return Ok(());
                     }
-                    Ok(pieces) => {
+                    Ok(memory) => {
                         self.rx = Rx::Payload(Landing {
                             target: Target::Region { data, commit },
-                            payload: Some(Payload::from_region_uses(pieces)),
+                            payload: Some(memory),
                             capacity: len,
                             len,
                             done: 0,
@@ -381,15 +381,11 @@ impl<T> Connection<T> {
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
         self.rx = Rx::header();
         match resolve_all(segments, Access::REMOTE_READ, false, host) {
-            Ok(pieces) if self.has_refusals() => {
-                self.tx.reads.give(Payload::from_region_uses(pieces));
-            }
-            Ok(pieces) => {
-                let header = FrameHeader::ReadResponse {
-                    len: segments.total(),
-                };
+            Ok(memory) if self.has_refusals() => self.tx.reads.give(memory),
+            Ok(memory) => {
+                let len = segments.total();
                 self.tx
-                    .push_control(header, Payload::from_region_uses(pieces));
+                    .push_control(FrameHeader::ReadResponse { len }, memory);
             }
             Err(reason) if self.has_refusals() => {
                 self.tx.reads.refuse(reason);
@@ -583,8 +579,8 @@ fn resolve_all<T>(
     need: Access,
     persistent: bool,
     host: &mut impl Host<T>,
-) -> Result<Vec<RegionUse>, Refusal> {
-    let mut uses = Vec::with_capacity(segments.as_slice().len());
+) -> Result<Payload, Refusal> {
+    let mut memory = Payload::empty();
     let mut rest = segments.as_slice().iter();
     let tagged = host.demands_tags();
     while let Some(segment) = rest.next() {
@@ -593,7 +589,7 @@ fn resolve_all<T>(
         } else {
             None
         };
-        uses.push(host.resolve(&Claim {
+        memory.push_region(host.resolve(&Claim {
             key: segment.key,
             tag,
             addr: segment.addr,
@@ -602,7 +598,7 @@ fn resolve_all<T>(
             persistent,
         })?);
     }
-    Ok(uses)
+    Ok(memory)
 }
 
 /// What an empty segment behind another proves.

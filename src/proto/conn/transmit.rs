@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Payload};
+use crate::buf::{Frame, Leases, Payload};
 use crate::error::{OperationKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::Event;
@@ -48,12 +48,15 @@ impl<T> Connection<T> {
         }
     }
 
+    /// The transport is done with the memory that these keep open. Their list is used again.
+    pub(crate) fn end_leases(&mut self, leases: Vec<Leases>) {
+        self.tx.end_leases(leases);
+    }
+
     /// The transport gives a batch back after moving `sent` bytes of it.
     pub(crate) fn handle_sent(&mut self, frames: VecDeque<Frame>, sent: usize) {
-        let mut finished = Vec::new();
-        self.tx
-            .handle_sent(frames, sent, |gone| finished.push(gone));
-        for gone in finished {
+        self.tx.handle_sent(frames, sent);
+        while let Some(gone) = self.tx.next_gone() {
             match gone {
                 Gone::Op(key, payload) => self.frame_sent(key, payload),
                 Gone::Answer(memory) if self.lifecycle == Lifecycle::Connected => {

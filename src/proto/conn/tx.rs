@@ -129,6 +129,10 @@ pub(super) struct Tx {
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
+    /// An empty list, to be used again.
+    spare_leases: Vec<Leases>,
+    /// Bytes of the carry that the transport has moved since, and that were not looked at yet.
+    sent: usize,
     out: bool,
     next_id: u8,
 }
@@ -150,6 +154,8 @@ impl Tx {
             work: 0,
             signs: Signs::default(),
             carry: VecDeque::new(),
+            spare_leases: Vec::new(),
+            sent: 0,
             out: false,
             next_id: 0,
         }
@@ -303,6 +309,7 @@ impl Tx {
         self.others.queue.shrink_to_fit();
         self.data.queue.shrink_to_fit();
         self.carry.shrink_to_fit();
+        self.spare_leases = Vec::new();
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -321,7 +328,7 @@ impl Tx {
             return Ok(None);
         }
         let mut frames = std::mem::take(&mut self.carry);
-        let mut leases = Vec::new();
+        let mut leases = std::mem::take(&mut self.spare_leases);
         if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
             self.carry = frames;
             return Err(error);
@@ -476,44 +483,50 @@ impl Tx {
         })
     }
 
-    /// The transport moved `sent` bytes of the frames it had and gives them back; each frame that
-    /// is gone in full is told to `finished`, if it matters to anybody.
-    pub(super) fn handle_sent(
-        &mut self,
-        mut frames: VecDeque<Frame>,
-        mut sent: usize,
-        mut finished: impl FnMut(Gone),
-    ) {
+    /// Ends leases whose frames are not with the transport any more.
+    pub(super) fn end_leases(&mut self, mut leases: Vec<Leases>) {
+        leases.clear();
+        self.spare_leases = leases;
+    }
+
+    /// The transport moved `sent` bytes of the frames it had and gives them back.
+    pub(super) fn handle_sent(&mut self, mut frames: VecDeque<Frame>, sent: usize) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
-        while let Some(frame) = frames.front_mut() {
-            let step = frame.remaining().min(sent);
-            frame.advance(step);
-            if op_of(frame.token()).is_some() {
-                self.work += step as u64;
-            }
-            sent -= step;
-            if frame.remaining() > 0 {
-                break;
-            }
-            if let Some(frame) = frames.pop_front() {
-                match frame.token() {
-                    RAW | READ_DATA | READ_VOID => {}
-                    READ_DONE => finished(Gone::Answer(frame.into_payload())),
-                    // Of such control frames only plain read responses hold memory.
-                    NO_OP if frame.payload().piece_count() > 0 => {
-                        finished(Gone::Answer(frame.into_payload()));
-                    }
-                    NO_OP => {}
-                    op => finished(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
-                }
-            }
-        }
-        debug_assert_eq!(sent, 0, "the transport moved more than it had");
+        self.sent = sent;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
         frames.append(&mut self.carry);
         self.carry = frames;
+    }
+
+    /// The next frame that is gone in full, if it matters to anybody; asked after a batch came back
+    /// until there is none.
+    pub(super) fn next_gone(&mut self) -> Option<Gone> {
+        while let Some(frame) = self.carry.front_mut() {
+            let step = frame.remaining().min(self.sent);
+            frame.advance(step);
+            if op_of(frame.token()).is_some() {
+                self.work += step as u64;
+            }
+            self.sent -= step;
+            if frame.remaining() > 0 {
+                break;
+            }
+            let frame = self.carry.pop_front()?;
+            match frame.token() {
+                RAW | READ_DATA | READ_VOID => {}
+                READ_DONE => return Some(Gone::Answer(frame.into_payload())),
+                // Of such control frames only plain read responses hold memory.
+                NO_OP if frame.payload().piece_count() > 0 => {
+                    return Some(Gone::Answer(frame.into_payload()));
+                }
+                NO_OP => {}
+                op => return Some(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
+            }
+        }
+        debug_assert_eq!(self.sent, 0, "the transport moved more than it had");
+        None
     }
 
     /// The batch that is with the transport does not come back.

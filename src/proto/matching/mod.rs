@@ -2,15 +2,23 @@
 //! ([`first_come`]), and of all connections of a connectionless endpoint together, by tag and by
 //! sender ([`SharedMatcher`]). This file holds the values that are matched.
 
+mod budget;
+mod early;
 pub(crate) mod first_come;
+mod lists;
+mod posted;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use crate::buf::Payload;
 use crate::proto::op::OpKey;
 
 use super::peers::{ConnectionId, SourceId};
 
-pub(crate) use shared::{Budget, ClaimKey, Found, ReceiveKey, SharedMatcher};
+pub(crate) use budget::Budget;
+pub(crate) use posted::Withdrawn as WithdrawnReceive;
+pub(crate) use shared::{Armed, ClaimKey, Fetched, Found, Gone, ReceiveKey, SharedMatcher};
 
 /// What kind of message it is. The two kinds never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +50,19 @@ pub(crate) enum Wanted {
         tag: u64,
         ignore: u64,
     },
+}
+
+impl Wanted {
+    /// fi_tagged(3): `send_tag & ~ignore == recv_tag & ~ignore`.
+    pub(crate) fn takes(self, kind: Kind) -> bool {
+        match (self, kind) {
+            (Wanted::Message, Kind::Message) => true,
+            (Wanted::Tagged { tag, ignore }, Kind::Tagged { tag: sent }) => {
+                sent & !ignore == tag & !ignore
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A message that begins, or is announced.

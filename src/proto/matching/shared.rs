@@ -1,12 +1,27 @@
-//! The receives and early messages of all connections of one endpoint.
+//! The receives and early messages of all connections of one endpoint, matched as fi_tagged(3) and
+//! fi_msg(3) say: a message goes to the oldest receive that takes it, a receive gets the oldest
+//! message that it takes, and what one sender sends stays in order.
+//!
+//! A message that there is no room for waits in its connection, which reads nothing meanwhile. It is
+//! woken ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when there is room, and
+//! asks again. Those that wait for room get it in turn, before others that come later and ask for
+//! more than they were promised.
+//!
+//! Invariants: no message that is kept fits a posted receive. One that waits fits a posted receive
+//! only while a connection that was woken has not asked again.
 
-use std::collections::VecDeque;
-use std::marker::PhantomData;
+use std::collections::{HashMap, VecDeque};
 
-use crate::slab::Key;
+use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::peers::{ConnectionId, SourceId};
+use crate::slab::{Key, Slab};
 
-use super::super::peers::{ConnectionId, SourceId};
+use super::budget::{Accounts, Budget, Room};
+use super::early::{Body, Early, EarlyMessages, List};
+use super::posted::{PostedReceives, Withdrawn};
 use super::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive, Wanted};
+use crate::buf::Carving;
+use crate::proto::op::OpKey;
 
 /// Names a posted receive.
 pub(crate) type ReceiveKey = Key;
@@ -14,16 +29,7 @@ pub(crate) type ReceiveKey = Key;
 /// Names a claimed message.
 pub(crate) type ClaimKey = Key;
 
-/// How many bytes of early messages are kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    /// Of all peers together.
-    pub(crate) total_bytes: u64,
-    /// Of one peer.
-    pub(crate) peer_bytes: u64,
-}
-
-/// What a fresh receive finds.
+/// What a receive finds.
 #[derive(Debug)]
 pub(crate) enum Found<T> {
     /// Nothing yet; it is posted.
@@ -34,106 +40,426 @@ pub(crate) enum Found<T> {
     Announced(PostedReceive<T>, Announcement),
 }
 
+/// What the next part of a buffer for many messages finds.
+#[derive(Debug)]
+pub(crate) enum Armed<T> {
+    /// Nothing yet.
+    Nothing,
+    Early(PostedReceive<T>, EarlyMessage),
+    Announced(PostedReceive<T>, Announcement),
+    /// The buffer is consumed, and is to be withdrawn.
+    Consumed(T),
+}
+
+/// What becomes of the receive of a claimed message.
+#[derive(Debug)]
+pub(crate) enum Fetched<T> {
+    Early(PostedReceive<T>, EarlyMessage),
+    Announced(PostedReceive<T>, Announcement),
+    /// The message waits in its connection, which takes the receive with it.
+    Coming,
+}
+
+/// What a connection that leaves takes along.
+#[derive(Debug)]
+pub(crate) struct Gone<T> {
+    /// The receive of a claimed message that was to come.
+    pub(crate) receive: Option<PostedReceive<T>>,
+}
+
+/// A connection that was told to wait and has not asked again since.
+#[derive(Debug)]
+enum Stall<T> {
+    /// Its message is in the list of those that wait.
+    Waiting(Key),
+    /// It was woken, for this receive or for room. This was its place.
+    Woken(u64, Option<ReceiveKey>),
+    /// Its message is claimed.
+    Claimed,
+    /// Its message was claimed, and is for this receive.
+    Given(PostedReceive<T>),
+}
+
+/// A claimed message.
+#[derive(Debug)]
+struct Claim {
+    order: u64,
+    early: Early,
+}
+
 /// The matcher of all connections of one endpoint.
 #[derive(Debug)]
 pub(crate) struct SharedMatcher<T> {
+    posted: PostedReceives<T>,
+    early: EarlyMessages,
+    /// Messages that wait in their connections.
+    waiting: EarlyMessages,
+    stalls: HashMap<ConnectionId, Stall<T>>,
+    claims: Slab<Claim>,
+    accounts: Accounts,
+    receives: u64,
+    arrivals: u64,
     wakes: VecDeque<ConnectionId>,
-    tokens: PhantomData<T>,
 }
 
 impl<T> SharedMatcher<T> {
     pub(crate) fn new(budget: Budget) -> Self {
-        let _ = budget;
-        todo!()
+        SharedMatcher {
+            posted: PostedReceives::new(),
+            early: EarlyMessages::new(),
+            waiting: EarlyMessages::new(),
+            stalls: HashMap::new(),
+            claims: Slab::new(),
+            accounts: Accounts::new(budget),
+            receives: 0,
+            arrivals: 0,
+            wakes: VecDeque::new(),
+        }
     }
+
+    // Getters.
+
+    /// Messages of this connection that are kept, announcements and those that are landing
+    /// included.
+    pub(crate) fn held_of(&self, connection: ConnectionId) -> u64 {
+        self.accounts.messages_of(connection)
+    }
+
+    /// Bytes that are kept, each message with its overhead.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.accounts.held()
+    }
+
+    /// Receives that are posted.
+    pub(crate) fn posted_len(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// The first message that such a receive would take (`FI_PEEK`).
+    pub(crate) fn peek(&self, wanted: Wanted, source: Option<SourceId>) -> Option<Arrival> {
+        let kept =
+            |early: &EarlyMessages| early.get(early.find(wanted, source)?).map(|it| it.arrival);
+        kept(&self.early).or_else(|| kept(&self.waiting))
+    }
+
+    // The application's.
+
+    /// Posts a receive, whose order is given to it here, unless a message that it takes is there.
+    pub(crate) fn post(&mut self, mut receive: PostedReceive<T>) -> Found<T> {
+        receive.order = self.next_receive();
+        self.give_back_receive(receive)
+    }
+
+    /// A receive whose message turned out not to be there is posted again, in its place.
+    pub(crate) fn give_back_receive(&mut self, receive: PostedReceive<T>) -> Found<T> {
+        let (wanted, source) = (receive.wanted, receive.source);
+        match self.take_early(wanted, source) {
+            Some(Body::Here(early)) => Found::Early(receive, early),
+            Some(Body::Announced(announcement)) => Found::Announced(receive, announcement),
+            Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
+            None => {
+                let key = self.posted.insert(receive);
+                self.wake_for(key);
+                Found::Nothing(key)
+            }
+        }
+    }
+
+    /// Posts a buffer for many messages. It takes the first once it is armed.
+    pub(crate) fn post_many(
+        &mut self,
+        carving: Carving,
+        wanted: Wanted,
+        source: Option<SourceId>,
+        key: OpKey,
+    ) -> ReceiveKey {
+        let order = self.next_receive();
+        self.posted.insert_many(carving, wanted, source, order, key)
+    }
+
+    /// Lets a buffer for many messages take the next one, which gets this token.
+    pub(crate) fn arm(&mut self, receive: ReceiveKey, token: T) -> Armed<T> {
+        let (wanted, source) = match self.posted.arm(receive, token) {
+            Ok(takes) => takes,
+            Err(token) => return Armed::Consumed(token),
+        };
+        match self.take_early(wanted, source) {
+            Some(Body::Here(early)) => {
+                Armed::Early(self.posted.take(receive, early.len as u64), early)
+            }
+            Some(Body::Announced(announcement)) => {
+                let part = self.posted.take(receive, announcement.arrival.len);
+                Armed::Announced(part, announcement)
+            }
+            Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
+            None => {
+                self.wake_for(receive);
+                Armed::Nothing
+            }
+        }
+    }
+
+    /// Withdraws a posted receive.
+    pub(crate) fn withdraw(&mut self, receive: ReceiveKey) -> Option<Withdrawn<T>> {
+        self.posted.withdraw(receive)
+    }
+
+    /// The first message that such a receive would take; from now on only this claim gets it
+    /// (`FI_PEEK | FI_CLAIM`).
+    pub(crate) fn claim(
+        &mut self,
+        wanted: Wanted,
+        source: Option<SourceId>,
+    ) -> Option<(ClaimKey, Arrival)> {
+        let removed = match self.early.find(wanted, source) {
+            Some(at) => self.early.remove(at),
+            None => self.waiting.remove(self.waiting.find(wanted, source)?),
+        };
+        let (order, early) = removed?;
+        let arrival = early.arrival;
+        if let Body::Waiting(_) = early.body {
+            self.stalls.insert(arrival.connection, Stall::Claimed);
+            self.wake_for_room(None); // Others may have waited behind it.
+        }
+        Some((self.claims.insert(Claim { order, early }), arrival))
+    }
+
+    /// Gives a claimed message to this receive, which is not posted. The receive comes back if the
+    /// message is gone: its connection ended before it was here.
+    pub(crate) fn take_claimed(
+        &mut self,
+        claim: ClaimKey,
+        mut receive: PostedReceive<T>,
+    ) -> Result<Fetched<T>, PostedReceive<T>> {
+        let Some(Claim { early, .. }) = self.claims.remove(claim) else {
+            return Err(receive);
+        };
+        receive.order = self.next_receive();
+        let arrival = early.arrival;
+        Ok(match early.body {
+            Body::Waiting(_) => {
+                self.stalls
+                    .insert(arrival.connection, Stall::Given(receive));
+                self.wakes.push_back(arrival.connection);
+                Fetched::Coming
+            }
+            Body::Here(message) => {
+                self.free(&arrival, early.cost);
+                Fetched::Early(receive, message)
+            }
+            Body::Announced(announcement) => {
+                self.free(&arrival, early.cost);
+                Fetched::Announced(receive, announcement)
+            }
+        })
+    }
+
+    /// Gives a claim up: its message is kept again, in its place, or goes to a receive that was
+    /// posted meanwhile.
+    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<Fetched<T>> {
+        let Claim { order, early } = self.claims.remove(claim)?;
+        let arrival = early.arrival;
+        let receive = self.posted.find(&arrival);
+        let mut take = || receive.map(|at| self.posted.take(at, arrival.len));
+        let answer = match &early.body {
+            Body::Waiting(_) => {
+                let key = self.waiting.insert(order, early);
+                self.stalls.insert(arrival.connection, Stall::Waiting(key));
+                if receive.is_some() {
+                    self.wake(arrival.connection, receive);
+                }
+                self.look_again(arrival.connection);
+                self.wake_for_room(Some(arrival.source));
+                return None;
+            }
+            Body::Here(_) | Body::Announced(_) => take(),
+        };
+        let Some(receive) = answer else {
+            self.early.insert(order, early);
+            return None;
+        };
+        self.free(&arrival, early.cost);
+        match early.body {
+            Body::Here(message) => Some(Fetched::Early(receive, message)),
+            Body::Announced(announcement) => Some(Fetched::Announced(receive, announcement)),
+            Body::Waiting(_) => None, // Not reached: it was put back.
+        }
+    }
+
+    /// Drops all messages that are here: nobody will ask for them any more.
+    pub(crate) fn clear(&mut self) -> Vec<EarlyMessage> {
+        let kept = self.early.keys().into_iter();
+        let kept: Vec<_> = kept.filter_map(|key| self.early.remove(key)).collect();
+        let claims = self.claims.keys().into_iter();
+        let claims: Vec<_> = claims.filter_map(|key| self.claims.remove(key)).collect();
+        let claims = claims.into_iter().map(|claim| claim.early);
+        let mut here = Vec::new();
+        for early in kept.into_iter().map(|(_, early)| early).chain(claims) {
+            match early.body {
+                Body::Here(message) => here.push(message),
+                Body::Announced(_) => {}
+                Body::Waiting(_) => continue,
+            }
+            self.accounts.free(&early.arrival, early.cost);
+        }
+        here
+    }
+
+    /// Gives the memory back that is kept for what may come.
+    pub(crate) fn shrink(&mut self) {
+        self.posted.shrink();
+        self.early.shrink();
+        self.waiting.shrink();
+        self.stalls.shrink_to_fit();
+        self.claims.shrink();
+    }
+
+    // What comes from connections.
 
     /// A connection joins; so many bytes of its messages are kept for sure.
     pub(crate) fn join(&mut self, connection: ConnectionId, source: SourceId) -> u64 {
-        let _ = (connection, source);
-        todo!()
+        self.accounts.join(connection, source)
     }
 
     /// A connection has gone: what it announced is forgotten, what came in full stays.
-    pub(crate) fn leave(&mut self, connection: ConnectionId) {
-        let _ = connection;
-        todo!()
-    }
-
-    /// Posts a receive, whose order is given to it here, unless a message that it takes is there.
-    pub(crate) fn post(&mut self, receive: PostedReceive<T>) -> Found<T> {
-        let _ = receive;
-        todo!()
+    pub(crate) fn leave(&mut self, connection: ConnectionId) -> Gone<T> {
+        self.forget_announcements(connection);
+        self.accounts.leave(connection);
+        let mut gone = Gone { receive: None };
+        match self.stalls.remove(&connection) {
+            Some(Stall::Waiting(key)) => drop(self.waiting.remove(key)),
+            // Others may want what it was woken for.
+            Some(Stall::Woken(_, Some(receive))) => self.wake_for(receive),
+            Some(Stall::Woken(_, None)) => {}
+            Some(Stall::Claimed) => self.forget_claims(connection),
+            Some(Stall::Given(receive)) => gone.receive = Some(receive),
+            None => {}
+        }
+        self.wake_for_room(None);
+        gone
     }
 
     /// A message begins. Its place is given to it here.
     pub(crate) fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<T> {
-        let _ = arrival;
-        todo!()
+        self.take_in(arrival, cost_of(arrival.len))
+    }
+
+    /// A message is announced. Its place is given to it here.
+    pub(crate) fn announce(&mut self, announcement: &mut Announcement) -> Arrived<T> {
+        let arrived = self.take_in(&mut announcement.arrival, cost_of(0));
+        if let Arrived::Store = arrived {
+            let early = Early {
+                arrival: announcement.arrival,
+                cost: cost_of(0),
+                body: Body::Announced(*announcement),
+            };
+            self.early.insert(announcement.arrival.order, early);
+        }
+        arrived
+    }
+
+    fn take_in(&mut self, arrival: &mut Arrival, cost: u64) -> Arrived<T> {
+        let connection = arrival.connection;
+        let mut woken_for = None;
+        let place = match self.stalls.remove(&connection) {
+            None => None,
+            Some(Stall::Waiting(key)) => self.waiting.remove(key).map(|(order, _)| order),
+            Some(Stall::Woken(order, receive)) => {
+                woken_for = receive;
+                Some(order)
+            }
+            Some(Stall::Given(receive)) => {
+                arrival.order = self.next_arrival();
+                return Arrived::Receive(receive);
+            }
+            Some(Stall::Claimed) => {
+                self.stalls.insert(connection, Stall::Claimed);
+                return Arrived::NoRoom;
+            }
+        };
+        if let Some(at) = self.posted.find(arrival) {
+            arrival.order = self.next_arrival();
+            let receive = self.posted.take(at, arrival.len);
+            // Others may want what it was woken for.
+            if place.is_some() {
+                self.wake_for_room(None);
+            }
+            if let Some(woken_for) = woken_for.filter(|key| *key != at) {
+                self.wake_for(woken_for);
+            }
+            return Arrived::Receive(receive);
+        }
+        let first = self.waiting.first_waiting(List::WaitingForTotal);
+        let first = first.map(|key| self.waiting.order(key));
+        let queued = first.is_some_and(|first| place.is_none_or(|place| first < place));
+        let list = match self.accounts.room(arrival, cost, queued) {
+            Room::Yes => {
+                arrival.order = self.next_arrival();
+                self.accounts.keep(arrival, cost);
+                return Arrived::Store;
+            }
+            room => list_of(room, arrival),
+        };
+        let place = place.unwrap_or_else(|| self.next_arrival());
+        let early = Early {
+            arrival: *arrival,
+            cost,
+            body: Body::Waiting(list),
+        };
+        let key = self.waiting.insert(place, early);
+        self.stalls.insert(connection, Stall::Waiting(key));
+        Arrived::NoRoom
     }
 
     /// A message that was to be stored has come in full. If a receive was posted meanwhile that
     /// takes it, the two are returned.
     pub(crate) fn landed(
         &mut self,
-        early: EarlyMessage,
+        message: EarlyMessage,
     ) -> Option<(PostedReceive<T>, EarlyMessage)> {
-        let _ = early;
-        todo!()
+        let arrival = message.arrival;
+        let cost = cost_of(arrival.len);
+        if let Some(at) = self.posted.find(&arrival) {
+            self.free(&arrival, cost);
+            return Some((self.posted.take(at, message.len as u64), message));
+        }
+        self.insert(message, cost);
+        None
     }
 
     /// A message that was to be stored never will come in full.
     pub(crate) fn abandoned(&mut self, arrival: &Arrival) {
-        let _ = arrival;
-        todo!()
-    }
-
-    /// A message is announced.
-    pub(crate) fn announce(&mut self, announcement: &mut Announcement) -> Arrived<T> {
-        let _ = announcement;
-        todo!()
+        self.free(arrival, cost_of(arrival.len));
     }
 
     /// What this connection has announced will not be answered any more.
     pub(crate) fn forget_announcements(&mut self, connection: ConnectionId) {
-        let _ = connection;
-        todo!()
+        while let Some(at) = self.early.first_announced(connection)
+            && let Some((_, early)) = self.early.remove(at)
+        {
+            self.free(&early.arrival, early.cost);
+        }
+        self.forget_claims(connection);
     }
 
-    /// A receive whose message turned out not to be there is posted again, in its place.
-    pub(crate) fn give_back_receive(&mut self, receive: PostedReceive<T>) -> Found<T> {
-        let _ = receive;
-        todo!()
-    }
-
-    /// A message whose receive was dropped is kept again, in its place, or matched anew.
+    /// A message whose receive was dropped is kept again, in its place and whatever the budget
+    /// says, or matched anew.
     pub(crate) fn give_back(
         &mut self,
-        early: EarlyMessage,
+        message: EarlyMessage,
     ) -> Option<(PostedReceive<T>, EarlyMessage)> {
-        let _ = early;
-        todo!()
+        if let Some(at) = self.posted.find(&message.arrival) {
+            return Some((self.posted.take(at, message.len as u64), message));
+        }
+        let cost = cost_of(message.len as u64);
+        self.accounts.keep(&message.arrival, cost);
+        self.insert(message, cost);
+        None
     }
 
-    /// Withdraws a posted receive.
-    pub(crate) fn withdraw(&mut self, receive: ReceiveKey) -> Option<PostedReceive<T>> {
-        let _ = receive;
-        todo!()
-    }
-
-    /// The first message that such a receive would take (`FI_PEEK`).
-    pub(crate) fn peek(&self, wanted: Wanted, source: Option<SourceId>) -> Option<Arrival> {
-        let _ = (wanted, source);
-        todo!()
-    }
-
-    /// The same, and from now on only this claim gets it (`FI_PEEK | FI_CLAIM`).
-    pub(crate) fn claim(
-        &mut self,
-        wanted: Wanted,
-        source: Option<SourceId>,
-    ) -> Option<(ClaimKey, Arrival)> {
-        let _ = (wanted, source);
-        todo!()
+    /// The peer of this connection holds a message back until it is told of room.
+    pub(crate) fn awaits_credit(&mut self, connection: ConnectionId) {
+        self.accounts.awaits_credit(connection);
     }
 
     /// A connection that may read on, or tell of room, since something changed for it.
@@ -141,15 +467,170 @@ impl<T> SharedMatcher<T> {
         self.wakes.pop_front()
     }
 
-    /// Messages of this connection that are kept, announcements and those that are landing
-    /// included.
-    pub(crate) fn held_of(&self, connection: ConnectionId) -> u64 {
-        let _ = connection;
-        todo!()
+    // Helpers.
+
+    fn next_receive(&mut self) -> u64 {
+        self.receives += 1;
+        self.receives
     }
 
-    /// Bytes that are kept, each message with its overhead.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        todo!()
+    fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    fn insert(&mut self, message: EarlyMessage, cost: u64) {
+        let arrival = message.arrival;
+        let early = Early {
+            arrival,
+            cost,
+            body: Body::Here(message),
+        };
+        self.early.insert(arrival.order, early);
+    }
+
+    /// The first kept message that such a receive takes.
+    fn take_early(&mut self, wanted: Wanted, source: Option<SourceId>) -> Option<Body> {
+        let (_, early) = self.early.remove(self.early.find(wanted, source)?)?;
+        self.free(&early.arrival, early.cost);
+        Some(early.body)
+    }
+
+    fn forget_claims(&mut self, connection: ConnectionId) {
+        let of_it = |claim: &Claim| {
+            let is_here = matches!(claim.early.body, Body::Here(_));
+            claim.early.arrival.connection == connection && !is_here
+        };
+        let claims = self.claims.iter();
+        let forgotten: Vec<Key> = claims
+            .filter_map(|(key, claim)| of_it(claim).then_some(key))
+            .collect();
+        for key in forgotten {
+            if let Some(Claim { early, .. }) = self.claims.remove(key)
+                && let Body::Announced(_) = early.body
+            {
+                self.free(&early.arrival, early.cost);
+            }
+        }
+    }
+
+    /// A message is kept no more.
+    fn free(&mut self, arrival: &Arrival, cost: u64) {
+        if self.accounts.free(arrival, cost) {
+            self.wakes.push_back(arrival.connection);
+        }
+        self.look_again(arrival.connection);
+        self.wake_for_room(Some(arrival.source));
+    }
+
+    /// What a connection was promised does not wait for those who were there first.
+    fn look_again(&mut self, connection: ConnectionId) {
+        if let Some(Stall::Waiting(key)) = self.stalls.get(&connection)
+            && let Some(early) = self.waiting.get(*key)
+        {
+            match self.accounts.room(&early.arrival, early.cost, true) {
+                Room::Yes => self.wake(connection, None),
+                room => {
+                    let list = list_of(room, &early.arrival);
+                    self.waiting.wait_in(*key, list);
+                }
+            }
+        }
+    }
+
+    /// A receive is there for one of those that wait.
+    fn wake_for(&mut self, receive: ReceiveKey) {
+        if let Some((wanted, source)) = self.posted.takes(receive)
+            && let Some(at) = self.waiting.find(wanted, source)
+            && let Some(early) = self.waiting.get(at)
+        {
+            self.wake(early.arrival.connection, Some(receive));
+        }
+    }
+
+    /// Bytes came free, of this sender or in general.
+    fn wake_for_room(&mut self, source: Option<SourceId>) {
+        let of_source = source.map(List::WaitingForShare);
+        let of_all = [List::WaitingForPromised, List::WaitingForTotal];
+        for list in of_source.into_iter().chain(of_all) {
+            // What those will take who are woken here and have not asked again yet.
+            let mut taken = 0;
+            while let Some(key) = self.waiting.first_waiting(list)
+                && let Some(early) = self.waiting.get(key)
+            {
+                let (arrival, cost) = (early.arrival, early.cost);
+                let waits_in = match self.accounts.room(&arrival, cost, false) {
+                    Room::Yes if self.accounts.is_free(taken + cost) => {
+                        taken += cost;
+                        self.wake(arrival.connection, None);
+                        continue;
+                    }
+                    Room::Yes if list == List::WaitingForPromised => break,
+                    Room::Yes => Some(List::WaitingForTotal),
+                    room => list_of(room, &arrival),
+                };
+                if waits_in == Some(list) {
+                    break;
+                }
+                self.waiting.wait_in(key, waits_in);
+            }
+        }
+    }
+
+    /// Wakes a connection whose message waits.
+    fn wake(&mut self, connection: ConnectionId, receive: Option<ReceiveKey>) {
+        if let Some(stall) = self.stalls.get_mut(&connection)
+            && let Stall::Waiting(key) = *stall
+            && let Some((order, _)) = self.waiting.remove(key)
+        {
+            *stall = Stall::Woken(order, receive);
+            self.wakes.push_back(connection);
+        }
+    }
+
+    /// All that must hold between two calls.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.posted.check();
+        self.early.check();
+        self.waiting.check();
+        self.accounts.check();
+        for (_, early) in self.early.iter() {
+            assert_eq!(
+                self.posted.find(&early.arrival),
+                None,
+                "what fits is matched"
+            );
+        }
+        let asks = |stall: &Stall<T>| matches!(stall, Stall::Woken(..));
+        if !self.stalls.values().any(asks) {
+            for (_, early) in self.waiting.iter() {
+                let found = self.posted.find(&early.arrival);
+                assert_eq!(found, None, "what waits for a receive is woken by it");
+            }
+        }
+        let waits = |stall: &Stall<T>| matches!(stall, Stall::Waiting(_));
+        let waiting = self.stalls.values().filter(|stall| waits(stall)).count();
+        assert_eq!(waiting, self.waiting.len(), "who waits is known to wait");
+        let kept = self.early.iter().map(|(_, early)| early.cost);
+        assert!(
+            kept.sum::<u64>() <= self.accounts.held(),
+            "all that is kept is counted"
+        );
+    }
+}
+
+/// What a message of this length counts for.
+fn cost_of(len: u64) -> u64 {
+    len.saturating_add(UNEXPECTED_OVERHEAD as u64)
+}
+
+/// Where a message waits that there is no room for.
+fn list_of(room: Room, arrival: &Arrival) -> Option<List> {
+    match room {
+        Room::Yes | Room::Never => None,
+        Room::OwnShare => Some(List::WaitingForShare(arrival.source)),
+        Room::Overbooked => Some(List::WaitingForPromised),
+        Room::Total => Some(List::WaitingForTotal),
     }
 }

@@ -18,3 +18,6 @@ mod refusal;
 mod rendezvous;
 mod script;
 mod shared_model;
+
+pub(crate) use model::depth;
+pub(crate) use pair::Rng;

@@ -476,7 +476,7 @@ fn run(seed: u64, steps: usize) {
 }
 
 /// Runs with TOKIO_FABRIC_DEEP=1 are a hundred times as long.
-pub(super) fn depth() -> u64 {
+pub(crate) fn depth() -> u64 {
     if std::env::var_os("TOKIO_FABRIC_DEEP").is_some() {
         100
     } else {

@@ -110,6 +110,7 @@ impl Shared {
             data: early.arrival.data,
             tag: early.arrival.kind.tag(),
             source: Some(early.arrival.source),
+            connection: Some(early.arrival.connection),
             order: early.arrival.order,
             payload,
         };

@@ -668,7 +668,12 @@ impl State {
 
     fn take_outbox(&mut self) -> Outbox {
         if self.outbox.wakers.is_empty() {
-            return mem::take(&mut self.outbox);
+            // The list stays where it is, with its room.
+            return Outbox {
+                wakers: Vec::new(),
+                sends: mem::take(&mut self.outbox.sends),
+                receives: mem::take(&mut self.outbox.receives),
+            };
         }
         let wakers = SPARE_LIST.try_with(Cell::take).unwrap_or_default();
         let next = Outbox {

@@ -1,0 +1,139 @@
+//! The receives of a context as one port's connection sees them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::buf::Payload;
+use crate::progress::report::Report;
+use crate::proto::{
+    Announcement, Arrival, Arrived, EarlyMessage, Identity, PostedReceive, Receives,
+};
+use crate::sync::WakeList;
+
+use super::ReceiveContext;
+use super::due::Due;
+
+/// The receives of a context as one port's connection sees them, under the port's lock. Whom to
+/// wake, and memory to drop, is kept until that is released ([`PortReceives::take_aftermath`]).
+pub(crate) struct PortReceives {
+    pub(super) context: Arc<ReceiveContext>,
+    identity: Identity,
+    wakes: WakeList,
+    leftovers: Vec<Payload>,
+}
+
+impl PortReceives {
+    pub(crate) fn new(context: Arc<ReceiveContext>, identity: Identity) -> Self {
+        PortReceives {
+            context,
+            identity,
+            wakes: WakeList::new(),
+            leftovers: Vec::new(),
+        }
+    }
+
+    /// Whom to wake and what to drop, once the port's lock is released.
+    pub(crate) fn take_aftermath(&mut self) -> (WakeList, Vec<Payload>) {
+        let wakes = std::mem::take(&mut self.wakes);
+        (wakes, std::mem::take(&mut self.leftovers))
+    }
+
+    /// The connection has gone: what it announced is forgotten, what came in full stays.
+    pub(crate) fn leave(&mut self) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("leave");
+        let port = state.leave(self.identity.connection, &mut due);
+        drop(state);
+        drop(port);
+        self.carry_out(due);
+    }
+
+    fn carry_out(&mut self, due: Due) {
+        let context = &self.context;
+        context.carry_out_inside(due, &mut self.wakes, &mut self.leftovers);
+    }
+
+    fn arrived(
+        &mut self,
+        arrive: impl FnOnce(&mut super::State) -> Arrived<Report>,
+    ) -> Arrived<Report> {
+        let mut due = Due::default();
+        let mut state = self.context.lock("arrive");
+        let arrived = arrive(&mut state);
+        if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
+            state.matched(*key, &mut due);
+        }
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
+        arrived
+    }
+}
+
+impl Receives<Report> for PortReceives {
+    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<Report> {
+        self.arrived(|state| state.matcher.arrive(arrival))
+    }
+
+    fn landed(&mut self, early: EarlyMessage) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("landed");
+        if state.closed.is_some() {
+            state.matcher.abandoned(&early.arrival);
+            due.leftovers.push(early.payload);
+        } else if let Some((receive, early)) = state.matcher.landed(early) {
+            state.matched(receive.key, &mut due);
+            due.delivered.push((receive, early));
+        }
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
+    }
+
+    fn abandoned(&mut self, arrival: &Arrival) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("abandoned");
+        state.matcher.abandoned(arrival);
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
+    }
+
+    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<Report> {
+        self.arrived(|state| state.matcher.announce(announcement))
+    }
+
+    fn forget_announcements(&mut self) {
+        let mut due = Due::default();
+        let connection = self.identity.connection;
+        let mut state = self.context.lock("forget announcements");
+        state.matcher.forget_announcements(connection);
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
+    }
+
+    fn give_back(&mut self, early: EarlyMessage) {
+        let mut due = Due::default();
+        self.context.keep_again(early, &mut due);
+        self.carry_out(due);
+    }
+
+    fn held(&self) -> u64 {
+        let state = self.context.lock("held");
+        state.matcher.held_of(self.identity.connection)
+    }
+
+    fn awaits_credit(&mut self) {
+        let mut state = self.context.lock("awaits credit");
+        state.matcher.awaits_credit(self.identity.connection);
+    }
+}
+
+impl fmt::Debug for PortReceives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortReceives")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
