@@ -93,6 +93,11 @@ impl RdmEndpoint {
         self.inner.rdm.local_addr()
     }
 
+    #[cfg(test)]
+    pub(crate) fn rdm(&self) -> &Rdm {
+        &self.inner.rdm
+    }
+
     /// The address vector it is bound to (`fi_ep_bind`).
     pub fn address_vector(&self) -> &AddressVector {
         &self.inner.vector

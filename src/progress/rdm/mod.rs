@@ -13,6 +13,8 @@ mod notice;
 mod side;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
