@@ -1,5 +1,5 @@
-//! Connectionless endpoints and their peers: connections that begin at once on both sides, peers that
-//! cannot be reached, restart or go, addresses that are removed.
+//! Connectionless endpoints and their peers: connections that begin at once on both sides, peers
+//! that cannot be reached, restart or go, addresses that are removed.
 
 mod common;
 #[path = "common/peers.rs"]
