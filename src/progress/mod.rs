@@ -12,8 +12,9 @@
 //!
 //! Locks, in the order in which they may be taken: engine's port table → port → receive context →
 //! region table → completion queue, event queue, counter, operation cell. The ready list is taken
-//! last and alone. Wakers are woken after all of them are released, save that waking a port only
-//! touches the ready list.
+//! last and alone.
+//! Wakers are woken after all of them are released, save that waking a port only touches the ready
+//! list.
 
 #![forbid(unsafe_code)]
 
