@@ -1,9 +1,9 @@
 //! Promises of fi_mr(3), the memory model and the rulings that regions keep. Each test names its
 //! promise.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
@@ -13,37 +13,49 @@ use crate::buf::{
     Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, RegionUse,
     SpanList,
 };
-use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::error::{ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
 use crate::sync::{Lock, LockKind, Role};
 
 mod claims;
 mod values;
 
-#[derive(Default)]
-struct Nudges(AtomicUsize);
+/// What a domain has: a table, a driver to nudge, itself.
+struct Domain {
+    table: Lock<MrTable>,
+    nudges: AtomicUsize,
+}
 
-impl Wake for Nudges {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+impl Parent for Domain {
+    fn table(&self) -> &Lock<MrTable> {
+        &self.table
+    }
+
+    fn nudge(&self) {
+        self.nudges.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// What a domain has: a table, a driver to nudge, itself.
 struct Home {
-    table: SharedTable,
-    nudges: Arc<Nudges>,
-    parent: Arc<()>,
+    parent: Arc<Domain>,
+}
+
+impl Deref for Home {
+    type Target = Domain;
+
+    fn deref(&self) -> &Domain {
+        &self.parent
+    }
 }
 
 impl Home {
     fn new(addressing: MrAddressing, keys: KeyPolicy) -> Home {
         let table = MrTable::new(addressing, keys, RawKeys::new(false).unwrap());
-        Home {
-            table: Arc::new(Lock::new(LockKind::Mutex, table)),
-            nudges: Arc::default(),
-            parent: Arc::new(()),
-        }
+        let parent = Arc::new(Domain {
+            table: Lock::new(LockKind::Mutex, table),
+            nudges: AtomicUsize::new(0),
+        });
+        Home { parent }
     }
 
     fn parts(&self, memory: Arc<RegionMemory>, requested_key: Option<u64>) -> NewRegion {
@@ -51,9 +63,7 @@ impl Home {
             memory,
             requested_key,
             context: Some(Context(5)),
-            table: Arc::clone(&self.table),
-            nudge: Waker::from(Arc::clone(&self.nudges)),
-            keep: Box::new(Arc::clone(&self.parent)),
+            parent: self.parent.clone(),
         }
     }
 
@@ -62,7 +72,7 @@ impl Home {
         buffers: Vec<Held>,
         access: Access,
         key: Option<u64>,
-    ) -> Result<MemoryRegion, (Error, Vec<Held>)> {
+    ) -> Result<MemoryRegion, NotMade> {
         MemoryRegion::create(self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key))
     }
 
@@ -86,7 +96,7 @@ impl Home {
     }
 
     fn nudges(&self) -> usize {
-        self.nudges.0.load(Ordering::SeqCst)
+        self.nudges.load(Ordering::SeqCst)
     }
 }
 
@@ -193,9 +203,9 @@ fn enokey_requested_key_is_already_in_use() {
     let buffer = vec![2; 4];
     let at = buffer.as_ptr();
     let refused = home.try_region(vec![buffer.into()], Access::all(), Some(42));
-    let (error, mut back) = refused.unwrap_err();
+    let (error, back) = refused.unwrap_err();
     assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::KeyInUse, 266));
-    assert_eq!(Buffer::new(back.pop().unwrap()).as_ptr(), at);
+    assert_eq!(Buffer::new(back.into_one().unwrap()).as_ptr(), at);
     drop(first);
     assert!(
         home.try_region(vec![vec![3].into()], Access::all(), Some(42))
