@@ -239,7 +239,7 @@ impl Hasher for KeyHasher {
 
     fn write_u64(&mut self, key: u64) {
         // Both halves of the product: the table looks at bits of either end.
-        let product = u128::from(self.0 ^ key) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        let product = u128::from(self.0 ^ key) * 0x9E37_79B9_7F4A_7C15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
 
