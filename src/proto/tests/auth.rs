@@ -184,11 +184,10 @@ fn who_has_the_same_key_is_connected() {
         assert_eq!(pair.b.told, [r#"connected b"""#]);
         assert_eq!(pair.a.machine.peer_hello().unwrap().refusals_max, 7);
         assert!(pair.b.machine.agreed().contains(Capabilities::AUTH));
-        let Pair { a, b } = &mut pair;
-        for (from, to, token) in [(&mut *a, &mut *b, 1), (b, a, 2)] {
-            to.receive(token, 5);
-            from.send(token + 10, b"hello");
-        }
+        pair.b.receive(1, 5);
+        pair.a.receive(2, 5);
+        pair.a.send(11, b"hello");
+        pair.b.send(12, b"hello");
         pair.run();
         assert_eq!(pair.b.end_of(1).1, b"hello");
         assert_eq!(pair.a.end_of(2).1, b"hello");
