@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
     Access, ApiVersion, AuthKey, Backend, ConnRequest, DomainBind, Endpoint, EndpointBuilder,
-    Error, ErrorKind, Event, Hints, MemoryRegion, OnRefusal, Refusal, RemoteRegion,
+    Error, ErrorKind, Event, Hints, MemoryRegion, OnRefusal, Refusal, RemoteRegion, SharedBuffer,
 };
 
 const KEY: &[u8] = b"the key of one job";
@@ -164,6 +164,10 @@ fn a_region_is_there_for_peers_of_its_key_and_for_nobody_else() {
             ];
             let read_only = target.domain.register_read_only(&b"never changes"[..]);
             let read_only = read_only.auth_key(key(OTHER)).now().unwrap();
+            let cache = target.domain.cache().open().unwrap();
+            let shared = SharedBuffer::new(vec![3; 64]);
+            let cached = cache.register(&shared, ..).access(Access::REMOTE_READ);
+            let cached = cached.await.unwrap();
             for (byte, session) in (10..).zip([&b""[..], KEY, OTHER]) {
                 let used = if session.is_empty() { domains } else { session };
                 let x = living(initiator.domain.endpoint().auth_key(key(used)));
@@ -198,6 +202,9 @@ fn a_region_is_there_for_peers_of_its_key_and_for_nobody_else() {
                         );
                     }
                 }
+                let seen = read(&x, cached.remote()).await;
+                let may = domains.is_empty() || used == domains;
+                assert_eq!(seen.is_ok(), may, "{seen:?} {domains:?} {used:?}");
                 let seen = read(&x, read_only.remote()).await;
                 assert_eq!(seen.is_ok(), used == OTHER);
                 talk(&x, &y).await;

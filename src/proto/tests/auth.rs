@@ -254,7 +254,7 @@ fn a_replayed_proof_is_refused() {
     pair.b.machine.begin_accept(b"", ByteOrder::Native, offer);
     say(&mut pair.b);
     hear(&mut pair.b, &asked[37..]);
-    say(&mut pair.b);
+    assert_eq!(say(&mut pair.b).len(), 16, "a refusal");
     assert_eq!(fault(&pair.b), Some(ErrorKind::NotAuthorized));
     assert!(!is_connected(&pair.b));
     // All that the acceptor said, to the initiator's next connection.
@@ -272,20 +272,20 @@ fn a_replayed_proof_is_refused() {
 /// docs/extension.md: "A proof is of no use on another connection, in the other direction, or later."
 #[test]
 fn a_reflected_proof_is_refused() {
-    // Somebody without the key who gives the initiator its own words back.
+    // Somebody without the key who gives the initiator its own proof back.
     let mut pair = pair_of(KEY, b"");
-    let mut last = Vec::new();
-    let (_, _) = connect_through(&mut pair, |way, bytes| match way {
-        Way::ToAcceptor => last = bytes.split_off(bytes.len().min(37)),
-        // Behind the response: its introduction as a challenge, then its proof as the acceptor's.
-        Way::ToInitiator if !last.is_empty() => {
+    let mut answer = Vec::new();
+    let (said, _) = connect_through(&mut pair, |way, bytes| match way {
+        Way::ToAcceptor if bytes.len() == 84 => answer.clone_from(bytes),
+        Way::ToInitiator if !answer.is_empty() => {
             let mut header = golden("proof")[..16].to_vec();
             header[8] = 16 + 32;
-            *bytes = [&header, &last[last.len() - 32..]].concat();
-            last.clear();
+            *bytes = [header, answer.split_off(52)].concat();
+            answer.clear();
         }
-        Way::ToInitiator => {}
+        _ => {}
     });
+    assert_eq!(said.len(), 37 + 84 + 16, "an answer, and a refusal");
     assert_eq!(fault(&pair.a), Some(ErrorKind::NotAuthorized));
     assert!(!is_connected(&pair.a));
     // And the acceptor, who hears its own introduction as the initiator's.
