@@ -83,7 +83,8 @@ fn only_endpoints_of_the_same_key_communicate() {
                 let y = living(b.domain.endpoint());
                 let (connected, accepted) = attempt(&x, &y, &b).await;
                 if ours == theirs {
-                    (connected.unwrap(), accepted.unwrap());
+                    connected.unwrap();
+                    accepted.unwrap();
                     talk(&x, &y).await;
                     talk(&y, &x).await;
                     let region = open_region(&b, vec![1u8; 64]).await;

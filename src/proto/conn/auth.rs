@@ -75,8 +75,8 @@ impl Extension {
 
     /// The peer's proof was wrong; nothing it says matters any more.
     pub(super) fn is_refusing(&self) -> bool {
-        let refusing = |auth: &Box<Auth>| matches!(auth.stage, Stage::Refusing);
-        self.auth.as_ref().is_some_and(refusing)
+        let refusing = |auth: &Auth| matches!(auth.stage, Stage::Refusing);
+        self.auth.as_deref().is_some_and(refusing)
     }
 
     /// Who has a key goes on only with who said that it has one too.

@@ -2,8 +2,8 @@
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for signs
-//! of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
+//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for
+//! signs of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
 //! `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the answers to reads into
 //! frames that can be broken off.
 //!
