@@ -253,7 +253,7 @@ fn keys_that_cannot_be_used_are_refused_at_once() {
     });
 }
 
-/// docs/extension.md, section 9: "so an acceptor gives nobody anything", and its data goes to who
+/// docs/extension.md, section 9: "that of the accept waits for the proof": it goes to who
 /// has proven the key, whole.
 #[test]
 fn private_data_is_for_who_has_proven_the_key() {

@@ -201,7 +201,7 @@ impl ProofDecoder {
         usize::try_from(base.frame_len)
             .ok()
             .filter(|_| usize::from(base.header_len) == BASE_SIZE)
-            .filter(|len| (may_be.contains(&len.saturating_sub(BASE_SIZE))) && *len >= BASE_SIZE)
+            .filter(|len| (len.checked_sub(BASE_SIZE)).is_some_and(|len| may_be.contains(&len)))
             .map(|len| (base.op_data, len))
             .ok_or(WireError::FrameSize {
                 frame_len: base.frame_len,
