@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod bind;
 mod builder;
 mod cache;
@@ -29,7 +30,7 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::{MappedKeys, MrTable, Parent, SharedTable};
+use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::Backend;
@@ -95,6 +96,8 @@ struct Inner {
     context: Option<Context>,
     mr_mode: MrMode,
     id: DomainId,
+    /// The key of endpoints and regions that have none of their own.
+    auth_secret: Option<AuthSecret>,
     mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,

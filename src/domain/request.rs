@@ -10,7 +10,7 @@ use crate::buf::{
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::info::{Caps, MrMode};
+use crate::info::{AuthKey, Caps, MrMode};
 use crate::mr::{Access, MrFlags, NewRegion, NotMade};
 use crate::op_error::Failed;
 
@@ -26,6 +26,8 @@ impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
+    /// Instead of the domain's.
+    pub(super) auth_key: Option<AuthKey>,
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
@@ -40,6 +42,7 @@ impl Request {
         Request {
             access,
             key: None,
+            auth_key: None,
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
@@ -62,6 +65,7 @@ impl Request {
             let message = format!("{unknown:#x} for a registration");
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
+        domain.check_auth_key(self.auth_key.as_ref())?;
         let caps = domain.info().caps;
         for (flag, cap, name) in [
             (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
@@ -125,6 +129,7 @@ impl Domain {
         NewRegion {
             memory,
             requested_key: request.key,
+            auth_key: self.auth_secret(request.auth_key.as_ref()),
             context: request.context,
             parent: self.inner.clone(),
         }

@@ -14,6 +14,7 @@ use crate::error::{ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
 use crate::sync::Role;
 
+mod auth;
 mod claims;
 mod home;
 mod values;

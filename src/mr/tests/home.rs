@@ -52,6 +52,7 @@ impl Home {
         NewRegion {
             memory,
             requested_key,
+            auth_key: None,
             context: Some(Context(5)),
             parent: self.parent.clone(),
         }
