@@ -108,7 +108,7 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use av::{AddressVector, AddressVectorBuilder, Insert};
+pub use av::{AddressVector, AddressVectorBuilder, Insert, Inserted, Insertion};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
     RegionBuf, RegionBufs, SharedBuffer, SharedMemory,

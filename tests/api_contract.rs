@@ -247,6 +247,7 @@ fn errors_have_libfabrics_numbers() {
         (TooSmall, 257),
         (BadState, 258),
         (BadFlags, 260),
+        (NoEventQueue, 261),
         (NoRuntime, 261),
         (Truncated, 265),
         (KeyInUse, 266),

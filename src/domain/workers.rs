@@ -1,5 +1,6 @@
-//! Where the work of registrations is done: on the blocking threads of the driver's runtime, or,
-//! where the driver has a thread of its own, on threads that live as long as there is work.
+//! Where work that blocks is done, as registrations that fault pages in and lookups of names: on the
+//! blocking threads of the driver's runtime, or, where the driver has a thread of its own, on
+//! threads that live as long as there is work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +10,9 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
-/// small machine busy without taking the blocking threads from everybody else.
+/// Works that are done at the same time, as the registrations of one domain that fault pages in:
+/// enough to keep one core of a small machine busy without taking the blocking threads from
+/// everybody else.
 const JOBS_AT_ONCE: usize = 2;
 
 #[derive(Clone)]
@@ -40,6 +42,14 @@ impl Workers {
 
     pub(super) fn threads() -> Self {
         Workers::Threads(Arc::default())
+    }
+
+    /// Others of the same kind, which do not wait for these.
+    pub(super) fn others(&self) -> Self {
+        match self {
+            Workers::Runtime { runtime, .. } => Workers::of_runtime(runtime.clone()),
+            Workers::Threads(_) => Workers::threads(),
+        }
     }
 
     /// Does the work some time. A runtime that ends before that drops it.
@@ -78,10 +88,10 @@ fn run_in_thread(queue: Arc<Mutex<Queue>>, work: Work) {
     }
     let shared = Arc::clone(&queue);
     let spawned = thread::Builder::new()
-        .name("fabric-register".to_owned())
+        .name("fabric-worker".to_owned())
         .spawn(move || work_off(&shared));
     if let Err(error) = spawned {
-        tracing::warn!(%error, "no thread for a registration, the caller waits for it");
+        tracing::warn!(%error, "no thread for work that blocks, the caller waits for it");
         work_off(&queue);
     }
 }
