@@ -72,6 +72,9 @@ fn public_types_go_to_any_thread() {
     movable::<Connect>();
     movable::<Accept>();
     movable::<Reject>();
+    movable::<AddressVectorBuilder>();
+    movable::<Insert<FabricAddr>>();
+    movable::<Insertion<Vec<Result<FabricAddr>>>>();
     movable::<Register<Vec<u8>>>();
     movable::<Registration<Vec<u8>>>();
     movable::<RegisterReadOnly<Bytes>>();

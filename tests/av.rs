@@ -128,6 +128,8 @@ async fn names_of_another_vector_are_refused() {
     );
 }
 
+/// fi_av(3): "the returned fi_addr_t is an index, with the index for an inserted address the same as
+/// its insertion order into the table."
 /// fi_av(3): "The index of the first address inserted into an FI_AV_TABLE will be 0, and successive
 /// insertions will be given sequential indices."
 /// fi_av(3): "Sequential indices will be assigned across insertion calls on the same AV."
@@ -153,10 +155,16 @@ async fn a_table_has_dense_indices_in_the_order_of_insertion() {
     assert_eq!(indices(&third), [Some(1), Some(4), Some(6)]);
 }
 
+/// fi_av(3): `fi_av_insert`, function. "The fi_av_insert call inserts zero or more addresses into an
+/// AV."
+/// fi_av(3): "Insertion calls for an AV opened for synchronous operation will return the number of
+/// addresses that were successfully inserted."
 /// fi_av(3): "In the case of failure, the return value will be less than the number of addresses
 /// that was specified."
 /// fi_av(3): "individual insertion failures cannot be reported and the application must use other
 /// calls, such as fi_av_lookup to learn which specific addresses failed to insert"
+/// fi_av(3): "The resulting status of attempting to insert each address will be written to the
+/// corresponding array location."
 /// fi_av(3): `FI_SYNC_ERR`: each address has its own result. A failed one leaves its index free.
 #[tokio::test]
 async fn each_address_fails_on_its_own() {
@@ -236,7 +244,7 @@ async fn addresses_have_the_domains_form() {
 }
 
 /// fi_av(3): "Provider will choose its preferred AV type. The AV type used will be returned through
-/// the type field in fi_av_attr."
+/// the type field in fi_av_attr." `fi_av_attr.type`.
 /// fi_domain(3): `fi_av_type`, enumeration. `FI_AV_UNSPEC`, enumeration value. `FI_AV_MAP`,
 /// enumeration value.
 /// fi_domain(3): "Any address vector format is requested and supported."
@@ -268,7 +276,42 @@ async fn the_domains_type_decides_where_the_vector_leaves_it_open() {
     }
 }
 
-/// fi_av(3): "This flag associates a user-assigned identifier with each AV entry"
+/// fi_av(3): "The use of FI_AV_MAP requires that an application store the returned fi_addr_t value
+/// that is associated with each inserted address."
+/// What was stored is all that is needed, as bits too.
+#[tokio::test]
+async fn a_map_names_its_addresses_by_what_it_returned() {
+    let builder = domain(hints()).address_vector();
+    let vector = builder.av_type(AvType::Map).open().unwrap();
+    let added = vector.insert_all((1..=50).map(address)).now().unwrap();
+    let stored: Vec<u64> = added
+        .into_iter()
+        .map(|addr| addr.unwrap().to_bits())
+        .collect();
+    for (bits, port) in stored.into_iter().zip(1..) {
+        let addr = FabricAddr::from_bits(bits);
+        assert_eq!(vector.lookup(addr).unwrap(), address(port));
+    }
+}
+
+/// fi_av(3): "Indicates the expected number of addresses that will be inserted into the AV."
+/// fi_av(3): `fi_av_attr.count`, `fi_av_attr.ep_per_node`: hints, however wrong they are.
+#[tokio::test]
+async fn hints_of_sizes_change_nothing_else() {
+    let domain = domain(hints());
+    for (count, per_node) in [(0, 0), (2, 0), (0, 2), (usize::MAX, usize::MAX)] {
+        let builder = domain.address_vector();
+        let vector = builder
+            .count(count)
+            .endpoints_per_node(per_node)
+            .open()
+            .unwrap();
+        let added = vector.insert_all((1..=5).map(address)).now().unwrap();
+        assert_eq!(indices(&added), [0, 1, 2, 3, 4].map(Some));
+    }
+}
+
+/// fi_av(3): `FI_AV_USER_ID`. "This flag associates a user-assigned identifier with each AV entry"
 /// fi_av(3): "the caller must specify an fi_addr_t identifier value to associate with each
 /// address."
 /// fi_av(3): "Note that the output from the AV insertion call is unchanged."
@@ -314,6 +357,7 @@ async fn a_vector_of_user_ids_needs_the_domains_capability() {
 /// fi_av(3): `fi_av_insertsvc`, function. "allows the application to specify the node and service
 /// names, similar to the fi_getinfo inputs, rather than an encoded address."
 /// fi_av(3): "Node should be a string that corresponds to a hostname or network address."
+/// fi_av(3): "The service string corresponds to a textual representation of a transport address."
 /// Names are looked up beside the runtime, on whatever drives the domain.
 #[test]
 fn a_node_and_a_service_are_an_address() {
@@ -388,6 +432,9 @@ async fn an_address_is_shown_as_text_that_names_it_again() {
 }
 
 /// fi_av(3): "10.1.1.1:5000, 10.1.1.1:5001, 10.1.1.2:5000, 10.1.1.2:5001."
+/// fi_av(3): "Inserted transport addresses will be of the range {service, service + svccnt - 1},
+/// inclusive."
+/// fi_av(3): "Inserted node addresses will be of the range {node, node + nodecnt - 1}, inclusive."
 /// fi_av(3): "All service addresses for a node will be inserted before the next node is inserted."
 /// fi_av(3): "The total number of inserted addresses will be nodecnt x svccnt."
 /// fi_av(3): `fi_av_insertsym`, function. `FI_SYMMETRIC`, flag.

@@ -100,6 +100,9 @@ async fn an_insertion_completes_even_if_all_addresses_fail() {
 /// fi_av(3): "Any calls to insert addresses before an event queue has been bound will fail with
 /// -FI_ENOEQ."
 /// fi_av(3): "the application must first bind an event queue to the AV before inserting addresses."
+/// fi_av(3): "Associates an event queue with the AV."
+/// fi_av(3): "will return 0 if the operation was successfully initiated. In the case of failure, a
+/// negative fabric errno will be returned."
 /// It is bound once, and cannot be closed meanwhile.
 #[tokio::test]
 async fn insertions_before_an_event_queue_is_bound_are_refused() {
@@ -198,6 +201,20 @@ async fn insertions_reserve_places_for_all_their_events() {
     // Without events there is nothing to reserve.
     let many = vector.insert_all((10..13).map(address)).await.unwrap();
     assert_eq!(many.iter().flatten().count(), 3);
+}
+
+/// fi_av(3): "any events queued on an event queue referencing the AV are left untouched."
+#[tokio::test]
+async fn events_outlive_the_vector_they_are_about() {
+    let (vector, events) = open(&Net::loopback(), 8);
+    vector
+        .insert_all([address(1), address(0)])
+        .submit(1u64)
+        .unwrap();
+    vector.close().await.unwrap();
+    drop(vector);
+    assert_eq!(failure(&events).await.1, Some(1));
+    assert_eq!(complete(&events).await.0, Context(1));
 }
 
 /// Nobody reads the queue any more: a future still gets its result, `submit` has nowhere to tell.

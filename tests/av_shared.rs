@@ -40,7 +40,7 @@ fn refused<T>(result: Result<T>, kind: ErrorKind) {
 }
 
 /// fi_av(3): "Address vectors may be shared across multiple processes which access the same named
-/// domain on the same node."
+/// domain on the same node." `fi_av_attr.name`.
 /// fi_av(3): "Processes that provide the same value for map_addr to a shared AV may use the same
 /// fi_addr_t values returned from an fi_av_insert call."
 /// fi_domain(3): "the ability to share address vectors among multiple processes using the named
@@ -129,7 +129,7 @@ async fn a_read_only_vector_looks_and_changes_nothing() {
 }
 
 /// fi_av(3): "If name is non-NULL and map_addr is 0, then the map_addr used by the provider will be
-/// returned through the attribute structure."
+/// returned through the attribute structure." `fi_av_attr.map_addr`.
 /// fi_av(3): "The map_addr field is ignored if name is NULL."
 /// The type is that of whoever made the vector.
 #[tokio::test]

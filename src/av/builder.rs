@@ -89,9 +89,9 @@ impl AddressVectorBuilder {
     }
 
     /// Shares the vector with the processes of this user, on this machine, that open it by the same
-    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if nobody has it open,
-    /// and ends with the last process that has: whatever a crash left behind is not found again.
-    /// User ids are not shared, and so not taken. Default: none.
+    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if nobody has it
+    /// open, and ends with the last process that has: whatever a crash left behind is not found
+    /// again. User ids are not shared, and so not taken. Default: none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

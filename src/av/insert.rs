@@ -115,9 +115,9 @@ impl<T: Inserted> Insert<T> {
     /// for names, whose lookup may take long: await those. [`ErrorKind::AddressInUse`] for an
     /// address that is in the vector already. [`ErrorKind::LimitReached`] when the vector has no
     /// room for all. [`ErrorKind::AccessDenied`] for a vector that was opened read-only,
-    /// [`ErrorKind::Unsupported`] for user ids in a shared one, [`ErrorKind::BadState`] for one that
-    /// inserts asynchronously only or is closed, [`ErrorKind::Again`] while another process holds
-    /// the lock of a shared one.
+    /// [`ErrorKind::Unsupported`] for user ids in a shared one, [`ErrorKind::BadState`] for one
+    /// that inserts asynchronously only or is closed, [`ErrorKind::Again`] while another process
+    /// holds the lock of a shared one.
     pub fn now(self) -> Result<T> {
         let (vector, request) = self.check()?;
         if vector.is_asynchronous() {

@@ -64,7 +64,7 @@ impl Job {
         awaited: bool,
     ) -> Result<Arc<Self>> {
         let inner = &vector.inner;
-        let dependence = inner.depend("insertion")?;
+        let dependence = vector.depend("insertion")?;
         let reserved = inner.store.reserve(request.what.len())?;
         let told = request.context.filter(|_| !slots.is_empty());
         let mut state = State {

@@ -15,6 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,10 +95,6 @@ struct WantedEvents {
 }
 
 impl Inner {
-    fn depend(&self, name: &'static str) -> Result<Dependence> {
-        self.dependents.depend(name).ok_or_else(closed)
-    }
-
     fn check_open(&self) -> Result<()> {
         match self.dependents.is_closed() {
             false => Ok(()),
@@ -339,6 +336,11 @@ impl AddressVector {
         drop(keep);
         drop(ended);
         Ok(())
+    }
+
+    /// Binds what has this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: impl Into<Cow<'static, str>>) -> Result<Dependence> {
+        self.inner.dependents.depend(name).ok_or_else(closed)
     }
 
     /// Where the peer of this name is.

@@ -144,6 +144,8 @@ async fn a_name_that_is_not_found_fails_all_its_addresses() {
 /// fi_av(3): "Addresses that are not inserted because they were aborted will fail with an error
 /// code of FI_ECANCELED."
 /// At once, and not when the resolver answers.
+/// fi_av(3): "If resources are still associated with the AV when attempting to close, the call will
+/// return -FI_EBUSY."
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insertion_that_is_dropped_is_canceled() {
     let (desk, answers, asked) = Desk::new(&["slow"]);
@@ -165,6 +167,24 @@ async fn an_insertion_that_is_dropped_is_canceled() {
     vector.close().await.unwrap();
     assert_eq!(vector.inner.store.len().unwrap(), 1);
     assert!(events.is_empty());
+}
+
+/// fi_av(3): "the addresses would be: host10:5000, host10:5001, host11:5000, host11:5001."
+#[tokio::test]
+async fn host_names_are_inserted_in_the_order_of_the_example() {
+    let (desk, answers, _) = Desk::new(&["host10", "host11"]);
+    let (vector, _events) = open(&desk);
+    answers["host10"].send(node(10)).unwrap();
+    answers["host11"].send(node(11)).unwrap();
+    let added = vector
+        .insert_symmetric("host10", 2, "5000", 2)
+        .await
+        .unwrap();
+    let added = added
+        .into_iter()
+        .map(|addr| vector.lookup(addr.unwrap()).unwrap());
+    let wanted = [(10, 5000), (10, 5001), (11, 5000), (11, 5001)];
+    assert!(added.eq(wanted.map(|(last, port)| address(last, port))));
 }
 
 /// Lookups run beside the runtime: its only worker goes on.

@@ -1,5 +1,5 @@
-//! Where work that blocks is done, as registrations that fault pages in and lookups of names: on the
-//! blocking threads of the driver's runtime, or, where the driver has a thread of its own, on
+//! Where work that blocks is done, as registrations that fault pages in and lookups of names: on
+//! the blocking threads of the driver's runtime, or, where the driver has a thread of its own, on
 //! threads that live as long as there is work.
 
 use std::collections::VecDeque;

@@ -175,7 +175,8 @@ impl EventQueue {
         }
     }
 
-    /// Takes places for so many events, or none when they are not all free (or the queue is closed).
+    /// Takes places for so many events, or none when they are not all free (or the queue is
+    /// closed).
     pub(crate) fn try_reserve_many(&self, count: usize) -> Option<Vec<EventSlot>> {
         self.ring().try_reserve_many(count).map(event_slots)
     }

@@ -8,8 +8,8 @@
 //! has one open.
 //!
 //! What is read is not trusted. Each record has a checksum over its place, the vector it belongs to
-//! and its contents, so that one that is torn, or not the vector's, counts as taken by nobody and is
-//! not used again. Sizes are bounded before anything is allocated for them.
+//! and its contents, so that one that is torn, or not the vector's, counts as taken by nobody and
+//! is not used again. Sizes are bounded before anything is allocated for them.
 //!
 //! A name is looked up by one read of its record. For questions about all records there is a copy
 //! of them in memory, read anew when the header's count of changes is not the one it was made at.
