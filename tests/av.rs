@@ -479,7 +479,6 @@ async fn an_insertion_that_is_dropped_is_undone() {
 /// fi_av(3): "fi_av_close will automatically cleanup any resources associated with addresses
 /// remaining in the AV when it is invoked."
 /// fi_av(3): `fi_close`, function. Afterwards no handle gives anything, and the domain can close.
-/// fi_domain(3): "active endpoints, memory regions, completion event queues, and address vectors."
 #[tokio::test]
 async fn a_closed_vector_frees_its_domain() {
     let domain = domain(hints());

@@ -261,7 +261,6 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         ));
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
-    no_key("auth_key", hints.auth_key.as_ref(), api)?;
     let asked_caps = hints.domain_caps.unwrap_or_default();
     let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
     within("domain_caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
@@ -296,7 +295,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         mr_iov_limit: limit("mr_iov_limit", hints.mr_iov_limit, MR_IOV_LIMIT)?,
         caps: domain_caps,
         mode: Mode::empty(),
-        auth_key: None,
+        auth_key: auth_key("auth_key", hints.auth_key.as_ref(), api)?,
         max_err_data: limit(
             "max_err_data",
             hints.max_err_data,
@@ -353,7 +352,6 @@ fn endpoint(
     tx: Caps,
     rx: Caps,
 ) -> Result<EndpointAttr> {
-    no_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?;
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
         protocol: choose("protocol", hints.protocol, &[offer.protocol], "")?,
@@ -378,7 +376,7 @@ fn endpoint(
         mem_tag_format: tag_format(hints, offer)?,
         tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
         rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
-        auth_key: None,
+        auth_key: auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?,
     })
 }
 
@@ -503,15 +501,19 @@ fn traffic_class(hint: &'static str, asked: Option<TrafficClass>) -> Result<Traf
     choose(hint, asked, &[TrafficClass::BestEffort], "")
 }
 
-/// A key that would be taken and not honoured is worse than none.
-fn no_key(hint: &'static str, asked: Option<&AuthKey>, api: ApiVersion) -> Result<()> {
-    match asked {
-        Some(key) if api >= ApiVersion::MODE_BITS && !key.is_empty() => Err(no_match(
+/// The key in force: none without bytes, and none before there were keys.
+fn auth_key(
+    hint: &'static str,
+    asked: Option<&AuthKey>,
+    api: ApiVersion,
+) -> Result<Option<AuthKey>> {
+    match asked.filter(|_| api.counts_auth_keys()) {
+        Some(key) if key.is_of_address_vector() => Err(no_match(
             hint,
             format!("{key:?}"),
-            "no authorization keys yet",
+            "keys of bytes: endpoints are connected",
         )),
-        _ => Ok(()),
+        asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),
     }
 }
 
