@@ -233,8 +233,10 @@ impl Domain {
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
     pub fn address_vector(&self) -> AddressVectorBuilder {
-        let offered = self.inner.info.domain.av_type;
-        AddressVectorBuilder::new(self.lock_kind(), offered, self.keep("address vector"))
+        let workers = self.inner.workers.others();
+        let run = Box::new(move |work| workers.clone().run(work));
+        let info = self.inner.info.clone();
+        AddressVectorBuilder::new(self.lock_kind(), info, run, self.keep("address vector"))
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available

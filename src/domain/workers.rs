@@ -1,5 +1,6 @@
-//! Where the work of registrations is done: on the blocking threads of the driver's runtime, or,
-//! where the driver has a thread of its own, on threads that live as long as there is work.
+//! Where work that blocks is done, as registrations that fault pages in and lookups of names: on
+//! the blocking threads of the driver's runtime, or, where the driver has a thread of its own, on
+//! threads that live as long as there is work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
-/// small machine busy without taking the blocking threads from everybody else.
+/// Works that are done at the same time, as the registrations of one domain that fault pages in:
+/// enough to keep one core of a small machine busy without taking the blocking threads from
+/// everybody else.
 const JOBS_AT_ONCE: usize = 2;
 
 /// How long a thread goes on with one piece of work after the other before it asks to be called
@@ -48,6 +50,14 @@ impl Workers {
         }
     }
 
+    /// Others of the same kind, which do not wait for these.
+    pub(super) fn others(&self) -> Self {
+        Workers {
+            runtime: self.runtime.clone(),
+            queue: Arc::default(),
+        }
+    }
+
     /// Does the work some time. A runtime that ends before that drops it.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
         {
@@ -69,9 +79,9 @@ impl Workers {
     fn call_thread(&self) {
         let Some(runtime) = &self.runtime else {
             let workers = self.clone();
-            let thread = thread::Builder::new().name("fabric-register".to_owned());
+            let thread = thread::Builder::new().name("fabric-worker".to_owned());
             if let Err(error) = thread.spawn(move || workers.work_off()) {
-                tracing::warn!(%error, "no thread for a registration, the caller waits for it");
+                tracing::warn!(%error, "no thread for work that blocks, the caller waits for it");
                 self.work_off();
             }
             return;
