@@ -63,3 +63,66 @@ impl DomainId {
 /// Names one posted operation of one endpoint; never reused within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
+
+/// Names an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
+///
+/// It belongs to the vector that gave it, and to the one insertion: once the address is removed,
+/// it names nothing, whoever has its place in the vector then. Another vector does not take it for
+/// one of its own, unless more than a million were opened in between.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FabricAddr(u64);
+
+impl FabricAddr {
+    /// Bits of the index; the highest index stays unused, so that no value is all ones, which C
+    /// programs know as `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`.
+    const INDEX_BITS: u32 = 24;
+    /// Bits that tell the tenants of one index apart.
+    const GENERATION_BITS: u32 = 20;
+
+    /// Addresses in one vector, at most.
+    pub(crate) const INDEX_COUNT: u32 = (1 << Self::INDEX_BITS) - 1;
+    /// Addresses that have one index in turn, at most.
+    pub(crate) const GENERATION_COUNT: u32 = 1 << Self::GENERATION_BITS;
+    /// Vectors that are told apart.
+    pub(crate) const VECTOR_COUNT: u32 =
+        1 << (u64::BITS - Self::INDEX_BITS - Self::GENERATION_BITS);
+
+    pub(crate) fn new(vector: u32, generation: u32, index: u32) -> Self {
+        debug_assert!(index < Self::INDEX_COUNT && generation < Self::GENERATION_COUNT);
+        debug_assert!(vector < Self::VECTOR_COUNT);
+        let upper = u64::from(vector) << Self::GENERATION_BITS | u64::from(generation);
+        FabricAddr(upper << Self::INDEX_BITS | u64::from(index))
+    }
+
+    /// The place in the vector: in one of type [`AvType::Table`](crate::AvType::Table) "an index,
+    /// with the index for an inserted address the same as its insertion order into the table".
+    pub fn index(self) -> usize {
+        (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> Self::INDEX_BITS) as u32 & (Self::GENERATION_COUNT - 1)
+    }
+
+    pub(crate) fn vector(self) -> u32 {
+        (self.0 >> (Self::INDEX_BITS + Self::GENERATION_BITS)) as u32
+    }
+
+    /// The value as one number, to be kept where nothing else fits or told to another process that
+    /// shares the vector.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The value of these bits. Nothing is checked here: whoever is given it does that.
+    pub fn from_bits(bits: u64) -> Self {
+        FabricAddr(bits)
+    }
+}
+
+impl fmt::Debug for FabricAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (vector, index) = (self.vector(), self.index());
+        write!(f, "FabricAddr({vector}.{index}.{})", self.generation())
+    }
+}

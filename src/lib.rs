@@ -85,6 +85,7 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+mod av;
 mod buf;
 mod cntr;
 mod cq;
@@ -107,6 +108,7 @@ pub mod testing;
 mod transport;
 mod wire;
 
+pub use av::{AddressVector, AddressVectorBuilder, Insert};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
     RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
@@ -128,7 +130,7 @@ pub use endpoint::{
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
 pub use fabric::{Fabric, discover};
-pub use id::{Context, EndpointId, OperationId};
+pub use id::{Context, EndpointId, FabricAddr, OperationId};
 pub use info::*;
 pub use mr::{
     Access, AtomicInteger, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey,

@@ -35,6 +35,8 @@ fn public_types_go_to_any_thread() {
     handle::<EventQueue>();
     handle::<CompletionQueue>();
     handle::<Counter>();
+    handle::<AddressVector>();
+    handle::<FabricAddr>();
     handle::<MemoryRegion>();
     value::<MappedKey>();
     value::<AddressRange>();

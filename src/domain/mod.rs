@@ -20,6 +20,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::av::AddressVectorBuilder;
 use crate::buf::{ReadOnlyBuf, RegionBufs};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
@@ -195,6 +196,12 @@ impl Domain {
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
     pub fn counter(&self) -> Counter {
         Counter::open(self.lock_kind(), self.keep("counter"))
+    }
+
+    /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
+    pub fn address_vector(&self) -> AddressVectorBuilder {
+        let offered = self.inner.info.domain.av_type;
+        AddressVectorBuilder::new(self.lock_kind(), offered, self.keep("address vector"))
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
