@@ -75,7 +75,7 @@ pub(crate) use run::Runner;
 pub(crate) use select::{TransportOptions, open};
 pub(crate) use udp::{
     Arrived, DATAGRAMS_PER_CALL, DatagramOptions, DatagramSocket, Departing, Membership, More,
-    Place,
+    Place, too_long,
 };
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
@@ -156,6 +156,9 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>>;
+
+    /// Lends a staging buffer.
+    fn stage(&self) -> Stage;
 
     /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
     /// transport: first in each of its polls, since it makes links ready. Registers that task;

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use socket2::{SockAddr, SockAddrStorage};
 
 use super::udp::Moved;
-use crate::buf::{Payload, Span, SpanList};
+use crate::buf::{Payload, SpanList};
 use crate::transport::udp::{Arrived, DATAGRAMS_PER_CALL, Departing, Place};
 
 /// The spans of up to so many datagrams in one list, and where those of each end.
@@ -143,9 +143,9 @@ pub(in crate::transport) fn receive(
                 lists.push(len, |spans| payload.spans(0, len, spans))
             }
             Place::Stage(stage) => {
-                let room = Span::of(stage.spare());
+                let room = stage.spare();
                 lists.push(room.len(), |spans| {
-                    spans.push(room);
+                    spans.push_room(room);
                 })
             }
         };
@@ -167,7 +167,7 @@ pub(in crate::transport) fn receive(
     //   type says, and inside its regions' gates (rule 4); the spare room of a stage is its own.
     // - No Rust reference covers those bytes: a buffer is taken apart into raw parts while held
     //   (rule 1), region bytes are never Rust places (rule 2), and the slice of the spare room is
-    //   not used after its span was made. The writer is the kernel.
+    //   not used after it was listed. The writer is the kernel.
     let received = unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),

@@ -47,7 +47,7 @@ use tokio::runtime::Handle;
 
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::StagePool;
+use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 
 /// TCP on the reactor of one Tokio runtime.
@@ -118,6 +118,10 @@ impl Transport for EpollTransport {
         let fd = udp::open(options, self.ports)?;
         let readiness = readiness::EpollReadiness::new(&self.runtime, fd, waker)?;
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
+    }
+
+    fn stage(&self) -> Stage {
+        self.stages.take()
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {

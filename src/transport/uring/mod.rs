@@ -40,7 +40,7 @@ use super::epoll::{
 };
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::StagePool;
+use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, Result};
 
 /// TCP on a ring.
@@ -194,6 +194,10 @@ impl Transport for UringTransport {
         let fd = open_datagrams(options, self.ports)?;
         let readiness = readiness::UringReadiness::new(&self.ring, fd, waker);
         Ok(Box::new(UdpSocket::new(readiness)?))
+    }
+
+    fn stage(&self) -> Stage {
+        self.stages.take()
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
