@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,7 +125,10 @@ static uint64_t now_ns(void)
 static uint64_t cpu_ns(void)
 {
 	clockid_t clock;
-	uint64_t peer = clock_getcpuclockid(job.peer, &clock) ? 0 : nanoseconds(clock);
+	uint64_t peer = 0;
+
+	if (job.peer && !clock_getcpuclockid(job.peer, &clock))
+		peer = nanoseconds(clock);
 
 	return nanoseconds(CLOCK_PROCESS_CPUTIME_ID) + peer;
 }

@@ -296,12 +296,71 @@ static void idle(void)
 	say("cpu_ns", cpu_ns() - cpu);
 }
 
+/* ---- registration --------------------------------------------------------------------------- */
+
+#define REGISTER_BATCH 64
+#define REGISTER_TIMED (1 << 13)
+
+static struct fid_mr *register_once(const struct iovec *iov)
+{
+	struct fi_mr_attr attr = {
+	    .mr_iov = iov,
+	    .iov_count = job.window,
+	    .access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
+	    .requested_key = 0xFAB,
+	};
+	struct fid_mr *mr;
+
+	MUST(fi_mr_regattr(g.domain, &attr, 0, &mr));
+	return mr;
+}
+
+/* The provider has one way to register: no cache for memory of the host, nothing asynchronous. */
+static void registration(void)
+{
+	struct iovec *iov = memory(job.window * sizeof *iov);
+	uint32_t *times = memory(REGISTER_TIMED * sizeof *times);
+	uint32_t *ends = memory(REGISTER_TIMED * sizeof *ends);
+	size_t len = job.size / job.window;
+
+	open_side(1);
+	for (size_t i = 0; i < job.window; i++) {
+		iov[i].iov_len = len;
+		iov[i].iov_base = mmap(NULL, len, PROT_READ | PROT_WRITE,
+				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (iov[i].iov_base == MAP_FAILED)
+			fail("mmap: %s", strerror(errno));
+	}
+	do
+		for (size_t i = 0; i < REGISTER_BATCH; i++)
+			MUST(fi_close(&register_once(iov)->fid));
+	while (!meter_add(REGISTER_BATCH));
+	for (size_t i = 0; i < REGISTER_TIMED; i++) {
+		uint64_t begin = now_ns(), made;
+		struct fid_mr *mr = register_once(iov);
+
+		made = now_ns();
+		MUST(fi_close(&mr->fid));
+		times[i] = (uint32_t)(made - begin);
+		ends[i] = (uint32_t)(now_ns() - made);
+	}
+	qsort(times, REGISTER_TIMED, sizeof *times, compare);
+	qsort(ends, REGISTER_TIMED, sizeof *ends, compare);
+	say("p50_ns", times[REGISTER_TIMED / 2]);
+	say("p99_ns", times[REGISTER_TIMED * 99 / 100]);
+	say("end_p50_ns", ends[REGISTER_TIMED / 2]);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } works[] = {
     {"ping-pong", ping_pong}, {"stream", stream}, {"write", rma_write},
     {"read", rma_read},       {"death", death},   {"idle", idle},
+    {"register", registration},
+    {"register-awaited", registration},
+    {"cache-hit", registration},
+    {"cache-miss", registration},
 };
 
 int main(int argc, char **argv)

@@ -78,6 +78,7 @@ impl Case {
 /// `65536` as `64 KiB`.
 pub fn bytes(size: usize) -> String {
     match size {
+        0x4000_0000.. if size.is_multiple_of(0x4000_0000) => format!("{} GiB", size >> 30),
         0x10_0000.. if size.is_multiple_of(0x10_0000) => format!("{} MiB", size >> 20),
         0x400.. if size.is_multiple_of(0x400) => format!("{} KiB", size >> 10),
         _ => format!("{size} B"),

@@ -41,6 +41,31 @@ pub enum Work {
     Death,
     /// Connections with nothing to do.
     Idle,
+    /// Registers `window` buffers as one region within the call, and takes it back; alone.
+    Register,
+    /// The same, awaited in a domain that registers asynchronously.
+    RegisterAwaited,
+    /// The same, and the pages are faulted in beside the runtime; a few at once.
+    RegisterFaulted,
+    /// Asks a cache that has the registration.
+    CacheHit,
+    /// Asks a cache that has to make room and register.
+    CacheMiss,
+}
+
+impl Work {
+    /// True of what takes no other end: no server is started.
+    pub fn is_alone(self) -> bool {
+        use Work::{CacheHit, CacheMiss, Register, RegisterAwaited, RegisterFaulted};
+        let alone = [
+            Register,
+            RegisterAwaited,
+            RegisterFaulted,
+            CacheHit,
+            CacheMiss,
+        ];
+        alone.contains(&self)
+    }
 }
 
 impl fmt::Display for Work {

@@ -36,13 +36,17 @@ impl Launcher {
     pub fn run(&self, subject: &Subject, job: &Job, cpus: Cpus) -> Result<Facts> {
         let until = Instant::now() + PATIENCE + job.warm + job.run;
         let mut words = job.words();
-        words.push(format!("cpu={}", cpus.server));
-        let server = End::start(self.command(subject, Role::Server)?, &words)?;
-        let port = server.line("PORT", until).context("server")?;
-        words.pop();
+        let mut server = None;
+        if !job.work.is_alone() {
+            words.push(format!("cpu={}", cpus.server));
+            let end = End::start(self.command(subject, Role::Server)?, &words)?;
+            let port = end.line("PORT", until).context("server")?;
+            words.pop();
+            words.push(format!("port={port}"));
+            words.push(format!("peer={}", end.child.id()));
+            server = Some(end);
+        }
         words.push(format!("cpu={}", cpus.client));
-        words.push(format!("port={port}"));
-        words.push(format!("peer={}", server.child.id()));
         let client = End::start(self.command(subject, Role::Client)?, &words)?;
         let mut facts = Facts::new();
         if job.work == Work::Death {

@@ -146,6 +146,14 @@ impl Subject {
         if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
             return false;
         }
+        if job.work.is_alone() {
+            return match self.kind {
+                Kind::Fabric(how) => how.driver == Driver::Task,
+                // It has no pages to fault in; its own cache is not for host memory over TCP.
+                Kind::Libfabric { .. } => job.work != Work::RegisterFaulted,
+                Kind::Tcp(_) | Kind::Tokio { .. } => false,
+            };
+        }
         let gathers = job.work == Work::Stream && job.window > 1 && job.size <= GATHER_SIZE_MAX;
         match self.kind {
             Kind::Tcp(Tcp::Blocking) => job.connections == 1,

@@ -14,6 +14,7 @@ mod fallback;
 mod hints;
 mod judge;
 mod kinds;
+mod offer;
 mod resolve;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,21 @@
 //! Hints against the offer: the answer, or the reason why there is none.
 //!
-//! The offer is written down here once, attribute by attribute, with the values of libfabric's
-//! `tcp` provider wherever ours need not differ. A hint is met when what is offered is at least
-//! what was asked; the first that is not met ends the search with its name, what was asked and
-//! what is offered. A hint that could never be met by anybody is an error of its own kind.
+//! Each kind of endpoint has an offer (`offer.rs`); whoever names no kind gets all that fit. A hint
+//! is met when what is offered is at least what was asked; the first that is not met ends the
+//! search with its name, what was asked and what is offered. A hint that could never be met by
+//! anybody is an error of its own kind.
+
+use std::cmp::Reverse;
 
 use super::attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::hints::Hints;
 use super::judge::{at_least, bad_flags, beyond, choose, invalid, limit, names, no_match, within};
 use super::kinds::{
-    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Persistence, Progress, Protocol,
+    AddressFormat, ApiVersion, ContextCount, Driver, EndpointType, Persistence, Progress,
     ResourceManagement, Threading, TrafficClass,
 };
+use super::offer::{DOMAIN_CAPS, OFFERS, Offer};
 use super::{Info, Interface, address};
 use crate::error::Result;
 use crate::limits;
@@ -22,16 +25,6 @@ const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
 );
-
-const CAPS: Caps = Caps::MSG
-    .union(Caps::RMA)
-    .union(Caps::MODIFIERS)
-    .union(Caps::RMA_EVENT)
-    .union(Caps::RMA_PMEM)
-    .union(DOMAIN_CAPS);
-
-/// What a domain can do; enabled in any case.
-const DOMAIN_CAPS: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 /// Capabilities that mean something only beside at least one of some others.
 const CAPS_NEED: [(Caps, Caps); 8] = [
@@ -44,33 +37,6 @@ const CAPS_NEED: [(Caps, Caps); 8] = [
     (Caps::VARIABLE_MSG, Caps::MSG.union(Caps::TAGGED)),
     (Caps::XPU, Caps::TRIGGER),
 ];
-
-/// One TCP stream per endpoint keeps everything in order but what follows a read: the data of a
-/// read is fetched when its answer is sent, and later frames may have been processed by then.
-const MSG_ORDER_MAX: MsgOrder = MSG_ORDER.union(BEHIND_SENDS);
-
-/// Kept when it is asked for: RMA then waits with a message for which the peer has no room.
-const BEHIND_SENDS: MsgOrder = MsgOrder::RAS.union(MsgOrder::WAS);
-
-/// Kept in any case.
-const MSG_ORDER: MsgOrder = MsgOrder::RAR
-    .union(MsgOrder::RAW)
-    .union(MsgOrder::WAW)
-    .union(MsgOrder::SAW)
-    .union(MsgOrder::SAS)
-    .union(MsgOrder::RMA_RAR)
-    .union(MsgOrder::RMA_RAW)
-    .union(MsgOrder::RMA_WAW)
-    .union(MsgOrder::ATOMIC_RAR)
-    .union(MsgOrder::ATOMIC_RAW)
-    .union(MsgOrder::ATOMIC_WAW);
-
-const TX_OP_FLAGS: OpFlags = OpFlags::INJECT
-    .union(OpFlags::INJECT_COMPLETE)
-    .union(OpFlags::TRANSMIT_COMPLETE)
-    .union(OpFlags::DELIVERY_COMPLETE)
-    .union(OpFlags::COMPLETION);
-const RX_OP_FLAGS: OpFlags = OpFlags::COMPLETION;
 
 const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::SCALABLE)
@@ -107,21 +73,52 @@ pub(crate) const MR_CNT: usize = 65_536;
 ///
 /// `NoMatch`: nothing fits; the message names the hint, what was asked and what is offered.
 /// `InvalidArgument`, `BadFlags`: a hint makes no sense whatever is offered.
-pub(crate) fn resolve(hints: &Hints, offers: &[Interface]) -> Result<Vec<Info>> {
+pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
     let fabric = fabric(hints)?;
+    let mut infos = Vec::new();
+    let mut refusal = None;
+    for offer in candidates(hints)? {
+        match resolve_as(offer, hints, &fabric, interfaces) {
+            Ok(found) => infos.extend(found),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    match refusal {
+        Some(error) if infos.is_empty() => Err(error),
+        _ => Ok(infos),
+    }
+}
+
+/// The kinds of endpoint that may be meant, best first. If none of them fits, the first has the
+/// reason: it is the one that can do most of what was asked for.
+fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
+    let named = hints.endpoint.unwrap_or_default();
+    let is_meant = |offer: &&Offer| named == EndpointType::Unspec || offer.endpoint_type == named;
+    let mut meant: Vec<_> = OFFERS.iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        let offered: Vec<_> = OFFERS.iter().map(|offer| offer.endpoint_type).collect();
+        let note = "other types come with later releases";
+        choose("endpoint", hints.endpoint, &offered, note)?;
+    }
+    let asked = hints.caps.unwrap_or_default();
+    meant.sort_by_key(|offer| Reverse((offer.caps & asked).bits().count_ones()));
+    Ok(meant)
+}
+
+/// The answers of one kind of endpoint.
+fn resolve_as(
+    offer: &Offer,
+    hints: &Hints,
+    fabric: &FabricAttr,
+    interfaces: &[Interface],
+) -> Result<Vec<Info>> {
     let api = fabric.api_version;
-    let endpoint_type = choose(
-        "endpoint",
-        hints.endpoint,
-        &[EndpointType::Msg],
-        "other types come with later releases",
-    )?;
-    let caps = caps(hints)?;
+    let caps = caps(hints, offer)?;
     let domain = domain(hints, api)?;
-    let tx = transmit(hints, caps, &domain)?;
-    let rx = receive(hints, caps)?;
-    let endpoint = endpoint(hints, api, endpoint_type, tx.caps, rx.caps)?;
-    let places = address::places(hints, offers)?;
+    let tx = transmit(hints, offer, caps, &domain)?;
+    let rx = receive(hints, offer, caps)?;
+    let endpoint = endpoint(hints, api, offer, tx.caps, rx.caps)?;
+    let places = address::places(hints, interfaces)?;
     Ok(places
         .into_iter()
         .map(|place| Info {
@@ -188,10 +185,10 @@ fn names_provider(filter: &str) -> bool {
     list.split(',').any(|name| name.trim() == PROVIDER) == wanted
 }
 
-fn caps(hints: &Hints) -> Result<Caps> {
+fn caps(hints: &Hints, offer: &Offer) -> Result<Caps> {
     let asked = hints.caps.unwrap_or_default();
     if asked.is_empty() {
-        return Ok(CAPS);
+        return Ok(offer.caps);
     }
     let full = with_directions(asked);
     for (caps, companions) in CAPS_NEED {
@@ -203,7 +200,7 @@ fn caps(hints: &Hints) -> Result<Caps> {
             )));
         }
     }
-    within("caps", asked, CAPS)?;
+    within("caps", asked, offer.caps)?;
     // Counting for regions costs a look per access, so whoever lists what it needs has to ask.
     Ok(full | DOMAIN_CAPS)
 }
@@ -226,6 +223,7 @@ fn side_caps(
     hint: &'static str,
     asked: Option<Caps>,
     applicable: Caps,
+    offer: &Offer,
     endpoint: Caps,
 ) -> Result<Caps> {
     let mut caps = endpoint & applicable;
@@ -236,7 +234,7 @@ fn side_caps(
                 names(wrong)
             )));
         }
-        within(hint, asked, CAPS)?;
+        within(hint, asked, offer.caps)?;
         if let Some(wrong) = beyond(asked, endpoint) {
             return Err(bad_flags(format!(
                 "hint {hint}: {} is not among the endpoint's capabilities, {}",
@@ -247,7 +245,7 @@ fn side_caps(
         caps &= with_directions(asked);
     }
     if !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
-        caps.remove(Caps::MSG);
+        caps.remove(Caps::MSG | Caps::TAGGED);
     }
     if !caps.intersects(Caps::RMA_DIRECTIONS) {
         caps.remove(Caps::RMA | Caps::RMA_EVENT | Caps::RMA_PMEM);
@@ -354,25 +352,46 @@ fn check_pairing(hint: &'static str, mode: MrMode, api: ApiVersion) -> Result<()
 fn endpoint(
     hints: &Hints,
     api: ApiVersion,
-    endpoint_type: EndpointType,
+    offer: &Offer,
     tx: Caps,
     rx: Caps,
 ) -> Result<EndpointAttr> {
     no_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?;
     Ok(EndpointAttr {
-        endpoint_type,
-        protocol: choose("protocol", hints.protocol, &[Protocol::SOCK_TCP], "")?,
-        protocol_version: limit("protocol_version", hints.protocol_version, 0)?,
-        max_msg_size: limit("max_msg_size", hints.max_msg_size, u64::MAX)?,
+        endpoint_type: offer.endpoint_type,
+        protocol: choose("protocol", hints.protocol, &[offer.protocol], "")?,
+        protocol_version: limit(
+            "protocol_version",
+            hints.protocol_version,
+            offer.protocol_version,
+        )?,
+        max_msg_size: limit("max_msg_size", hints.max_msg_size, offer.max_msg_size)?,
         msg_prefix_size: limit("msg_prefix_size", hints.msg_prefix_size, 0)?,
-        max_order_raw_size: limit("max_order_raw_size", hints.max_order_raw_size, u64::MAX)?,
+        max_order_raw_size: limit(
+            "max_order_raw_size",
+            hints.max_order_raw_size,
+            offer.max_order_size,
+        )?,
         max_order_war_size: limit("max_order_war_size", hints.max_order_war_size, 0)?,
-        max_order_waw_size: limit("max_order_waw_size", hints.max_order_waw_size, u64::MAX)?,
-        mem_tag_format: limit("mem_tag_format", hints.mem_tag_format, 0)?,
+        max_order_waw_size: limit(
+            "max_order_waw_size",
+            hints.max_order_waw_size,
+            offer.max_order_size,
+        )?,
+        mem_tag_format: tag_format(hints, offer)?,
         tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
         rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
         auth_key: None,
     })
+}
+
+/// All bits of a tag may be matched by one by one, so any division of them into fields is had.
+fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
+    match hints.mem_tag_format.filter(|format| *format != 0) {
+        Some(asked) if offer.mem_tag_format == 0 => Err(no_match("mem_tag_format", asked, 0)),
+        Some(asked) => Ok(asked),
+        None => Ok(offer.mem_tag_format),
+    }
 }
 
 /// One, or none when the capabilities leave nothing to do on this side.
@@ -387,16 +406,16 @@ fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Resu
 }
 
 /// The order kept: both sides of an endpoint keep the same.
-fn msg_order(hints: &Hints) -> MsgOrder {
+fn msg_order(hints: &Hints, offer: &Offer) -> MsgOrder {
     let asked = hints.tx_msg_order.unwrap_or_default() | hints.rx_msg_order.unwrap_or_default();
-    MSG_ORDER | (asked & BEHIND_SENDS)
+    offer.msg_order | (asked & offer.msg_order_on_demand)
 }
 
-fn transmit(hints: &Hints, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr> {
+fn transmit(hints: &Hints, offer: &Offer, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr> {
     within(
         "tx_msg_order",
         hints.tx_msg_order.unwrap_or_default(),
-        MSG_ORDER_MAX,
+        offer.msg_order | offer.msg_order_on_demand,
     )?;
     // A read is reported when its data is here, a later send when it has left: no order to promise.
     within(
@@ -411,12 +430,17 @@ fn transmit(hints: &Hints, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr
     };
     let asked_flags = hints.tx_op_flags.unwrap_or_default();
     Ok(TxAttr {
-        caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, endpoint)?,
+        caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, offer, endpoint)?,
         mode: Mode::empty(),
-        op_flags: op_flags("tx_op_flags", asked_flags, OpFlags::TRANSMIT, TX_OP_FLAGS)?,
-        msg_order: msg_order(hints),
+        op_flags: op_flags(
+            "tx_op_flags",
+            asked_flags,
+            OpFlags::TRANSMIT,
+            offer.tx_op_flags,
+        )?,
+        msg_order: msg_order(hints, offer),
         comp_order: CompOrder::empty(),
-        inject_size: limit("inject_size", hints.inject_size, limits::INJECT_SIZE_MAX)?,
+        inject_size: limit("inject_size", hints.inject_size, offer.inject_size)?,
         size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
         iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
         rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, rma_iov_limit)?,
@@ -427,11 +451,11 @@ fn transmit(hints: &Hints, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr
     })
 }
 
-fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
+fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<RxAttr> {
     within(
         "rx_msg_order",
         hints.rx_msg_order.unwrap_or_default(),
-        MSG_ORDER_MAX,
+        offer.msg_order | offer.msg_order_on_demand,
     )?;
     within(
         "rx_comp_order",
@@ -441,10 +465,15 @@ fn receive(hints: &Hints, endpoint: Caps) -> Result<RxAttr> {
     let asked_flags = hints.rx_op_flags.unwrap_or_default();
     let buffered = hints.total_buffered_recv.filter(|bytes| *bytes != 0);
     Ok(RxAttr {
-        caps: side_caps("rx_caps", hints.rx_caps, Caps::RECEIVE, endpoint)?,
+        caps: side_caps("rx_caps", hints.rx_caps, Caps::RECEIVE, offer, endpoint)?,
         mode: Mode::empty(),
-        op_flags: op_flags("rx_op_flags", asked_flags, OpFlags::RECEIVE, RX_OP_FLAGS)?,
-        msg_order: msg_order(hints),
+        op_flags: op_flags(
+            "rx_op_flags",
+            asked_flags,
+            OpFlags::RECEIVE,
+            offer.rx_op_flags,
+        )?,
+        msg_order: msg_order(hints, offer),
         comp_order: CompOrder::STRICT,
         total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
         size: context_size("rx_size", hints.rx_size, limits::RECEIVE_SIZE_MAX)?,

@@ -120,8 +120,8 @@ impl Liveness {
     /// After so much silence, in whole seconds, the system looks for the peer too (keepalive):
     /// toward peers that know nothing of the extension, and where nothing at all is outstanding.
     ///
-    /// Each look at a silent connection costs a question and its answer, some ten microseconds of
-    /// either side.
+    /// Each look at a silent connection costs a question and its answer: 30 to 55 us of
+    /// processor time of both sides together were measured, by backend and machine.
     pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
         self.idle_interval = idle_interval;
         self

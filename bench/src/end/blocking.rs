@@ -44,7 +44,7 @@ pub fn serve(told: &Told) -> Result<()> {
             }
             Ok(())
         }
-        Work::Write | Work::Death | Work::Idle => {
+        _ => {
             let mut landing = Landing::new(job);
             loop {
                 read_some(&mut stream, &mut landing)?;
@@ -71,7 +71,7 @@ pub fn call(told: &Told, gather: bool) -> Result<()> {
             say("ended_ns", now);
             Ok(())
         }
-        Work::Idle => bail!("blocking calls hold no idle connections"),
+        work => bail!("blocking calls do no {work}"),
     }
 }
 

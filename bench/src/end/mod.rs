@@ -53,6 +53,9 @@ fn play(end: &options::End) -> Result<()> {
         (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(told)),
         (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(told, gather)),
         (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, told)),
+        (Kind::Fabric(how), Role::Client) if told.job.work.is_alone() => {
+            runtime()?.block_on(fabric::register(how, told))
+        }
         (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, told)),
         (Kind::Libfabric { .. }, _) => anyhow::bail!("libfabric's ends are a program in C"),
     }
@@ -61,10 +64,12 @@ fn play(end: &options::End) -> Result<()> {
 /// One thread for the application and for progress, and the work in a task of its own: the runtime
 /// looks for I/O before it polls a `main` that was woken, but not before a task that was.
 fn on_runtime(work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async { tokio::spawn(work).await? })
+    runtime()?.block_on(async { tokio::spawn(work).await? })
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()
 }
 
 /// Where servers listen.

@@ -62,7 +62,7 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
                 read_some(&mut stream, &mut landing).await?;
             }
         }
-        Work::Death | Work::Idle => wait_for_the_end(stream).await,
+        _ => wait_for_the_end(stream).await,
     }
 }
 
@@ -91,7 +91,7 @@ pub async fn call(told: Told, gather: bool) -> Result<()> {
             say("ended_ns", sys::monotonic_ns());
             Ok(())
         }
-        Work::Stream | Work::Idle => unreachable!("returned above"),
+        work => bail!("streams do no {work}"),
     }
 }
 

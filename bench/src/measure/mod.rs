@@ -5,6 +5,7 @@ mod connections;
 mod half_round_trip;
 mod idle;
 mod message_rate;
+mod registration;
 mod time_to_error;
 
 use std::time::Duration;
@@ -76,6 +77,11 @@ const MEASURES: &[Measure] = &[
         name: "connections",
         about: "64 B messages over 1 to 256 connections, and the CPU time of a million",
         cases: connections::cases,
+    },
+    Measure {
+        name: "registration",
+        about: "registrations and deregistrations per second, and their latency, 4 KiB to 1 GiB",
+        cases: registration::cases,
     },
     Measure {
         name: "time-to-error",

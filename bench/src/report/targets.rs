@@ -65,6 +65,12 @@ const fn target(
     }
 }
 
+/// Registering in this way is to be as fast as libfabric's.
+const fn registered(what: &'static str) -> Target {
+    let rate = "registrations and deregistrations per second";
+    target(rate, what, ONE, Best, "libfabric:wait", AtLeast(1.0))
+}
+
 const HALF: &str = "half round trip, p50";
 const RATE: &str = "messages per second, 64 B";
 const SEND: &str = "bandwidth, send";
@@ -153,6 +159,29 @@ const TARGETS: &[Target] = &[
         EPOLL,
         AtMost(1.0),
     ),
+    registered("4 KiB, sync"),
+    registered("4 KiB, async"),
+    registered("4 KiB, cached, hit"),
+    registered("4 KiB, cached, miss"),
+    registered("4 KiB, vector of 16"),
+    registered("1 MiB, sync"),
+    registered("1 MiB, async"),
+    registered("1 MiB, cached, hit"),
+    registered("1 MiB, cached, miss"),
+    registered("1 MiB, vector of 16"),
+    registered("1 GiB, sync"),
+    registered("1 GiB, async"),
+    registered("1 GiB, cached, hit"),
+    registered("1 GiB, cached, miss"),
+    registered("1 GiB, vector of 16"),
+    Target {
+        measure: "CPU of a registration and deregistration",
+        what: "4 KiB, cached, hit",
+        cores: ONE,
+        ours: Best,
+        peer: None,
+        bound: AtMost(100.0),
+    },
     Target {
         measure: "heap per idle connection, connecting end",
         what: "10000 connections",

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time, user and system, of a process so far, all its threads together; zero if it is gone.
+/// CPU time, user and system, of a process so far, all its threads together; zero if it is gone, or
+/// if there is none (0).
 pub fn process_cpu(process: u32) -> Duration {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
+    if process == 0 {
+        return Duration::ZERO;
+    }
     // SAFETY: both calls write one value to a local of the type they are declared with, and keep
     // no pointer.
     let read = unsafe {

@@ -3,14 +3,17 @@
 mod connect;
 mod death;
 mod ping_pong;
+mod register;
 mod rest;
 mod rma;
 mod stream;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::job::{Told, Work};
 use crate::subject::Fabric;
+
+pub use register::register;
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     match told.job.work {
@@ -19,6 +22,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
         Work::Write | Work::Read => rma::serve(how, told).await,
         Work::Death => death::serve(how, told).await,
         Work::Idle => rest::serve(how, told).await,
+        work => bail!("{work} has no other end"),
     }
 }
 
@@ -29,5 +33,6 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
         Work::Write | Work::Read => rma::call(how, told).await,
         Work::Death => death::call(how, told).await,
         Work::Idle => rest::call(how, told).await,
+        work => bail!("{work} has no other end"),
     }
 }

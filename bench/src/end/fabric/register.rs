@@ -1,0 +1,219 @@
+//! Registers buffers and takes them back, over and over: alone, without a peer.
+
+use std::time::Instant;
+
+use anyhow::{Result, anyhow, bail};
+use hdrhistogram::Histogram;
+use tokio_fabric::{
+    Buffer, Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MemoryRegion, MrMode,
+    RegistrationCache, SharedBuffer,
+};
+
+use super::super::meter::Meter;
+use super::super::say;
+use crate::job::{Told, Work};
+use crate::subject;
+
+/// Between two looks at the clock, which takes as long as a registration.
+const BATCH: usize = 64;
+/// Calls that are timed one by one, after the rest.
+const TIMED: usize = 1 << 13;
+/// A call that took longer counts as this long.
+const TIME_MAX_NS: u64 = 1_000_000_000;
+/// Under way at once where registrations take time.
+const AT_ONCE: usize = 16;
+
+pub async fn register(how: subject::Fabric, told: Told) -> Result<()> {
+    let side = Side::open(how, told.job.work)?;
+    match told.job.work {
+        Work::CacheHit => side.hit(&told),
+        Work::CacheMiss => side.miss(&told),
+        Work::RegisterFaulted => side.many(&told).await,
+        _ if told.job.window > 1 => side.vector(&told).await,
+        _ => side.one_by_one(&told).await,
+    }
+}
+
+struct Side {
+    work: Work,
+    domain: Domain,
+    /// A domain does not keep its queue.
+    _events: EventQueue,
+}
+
+impl Side {
+    fn open(how: subject::Fabric, work: Work) -> Result<Side> {
+        let mut hints = Hints::new().backend(how.backend);
+        if work == Work::RegisterFaulted {
+            hints = hints.required_mr_mode(MrMode::ALLOCATED);
+        }
+        let fabric = Fabric::open(hints)?;
+        let domain = fabric.domain().driver(how.driver).open()?;
+        let events = fabric.event_queue().open()?;
+        if matches!(work, Work::RegisterAwaited | Work::RegisterFaulted) {
+            domain.bind(&events, DomainBind::REG_MR)?;
+        }
+        Ok(Side {
+            work,
+            domain,
+            _events: events,
+        })
+    }
+
+    async fn one_by_one(&self, told: &Told) -> Result<()> {
+        let register = async |buffer| {
+            let register = self.domain.register(buffer);
+            Ok(match self.work {
+                Work::Register => register.now()?,
+                _ => register.await?,
+            })
+        };
+        let buffer = MappedBuffer::new(told.job.size)?;
+        over_and_over(told, buffer, register, async |region| {
+            back(region.deregister().await?)
+        })
+        .await
+    }
+
+    async fn vector(&self, told: &Told) -> Result<()> {
+        let each = told.job.size / told.job.window;
+        let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
+        let buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
+        let register = async |buffers| Ok(self.domain.register(buffers).now()?);
+        over_and_over(told, buffers, register, async |region| {
+            let buffers = region.deregister_all().await?;
+            buffers.into_iter().map(back).collect()
+        })
+        .await
+    }
+
+    /// Several under way, since each waits for a worker.
+    async fn many(&self, told: &Told) -> Result<()> {
+        let mut all = Vec::new();
+        for _ in 0..AT_ONCE {
+            all.push(MappedBuffer::new(told.job.size)?);
+        }
+        let mut meter = Meter::new(told);
+        let mut times = Times::new()?;
+        loop {
+            let begin = Instant::now();
+            let under_way: Vec<_> = all
+                .drain(..)
+                .map(|buffer| self.domain.register(buffer).into_future())
+                .collect();
+            for registration in under_way {
+                let region = registration.await?;
+                let made = Instant::now();
+                all.push(back(region.deregister().await?)?);
+                times.add(begin, made);
+            }
+            if meter.add(AT_ONCE as u64) {
+                break;
+            }
+        }
+        times.tell();
+        Ok(())
+    }
+
+    fn hit(&self, told: &Told) -> Result<()> {
+        let cache = self.domain.cache().open()?;
+        let buffer = SharedBuffer::new(MappedBuffer::new(told.job.size)?);
+        ask(told, &cache, &[buffer])
+    }
+
+    fn miss(&self, told: &Told) -> Result<()> {
+        let cache = self.domain.cache().max_count(1).open()?;
+        let buffer = || MappedBuffer::new(told.job.size).map(SharedBuffer::new);
+        ask(told, &cache, &[buffer()?, buffer()?])?;
+        match cache.stats().hits {
+            0 => Ok(()),
+            _ => bail!("a miss was none"),
+        }
+    }
+}
+
+/// Asks a cache for all of each buffer in turn, with rights for this process alone.
+fn ask(told: &Told, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Result<()> {
+    let mut next = buffers.iter().cycle();
+    let mut meter = Meter::new(told);
+    loop {
+        for buffer in next.by_ref().take(BATCH) {
+            drop(cache.register(buffer, ..).now()?);
+        }
+        if meter.add(BATCH as u64) {
+            break;
+        }
+    }
+    let mut times = Times::new()?;
+    for buffer in next.take(TIMED) {
+        let begin = Instant::now();
+        let region = cache.register(buffer, ..).now()?;
+        let made = Instant::now();
+        drop(region);
+        times.add(begin, made);
+    }
+    times.tell();
+    Ok(())
+}
+
+/// Registers the buffers, gets them back, and registers them again.
+async fn over_and_over<B>(
+    told: &Told,
+    mut buffers: B,
+    register: impl AsyncFn(B) -> Result<MemoryRegion>,
+    deregister: impl AsyncFn(MemoryRegion) -> Result<B>,
+) -> Result<()> {
+    let mut meter = Meter::new(told);
+    loop {
+        for _ in 0..BATCH {
+            let region = register(buffers).await?;
+            buffers = deregister(region).await?;
+        }
+        if meter.add(BATCH as u64) {
+            break;
+        }
+    }
+    let mut times = Times::new()?;
+    for _ in 0..TIMED {
+        let begin = Instant::now();
+        let region = register(buffers).await?;
+        let made = Instant::now();
+        buffers = deregister(region).await?;
+        times.add(begin, made);
+    }
+    times.tell();
+    Ok(())
+}
+
+fn back(buffer: Buffer) -> Result<MappedBuffer> {
+    let buffer = buffer.downcast();
+    buffer.map_err(|_| anyhow!("another buffer came back than went in"))
+}
+
+/// What single calls took, with the one look at the clock that ends each.
+struct Times {
+    register: Histogram<u64>,
+    deregister: Histogram<u64>,
+}
+
+impl Times {
+    fn new() -> Result<Times> {
+        Ok(Times {
+            register: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,
+            deregister: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,
+        })
+    }
+
+    fn add(&mut self, begin: Instant, made: Instant) {
+        let took = (made - begin).as_nanos() as u64;
+        self.register.saturating_record(took);
+        let took = made.elapsed().as_nanos() as u64;
+        self.deregister.saturating_record(took);
+    }
+
+    fn tell(&self) {
+        say("p50_ns", self.register.value_at_quantile(0.5));
+        say("p99_ns", self.register.value_at_quantile(0.99));
+        say("end_p50_ns", self.deregister.value_at_quantile(0.5));
+    }
+}
