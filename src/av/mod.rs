@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, FabricAddr};
 use crate::info::AvType;
-use crate::sync::{Dependents, Keep, Lock};
+use crate::sync::{Dependence, Dependents, Keep, Lock};
 
 use table::Table;
 
@@ -138,6 +138,12 @@ impl AddressVector {
         let keep = self.inner.keep.lock("close an address vector").take();
         drop(keep);
         Ok(())
+    }
+
+    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+        let closed = || Error::new(ErrorKind::BadState, "the address vector is closed");
+        self.inner.dependents.depend(name).ok_or_else(closed)
     }
 
     /// Where the peer of this name is.

@@ -295,7 +295,13 @@ impl<T> Dgram<T> {
             Ok(()) => self.received(key, early.from, early.len + early.overflow, len),
             Err(denied) => {
                 self.dropped += 1;
-                self.end(key, Err(denied.error("a datagram was delivered")), 0, 0, None);
+                self.end(
+                    key,
+                    Err(denied.error("a datagram was delivered")),
+                    0,
+                    0,
+                    None,
+                );
             }
         }
     }
@@ -353,13 +359,14 @@ impl<T> Dgram<T> {
     // What leaves.
 
     /// The sends that go next, at most so many, in order.
-    pub(crate) fn departing(
-        &mut self,
-        max: usize,
-    ) -> impl Iterator<Item = (SocketAddr, &Payload)> {
+    pub(crate) fn departing(&mut self, max: usize) -> impl Iterator<Item = (SocketAddr, &Payload)> {
         let ops = &self.ops;
         // Names of withdrawn sends in front go for good; those further back wait for their turn.
-        while self.queue.front().is_some_and(|key| ops.get(*key).is_none()) {
+        while self
+            .queue
+            .front()
+            .is_some_and(|key| ops.get(*key).is_none())
+        {
             self.queue.pop_front();
         }
         let sends = self.queue.iter().filter_map(|key| ops.get(*key));
@@ -395,7 +402,9 @@ impl<T> Dgram<T> {
     /// [`landed`](Self::landed), [`faulted`](Self::faulted) or [`put_back`](Self::put_back).
     pub(crate) fn destinations(&mut self, max: usize) -> Vec<(OpKey, Payload)> {
         let ops = &mut self.ops;
-        let keys = self.posted.first_of_anyone(max, |key| ops.get(key).is_some());
+        let keys = self
+            .posted
+            .first_of_anyone(max, |key| ops.get(key).is_some());
         keys.into_iter()
             .filter_map(|key| {
                 let op = ops.get_mut(key)?;

@@ -19,8 +19,8 @@ mod datagrams;
 use datagrams::FaultDatagrams;
 
 use super::{
-    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAlive, Link, Listener, Outcome, RawLink, Receive, Received,
-    SendBatch, Transport, Vitals,
+    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAlive, Link, Listener, Outcome,
+    RawLink, Receive, Received, SendBatch, Transport, Vitals,
 };
 use crate::buf::Stage;
 use crate::error::Result;

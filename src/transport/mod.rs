@@ -151,11 +151,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
 
     /// Opens a socket for datagrams; its waker's rule is told by [`udp`].
-    fn datagrams(
-        &self,
-        options: &DatagramOptions,
-        waker: Waker,
-    ) -> Result<Box<dyn DatagramSocket>>;
+    fn datagrams(&self, options: &DatagramOptions, waker: Waker)
+    -> Result<Box<dyn DatagramSocket>>;
 
     /// Lends a staging buffer.
     fn stage(&self) -> Stage;

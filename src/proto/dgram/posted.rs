@@ -47,11 +47,7 @@ impl Posted {
     }
 
     /// Takes the first receive for a datagram of this source.
-    pub(super) fn take(
-        &mut self,
-        from: SocketAddr,
-        live: impl Fn(OpKey) -> bool,
-    ) -> Option<OpKey> {
+    pub(super) fn take(&mut self, from: SocketAddr, live: impl Fn(OpKey) -> bool) -> Option<OpKey> {
         let anyone = front(&mut self.anyone, &live);
         let choosy = self.choosy.get_mut(&from);
         let of_peer = choosy.and_then(|line| front(line, &live));
@@ -74,8 +70,7 @@ impl Posted {
         max: usize,
         live: impl Fn(OpKey) -> bool,
     ) -> Vec<OpKey> {
-        self.choosy
-            .retain(|_, line| front(line, &live).is_some());
+        self.choosy.retain(|_, line| front(line, &live).is_some());
         if !self.choosy.is_empty() || front(&mut self.anyone, &live).is_none() {
             return Vec::new();
         }

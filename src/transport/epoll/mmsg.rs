@@ -208,7 +208,8 @@ pub(in crate::transport) fn receive(
 }
 
 /// The source of a datagram that has none that anybody knows of.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+const NOBODY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Datagrams dropped for want of room in the socket's buffer (`SO_MEMINFO`).
 pub(in crate::transport) fn dropped(fd: &OwnedFd) -> u64 {

@@ -225,11 +225,7 @@ fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
     register_for(fd, Interest::READABLE | Interest::WRITABLE, doing)
 }
 
-fn register_for(
-    fd: OwnedFd,
-    interest: Interest,
-    doing: &'static str,
-) -> Result<AsyncFd<OwnedFd>> {
+fn register_for(fd: OwnedFd, interest: Interest, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
     // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
     // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.

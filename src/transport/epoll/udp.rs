@@ -143,8 +143,8 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
 
     fn receive(&mut self, places: &mut [Place], arrived: &mut Vec<Arrived>) -> More {
         for _ in 0..PASSED_OVER_MAX {
-            let tried = (self.readiness)
-                .attempt(Side::Read, |fd| mmsg::receive(fd, &mut *places, arrived));
+            let tried =
+                (self.readiness).attempt(Side::Read, |fd| mmsg::receive(fd, &mut *places, arrived));
             match tried {
                 None | Some(Err(_)) => return More::No,
                 Some(Ok(Ok(_))) => return More::Maybe,
@@ -160,9 +160,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
 
     fn join(&mut self, membership: Membership) -> Result<()> {
         self.option(|socket| match membership.group {
-            IpAddr::V4(group) => {
-                socket.join_multicast_v4(&group, &interface_v4(membership)?)
-            }
+            IpAddr::V4(group) => socket.join_multicast_v4(&group, &interface_v4(membership)?),
             IpAddr::V6(group) => socket.join_multicast_v6(&group, membership.scope_id),
         })?;
         self.send_by(membership)
@@ -177,9 +175,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
 
     fn leave(&mut self, membership: Membership) -> Result<()> {
         self.option(|socket| match membership.group {
-            IpAddr::V4(group) => {
-                socket.leave_multicast_v4(&group, &interface_v4(membership)?)
-            }
+            IpAddr::V4(group) => socket.leave_multicast_v4(&group, &interface_v4(membership)?),
             IpAddr::V6(group) => socket.leave_multicast_v6(&group, membership.scope_id),
         })
     }

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use super::{FaultPlan, SplitMix};
 use crate::buf::Payload;
 use crate::error::Result;
-use crate::transport::udp::{
-    Arrived, DatagramSocket, Departing, Membership, More, Place,
-};
+use crate::transport::udp::{Arrived, DatagramSocket, Departing, Membership, More, Place};
 
 /// What happens to one datagram.
 enum Fate {

@@ -58,7 +58,11 @@ impl Inbox {
         let here = self.address.ip();
         let same = here == to.ip() || here.is_unspecified() && here.is_ipv4() == to.is_ipv4();
         let heard = !to.ip().is_multicast()
-            || self.state.lock("look for a group").groups.contains(&to.ip());
+            || self
+                .state
+                .lock("look for a group")
+                .groups
+                .contains(&to.ip());
         self.address.port() == to.port() && same && heard
     }
 }

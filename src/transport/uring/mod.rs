@@ -35,9 +35,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-use super::epoll::{
-    TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect,
-};
+use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};

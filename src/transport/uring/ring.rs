@@ -423,13 +423,7 @@ impl State {
     }
 
     /// Polls for one side of a socket, once.
-    pub(super) fn push_watch(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        side: Side,
-    ) {
+    pub(super) fn push_watch(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, side: Side) {
         let events = match side {
             Side::Read => libc::POLLIN,
             Side::Write => libc::POLLOUT,
