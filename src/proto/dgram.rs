@@ -146,10 +146,6 @@ impl<T> Dgram<T> {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_some()
-    }
-
     /// Datagrams dropped for want of a receive and of room to keep them.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped

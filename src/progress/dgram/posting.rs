@@ -30,7 +30,8 @@ impl DgramPort {
         }
         let mut guard = self.lock("post");
         let state = &mut *guard;
-        if state.closing {
+        // One that has ended has its own reason to tell.
+        if state.closing && !state.ended {
             let error = closed().with_operation(post.operation());
             return Err((error, post.into_payload()));
         }
