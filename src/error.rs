@@ -57,6 +57,9 @@ pub enum ErrorKind {
     /// The requested key cannot be had: out of range, or keys are the provider's
     /// (`FI_EKEYREJECTED`).
     KeyRejected,
+    /// One of the two sides of a connection has an authorization key that the other does not have
+    /// or prove (`FI_EKEYREJECTED`).
+    NotAuthorized,
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if it
     /// was the peer who said so, [`Error::refusal`] has its reason.
     AccessDenied,
@@ -114,7 +117,7 @@ impl ErrorKind {
             ErrorKind::TooLarge => 90,
             ErrorKind::TooSmall => 257,
             ErrorKind::KeyInUse => 266,
-            ErrorKind::KeyRejected => 129,
+            ErrorKind::KeyRejected | ErrorKind::NotAuthorized => 129,
             ErrorKind::AccessDenied => 13,
             ErrorKind::BadAddress => 14,
             ErrorKind::BadFlags => 260,
@@ -152,6 +155,7 @@ impl ErrorKind {
             ErrorKind::TooSmall => "the buffer is too small",
             ErrorKind::KeyInUse => "the requested key is in use",
             ErrorKind::KeyRejected => "the requested key is not available",
+            ErrorKind::NotAuthorized => "not the same authorization key",
             ErrorKind::AccessDenied => "the region does not allow this access",
             ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",

@@ -243,6 +243,7 @@ fn errors_have_libfabrics_numbers() {
         (ProtocolViolation, 121),
         (Canceled, 125),
         (KeyRejected, 129),
+        (NotAuthorized, 129),
         (DriverGone, 256),
         (TooSmall, 257),
         (BadState, 258),

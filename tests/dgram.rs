@@ -129,7 +129,8 @@ fn a_message_tells_the_users_name_of_its_source() {
 }
 
 /// fi_endpoint(3): "Message boundaries are maintained, but the maximum message size may be limited
-/// to the fabric MTU." What is told in Info is what can be sent, and not a byte more.
+/// to the fabric MTU." What is told in Info is what can be sent, and not a byte more. fi_domain(3):
+/// "For datagram endpoints, failed sends will result in the message being dropped."
 #[test]
 fn a_message_is_at_most_a_packet_of_the_interface() {
     on_every_backend(|net| async move {
@@ -155,6 +156,12 @@ fn a_message_is_at_most_a_packet_of_the_interface() {
         assert_eq!(buffer.unwrap().len(), max + 1, "buffers come back");
         let refused = from.inject(&vec![1; max + 1], name).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge);
+        from.send("next", name).await.unwrap();
+        assert_eq!(
+            to.recv(vec![0; max]).await.unwrap().0.len,
+            4,
+            "the long ones are dropped"
+        );
     });
 }
 

@@ -2,6 +2,8 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/auth.rs"]
+mod auth;
 #[path = "interop/company.rs"]
 mod company;
 #[path = "interop/harness.rs"]
@@ -675,6 +677,22 @@ fn bad_segment_read_from_c() {
     serve("badsegment-read", |session, initiator| {
         refused.run(session, initiator)
     });
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that connects to a domain that demands a key is rejected without a word, and the
+/// domain goes on.
+#[test]
+fn c_is_rejected_by_a_domain_that_demands_a_key() {
+    auth::c_that_connects();
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that listens gets the request of an endpoint that demands a key, and nothing
+/// behind it.
+#[test]
+fn c_that_listens_is_left_by_an_endpoint_that_demands_a_key() {
+    auth::c_that_listens();
 }
 
 /// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to

@@ -87,6 +87,8 @@ pub struct Job {
     /// Operations under way per connection.
     pub window: usize,
     pub connections: usize,
+    /// System calls are counted, which costs each of them a little.
+    pub counts_syscalls: bool,
     pub warm: Duration,
     pub run: Duration,
 }
@@ -108,6 +110,7 @@ impl Job {
             format!("size={}", self.size),
             format!("window={}", self.window),
             format!("connections={}", self.connections),
+            format!("counts_syscalls={}", u8::from(self.counts_syscalls)),
             format!("warm_ms={}", self.warm.as_millis()),
             format!("run_ms={}", self.run.as_millis()),
         ]
@@ -154,6 +157,7 @@ impl Told {
                 size: number("size")? as usize,
                 window: number("window")?.max(1) as usize,
                 connections: number("connections")?.max(1) as usize,
+                counts_syscalls: optional("counts_syscalls") != 0,
                 warm: Duration::from_millis(number("warm_ms")?),
                 run: Duration::from_millis(number("run_ms")?),
             },

@@ -141,5 +141,6 @@ impl Drop for End {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        sys::forget_allocations(self.child.id());
     }
 }

@@ -26,6 +26,10 @@ use clap::Parser;
 use options::{Command, Options};
 use report::Report;
 
+/// Counts what is asked of the allocator, in every end alike.
+#[global_allocator]
+static ALLOCATOR: sys::Counting = sys::Counting;
+
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = match &options.command {

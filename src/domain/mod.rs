@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod bind;
 mod builder;
 mod cache;
@@ -28,7 +29,7 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::{MappedKeys, SharedTable};
+use crate::mr::{AuthSecret, MappedKeys, SharedTable};
 use crate::progress::Engine;
 use crate::sync::{Dependence, Dependents, Keep, LockKind};
 use crate::transport::Backend;
@@ -92,6 +93,8 @@ struct Inner {
     context: Option<Context>,
     mr_mode: MrMode,
     id: DomainId,
+    /// The key of endpoints and regions that have none of their own.
+    auth_secret: Option<AuthSecret>,
     mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,

@@ -8,7 +8,7 @@ use crate::buf::{
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::info::{Caps, MrMode};
+use crate::info::{AuthKey, Caps, MrMode};
 use crate::mr::{Access, MrFlags, NewRegion};
 use crate::op_error::Failed;
 use crate::sync::Keep;
@@ -25,6 +25,8 @@ impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
+    /// Instead of the domain's.
+    pub(super) auth_key: Option<AuthKey>,
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
@@ -39,6 +41,7 @@ impl Request {
         Request {
             access,
             key: None,
+            auth_key: None,
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
@@ -61,6 +64,7 @@ impl Request {
             let message = format!("{unknown:#x} for a registration");
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
+        domain.check_auth_key(self.auth_key.as_ref())?;
         let caps = domain.info().caps;
         for (flag, cap, name) in [
             (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
@@ -129,6 +133,7 @@ impl Domain {
         NewRegion {
             memory,
             requested_key: request.key,
+            auth_key: self.auth_secret(request.auth_key.as_ref()),
             context: request.context,
             table: Arc::clone(&self.inner.regions),
             nudge: self.inner.engine.region_nudge(),

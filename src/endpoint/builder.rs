@@ -8,6 +8,7 @@ use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
+use crate::info::AuthKey;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{Bindings, CounterSet, Extending, Liveness, Port, PortSizes, SendOrder};
 
@@ -27,6 +28,7 @@ pub struct EndpointBuilder {
     sizes: PortSizes,
     extending: Extending,
     on_refusal: OnRefusal,
+    auth_key: Option<AuthKey>,
 }
 
 impl Domain {
@@ -56,6 +58,7 @@ impl Domain {
             },
             extending: Extending::default(),
             on_refusal: OnRefusal::default(),
+            auth_key: info.endpoint.auth_key.clone(),
         }
     }
 }
@@ -188,10 +191,28 @@ impl EndpointBuilder {
         self
     }
 
+    /// Who may communicate with the endpoint: only peers whose endpoint has the same key
+    /// (`auth_key` of `fi_endpoint(3)`). Default, and for a key without bytes: the Info's, else the
+    /// domain's. In use since version 1.5 of the interface, and ignored before.
+    ///
+    /// Each side proves its key to the other before anything else is said, and no byte of it goes
+    /// over the wire. A peer that does not prove the same, or cannot, as a C program cannot, is
+    /// refused: connecting and accepting fail with [`ErrorKind::NotAuthorized`], or, at a peer that
+    /// was rejected before it could prove anything, with [`ErrorKind::ConnectionRefused`].
+    ///
+    /// What follows is as plain as ever: whoever can read or change the bytes between the peers
+    /// still can.
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.auth_key = Some(key);
+        self
+    }
+
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`] out of range,
+    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`] out of range, and for an
+    /// authorization key without the [`extension`](Self::extension), which proves it,
+    /// [`ErrorKind::Unsupported`] for keys of an address vector,
     /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
     /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
     /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
@@ -211,6 +232,14 @@ impl EndpointBuilder {
         let mut extending = self.extending;
         extending.refusals_max = self.on_refusal.refusals_max()?;
         let domain = self.domain;
+        domain.check_auth_key(self.auth_key.as_ref())?;
+        extending.auth_key = domain.auth_secret(self.auth_key.as_ref());
+        if extending.auth_key.is_some() && !extending.offered {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "an authorization key is proven by the extension, which is not offered",
+            ));
+        }
         let keep = domain.keep_open("endpoint")?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,

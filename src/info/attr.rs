@@ -3,6 +3,9 @@
 //! was asked for.
 
 use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
 
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::kinds::{
@@ -84,7 +87,7 @@ pub struct DomainAttr {
     pub caps: Caps,
     /// Always empty.
     pub mode: Mode,
-    /// The key that endpoints and regions of the domain carry. Always `None` for now.
+    /// The key that endpoints and regions of the domain carry, unless they have their own.
     pub auth_key: Option<AuthKey>,
     /// Bytes of data that come with an error event, at most.
     pub max_err_data: usize,
@@ -124,7 +127,7 @@ pub struct EndpointAttr {
     pub tx_ctx_cnt: ContextCount,
     /// Receive contexts of the endpoint.
     pub rx_ctx_cnt: ContextCount,
-    /// The key that limits who may talk to the endpoint. Always `None` for now.
+    /// The key that limits who may talk to the endpoint. `None`: the domain's does.
     pub auth_key: Option<AuthKey>,
 }
 
@@ -176,21 +179,25 @@ pub struct RxAttr {
     pub iov_limit: usize,
 }
 
-/// An authorization key (`auth_key` of `fi_domain(3)` and `fi_endpoint(3)`). `Debug` shows its
-/// length and nothing else.
-#[derive(Clone, PartialEq, Eq)]
+/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): who has
+/// one communicates only with peers that prove the same. It should be 16 random bytes or more:
+/// whoever an endpoint with a key connects to can try out guesses of it afterwards.
+///
+/// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
+/// keys are compared in constant time.
+#[derive(Clone)]
 pub struct AuthKey(Source);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 enum Source {
-    Bytes(Box<[u8]>),
+    Bytes(Arc<Zeroizing<Box<[u8]>>>),
     AddressVector,
 }
 
 impl AuthKey {
     /// A key of these bytes.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
-        AuthKey(Source::Bytes(bytes.into()))
+        AuthKey(Source::Bytes(Arc::new(Zeroizing::new(bytes.into()))))
     }
 
     /// Keys are those of the address vector's entries (`FI_AV_AUTH_KEY`).
@@ -198,7 +205,7 @@ impl AuthKey {
         AuthKey(Source::AddressVector)
     }
 
-    /// Its length in bytes; 0 when the keys are the address vector's.
+    /// Its length in bytes (`auth_key_size`); 0 when the keys are the address vector's.
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.len(),
@@ -211,7 +218,33 @@ impl AuthKey {
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
     }
+
+    /// The bytes of a key that has any.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Bytes(bytes) => Some(bytes.as_ref().as_ref()).filter(|it| !it.is_empty()),
+            Source::AddressVector => None,
+        }
+    }
+
+    /// True if keys are those of the address vector.
+    pub(crate) fn is_of_address_vector(&self) -> bool {
+        matches!(self.0, Source::AddressVector)
+    }
 }
+
+impl PartialEq for AuthKey {
+    /// In a time that tells nothing of where two keys differ.
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Bytes(one), Source::Bytes(two)) => blake3::hash(one) == blake3::hash(two),
+            (Source::AddressVector, Source::AddressVector) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for AuthKey {}
 
 impl fmt::Debug for AuthKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

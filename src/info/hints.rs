@@ -138,7 +138,7 @@ hints! {
         domain_caps: Caps,
         /// Modes of the domain the program can live with.
         domain_mode: Mode,
-        /// The domain's authorization key; not offered yet. Ignored before version 1.5.
+        /// The domain's authorization key. Ignored before version 1.5, and without bytes.
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
         max_err_data: usize,
@@ -169,7 +169,7 @@ hints! {
         ep_tx_ctx_cnt: ContextCount,
         /// Receive contexts of the endpoint. Offered: one of its own.
         ep_rx_ctx_cnt: ContextCount,
-        /// The endpoint's authorization key; not offered yet. Ignored before version 1.5.
+        /// The authorization key of endpoints, instead of the domain's. Ignored likewise.
         ep_auth_key: AuthKey,
 
         /// Capabilities of the transmit side; a subset of [`caps`](Self::caps).

@@ -217,6 +217,11 @@ impl ApiVersion {
     /// From here on an empty `mr_mode` means scalable, and authorization keys count.
     pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
 
+    /// Whether authorization keys are looked at.
+    pub(crate) fn counts_auth_keys(self) -> bool {
+        self >= ApiVersion::MODE_BITS
+    }
+
     /// `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         ApiVersion((major as u32) << 16 | minor as u32)

@@ -107,6 +107,13 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     let api = fabric.api_version;
     let caps = caps(hints, offer)?;
     let domain = domain(hints, offer, api)?;
+    if offer.is_packet {
+        no_key("auth_key", domain.auth_key.as_ref())?;
+        no_key(
+            "ep_auth_key",
+            auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?.as_ref(),
+        )?;
+    }
     let places = address::places(hints, interfaces)?;
     let mut infos = Vec::new();
     let mut refusal = None;
@@ -271,7 +278,6 @@ fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
         ));
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
-    no_key("auth_key", hints.auth_key.as_ref(), api)?;
     let domain_caps = DOMAIN_CAPS;
     within(
         "domain_caps",
@@ -309,7 +315,7 @@ fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
         mr_iov_limit: limit("mr_iov_limit", hints.mr_iov_limit, MR_IOV_LIMIT)?,
         caps: domain_caps,
         mode: Mode::empty(),
-        auth_key: None,
+        auth_key: auth_key("auth_key", hints.auth_key.as_ref(), api)?,
         max_err_data: limit(
             "max_err_data",
             hints.max_err_data,
@@ -366,7 +372,6 @@ fn endpoint(
     tx: Caps,
     rx: Caps,
 ) -> Result<EndpointAttr> {
-    no_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?;
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
         protocol: choose("protocol", hints.protocol, &[offer.protocol], "")?,
@@ -391,7 +396,7 @@ fn endpoint(
         mem_tag_format: tag_format(hints, offer)?,
         tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
         rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
-        auth_key: None,
+        auth_key: auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?,
     })
 }
 
@@ -515,15 +520,28 @@ fn traffic_class(hint: &'static str, asked: Option<TrafficClass>) -> Result<Traf
     choose(hint, asked, &[TrafficClass::BestEffort], "")
 }
 
-/// A key that would be taken and not honoured is worse than none.
-fn no_key(hint: &'static str, asked: Option<&AuthKey>, api: ApiVersion) -> Result<()> {
+/// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
+/// none.
+fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> {
     match asked {
-        Some(key) if api >= ApiVersion::MODE_BITS && !key.is_empty() => Err(no_match(
+        Some(key) => Err(no_match(hint, format!("{key:?}"), "none, for datagrams")),
+        None => Ok(()),
+    }
+}
+
+/// The key in force: none without bytes, and none before there were keys.
+fn auth_key(
+    hint: &'static str,
+    asked: Option<&AuthKey>,
+    api: ApiVersion,
+) -> Result<Option<AuthKey>> {
+    match asked.filter(|_| api.counts_auth_keys()) {
+        Some(key) if key.is_of_address_vector() => Err(no_match(
             hint,
             format!("{key:?}"),
-            "no authorization keys yet",
+            "keys of bytes: endpoints are connected",
         )),
-        _ => Ok(()),
+        asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),
     }
 }
 

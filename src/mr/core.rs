@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::access::Access;
+use super::auth::{AuthSecret, Grant};
 use super::key::KEY_NOT_AVAILABLE;
 use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
@@ -21,6 +22,8 @@ pub(crate) struct NewRegion {
     /// From [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
+    /// Only peers that have proven it may come; `None`: all.
+    pub(crate) auth_key: Option<AuthSecret>,
     pub(crate) context: Option<Context>,
     pub(crate) table: SharedTable,
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
@@ -90,7 +93,8 @@ impl RegionCore {
         let mut table = parts.table.lock("register a region");
         let addr = table.addressing().base_of(&memory);
         let raw_only = table.demands_tags();
-        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), access);
+        let grant = Grant::new(access, parts.auth_key);
+        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), grant);
         drop(table);
         match inserted {
             Ok(key) => Ok(Arc::new(RegionCore {

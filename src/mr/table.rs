@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::access::Access;
+use super::auth::{AuthSecret, Grant, Through};
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
-use crate::id::EndpointId;
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -68,6 +68,8 @@ pub(crate) struct Claim {
 struct Registered {
     memory: Arc<RegionMemory>,
     access: Access,
+    /// Only peers that have proven it may come; `None`: all.
+    auth_key: Option<AuthSecret>,
     /// Demanded with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
 }
@@ -108,8 +110,12 @@ impl MrTable {
         &mut self,
         requested: Option<u64>,
         memory: Arc<RegionMemory>,
-        access: Access,
+        grant: impl Into<Grant>,
     ) -> Result<u64> {
+        let Grant {
+            access,
+            key: auth_key,
+        } = grant.into();
         let key = match requested {
             Some(key) => {
                 self.keys.check(key)?;
@@ -131,6 +137,7 @@ impl MrTable {
                 slot.insert(Registered {
                     memory,
                     access,
+                    auth_key,
                     tag,
                 });
                 Ok(key)
@@ -147,13 +154,21 @@ impl MrTable {
         }
     }
 
-    /// The memory that a claim means, if the peer behind this endpoint may have it.
-    pub(crate) fn resolve(&self, claim: &Claim, through: EndpointId) -> Result<RegionUse, Refusal> {
+    /// The memory that a claim means, if the peer that comes this way may have it.
+    pub(crate) fn resolve<'a>(
+        &self,
+        claim: &Claim,
+        through: impl Into<Through<'a>>,
+    ) -> Result<RegionUse, Refusal> {
+        let through = through.into();
         let region = self.regions.get(&claim.key).ok_or(Refusal::UnknownKey)?;
-        // Who lacks the tag, or comes through an endpoint that the region is not bound to, learns
-        // no more than with a key that nothing has.
+        // Who lacks the tag or the authorization key, or comes through an endpoint that the region
+        // is not bound to, learns no more than with a key that nothing has.
         let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
-        if !region.tag.as_ref().is_none_or(is_shown) || !region.memory.attached().admits(through) {
+        let is_admitted = region.tag.as_ref().is_none_or(is_shown)
+            && through.has(region.auth_key.as_ref())
+            && region.memory.attached().admits(through.endpoint);
+        if !is_admitted {
             return Err(Refusal::UnknownKey);
         }
         region.memory.gate().is_open(Role::Remote)?;

@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
 use crate::sync::{Lock, LockKind, Role};
 
+mod auth;
 mod claims;
 mod values;
 
@@ -50,6 +51,7 @@ impl Home {
         NewRegion {
             memory,
             requested_key,
+            auth_key: None,
             context: Some(Context(5)),
             table: Arc::clone(&self.table),
             nudge: Waker::from(Arc::clone(&self.nudges)),

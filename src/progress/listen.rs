@@ -26,7 +26,9 @@ use crate::sync::{Ticket, TicketHolder, WakeList};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, Runner, SendBatch, Transport,
 };
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
+use crate::wire::{
+    ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer,
+};
 
 /// Connections accepted in one poll, so that a storm does not starve the requests already here.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -57,6 +59,14 @@ pub(crate) struct Handover {
 pub(crate) struct Asked {
     pub(crate) order: ByteOrder,
     pub(crate) offer: Option<Offer>,
+}
+
+impl Asked {
+    /// True if its endpoint has an authorization key.
+    fn proves_key(&self) -> bool {
+        let offer = self.offer.map(Offer::capabilities);
+        offer.is_some_and(|offer| offer.contains(Capabilities::AUTH))
+    }
 }
 
 /// Takes a request's ticket to `accept` and returns where the connection will arrive. `None`: the
@@ -424,6 +434,7 @@ impl ListenTask {
                 peer.link.peer_addr(),
                 peer.link.local_addr(),
                 data.clone(),
+                asked.proves_key(),
             );
             peer.stage = PeerStage::Told {
                 holder,

@@ -14,13 +14,14 @@ use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::eq::EventSlot;
-use crate::error::{OperationKind, Phase, Result};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
+use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
-use crate::wire::{Capabilities, Hello};
+use crate::wire::{Capabilities, Hello, Nonce};
 
 use super::commit::Commit;
 use super::deadlines::Deadlines;
@@ -33,7 +34,7 @@ use super::report::{OpCell, Report};
 pub(crate) type PortSizes = Sizes;
 
 /// What an endpoint offers its peer beyond the plain protocol.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Extending {
     /// False: nothing.
     pub(crate) offered: bool,
@@ -41,6 +42,8 @@ pub(crate) struct Extending {
     pub(crate) refusals_max: u32,
     /// When a silent peer counts as dead.
     pub(crate) liveness: Liveness,
+    /// What the peer has to prove, and is proven; `None`: nothing.
+    pub(crate) auth_key: Option<AuthSecret>,
 }
 
 impl Default for Extending {
@@ -49,12 +52,13 @@ impl Default for Extending {
             offered: true,
             refusals_max: 0,
             liveness: Liveness::default(),
+            auth_key: None,
         }
     }
 }
 
 impl Extending {
-    fn terms(self, engine: &Engine) -> Terms {
+    fn terms(&self, engine: &Engine) -> Terms {
         Terms {
             capabilities: if self.offered {
                 OFFERED
@@ -206,6 +210,8 @@ pub(crate) struct Port {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
+    /// What both sides of its connection have proven once it is up.
+    auth_key: Option<AuthSecret>,
     wake_state: Arc<PortWaker>,
 }
 
@@ -271,8 +277,12 @@ impl Port {
         engine.check_alive()?;
         let id = EndpointId::next();
         let wake_state = PortWaker::new(engine);
+        let mut machine = Connection::new(sizes, extending.terms(engine));
+        if let Some(key) = &extending.auth_key {
+            machine.demand_key(key.clone(), new_nonce()?);
+        }
         let state = PortState {
-            machine: Connection::new(sizes, extending.terms(engine)),
+            machine,
             link: None,
             receive_armed: false,
             watching: false,
@@ -307,6 +317,7 @@ impl Port {
             engine: Arc::clone(engine),
             state: Lock::new(engine.lock_kind, state),
             waker: Waker::from(Arc::clone(&wake_state)),
+            auth_key: extending.auth_key,
             wake_state,
         });
         let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
@@ -316,6 +327,11 @@ impl Port {
 
     pub(crate) fn id(&self) -> EndpointId {
         self.id
+    }
+
+    /// The key without which it has no peer.
+    pub(crate) fn auth_key(&self) -> Option<&AuthSecret> {
+        self.auth_key.as_ref()
     }
 
     pub(super) fn is_queued_no_more(&self) {
@@ -362,6 +378,16 @@ impl Port {
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
     }
+}
+
+/// Random bytes for a connection's proofs.
+fn new_nonce() -> Result<Nonce> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(|error| {
+        let message = format!("random bytes for an endpoint with a key: {error}");
+        Error::new(ErrorKind::System, message)
+    })?;
+    Ok(nonce)
 }
 
 /// The port's lock, held. Released before the wakers collected under it are woken.

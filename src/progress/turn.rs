@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::mr::{Access, Claim, MrTable};
+use crate::mr::{Access, Claim, MrTable, Through};
 use crate::proto::{Host, Lifecycle, OpKey, Outgoing, Post, ReceivePlan};
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
@@ -41,10 +41,9 @@ impl Host<Report> for View<'_> {
     }
 
     fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
-        let found = self
-            .regions
-            .lock("resolve")
-            .resolve(claim, self.port.id())?;
+        // A port that demands a key takes no access before the peer has proven it.
+        let through = Through::new(self.port.id(), self.port.auth_key());
+        let found = self.regions.lock("resolve").resolve(claim, through)?;
         let for_writing = claim.need.contains(Access::REMOTE_WRITE);
         match found.probe(for_writing) {
             Ok(()) => Ok(found),

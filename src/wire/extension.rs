@@ -25,6 +25,8 @@ bitflags::bitflags! {
         const CREDIT = 1 << 2;
         /// A connection ends when both sides have said so.
         const CLOSE = 1 << 3;
+        /// Both sides prove that they have the same authorization key.
+        const AUTH = 1 << 4;
     }
 }
 
@@ -48,6 +50,11 @@ impl Offer {
     /// What the peer can do, or does.
     pub(crate) fn capabilities(self) -> Capabilities {
         self.capabilities
+    }
+
+    /// The version of it.
+    pub(super) fn version(self) -> u8 {
+        self.version
     }
 
     /// The answer to a peer's offer by one that can do `ours`.

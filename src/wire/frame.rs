@@ -408,6 +408,8 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::Ping | Op::Pong | Op::Credit | Op::Stalled | Op::Acks => (true, false, false, false),
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(op)),
+        // It stands before the frames that are read here, and nowhere else.
+        Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
     if has_segments && !(1..=RMA_IOV_LIMIT).contains(&count) {
         return Err(WireError::SegmentCount(count));
@@ -503,6 +505,7 @@ fn read_frame(
         },
         Op::Tagged | Op::TaggedRts => return Err(WireError::TaggedOnMsg),
         Op::Cts | Op::Data => return Err(WireError::Unsupported(base.op)),
+        Op::Proof => return Err(WireError::UnknownOp(base.op.to_byte())),
     })
 }
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::say;
 use crate::job::Told;
-use crate::sys;
+use crate::sys::{self, Allocations, Syscalls};
 
 /// Counts operations as they end.
 #[derive(Debug)]
 pub struct Meter {
-    peer: u32,
+    counters: Counters,
     begin: Instant,
     warm: Duration,
     run: Duration,
@@ -21,28 +21,56 @@ pub struct Meter {
     done: bool,
 }
 
-/// A moment, and the CPU time of both ends until then.
+/// What is counted in both ends.
+#[derive(Debug)]
+struct Counters {
+    peer: u32,
+    allocations: Option<Allocations>,
+    /// The client's and the server's.
+    syscalls: Option<[Syscalls; 2]>,
+}
+
+impl Counters {
+    fn new(told: &Told) -> Counters {
+        Counters {
+            peer: told.peer,
+            allocations: Allocations::of_both(told.peer),
+            syscalls: syscalls(told),
+        }
+    }
+
+    fn now(&self) -> Mark {
+        let cpu = sys::process_cpu(std::process::id()) + sys::process_cpu(self.peer);
+        Mark {
+            at: Instant::now(),
+            cpu,
+            allocations: self.allocations.as_ref().map(Allocations::now),
+            syscalls: (self.syscalls.as_ref()).map(|ends| ends.each_ref().map(Syscalls::now)),
+        }
+    }
+}
+
+/// A moment, and what both ends have used and done until then.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
     cpu: Duration,
+    allocations: Option<u64>,
+    syscalls: Option<[u64; 2]>,
 }
 
-impl Mark {
-    fn now(peer: u32) -> Mark {
-        let cpu = sys::process_cpu(std::process::id()) + sys::process_cpu(peer);
-        Mark {
-            at: Instant::now(),
-            cpu,
-        }
+fn syscalls(told: &Told) -> Option<[Syscalls; 2]> {
+    if !told.job.counts_syscalls {
+        return None;
     }
+    Some([Syscalls::of(std::process::id())?, Syscalls::of(told.peer)?])
 }
 
 impl Meter {
     /// Starts to warm up.
     pub fn new(told: &Told) -> Meter {
         Meter {
-            peer: told.peer,
+            counters: Counters::new(told),
             begin: Instant::now(),
             warm: told.job.warm,
             run: told.job.run,
@@ -65,7 +93,7 @@ impl Meter {
         match self.start {
             None => {
                 if self.begin.elapsed() >= self.warm {
-                    self.start = Some(Mark::now(self.peer));
+                    self.start = Some(self.counters.now());
                 }
                 false
             }
@@ -82,9 +110,16 @@ impl Meter {
     }
 
     fn tell(&self, start: Mark) {
-        let end = Mark::now(self.peer);
+        let end = self.counters.now();
         say("count", self.count);
         say("elapsed_ns", (end.at - start.at).as_nanos());
         say("cpu_ns", end.cpu.saturating_sub(start.cpu).as_nanos());
+        if let (Some(start), Some(end)) = (start.allocations, end.allocations) {
+            say("allocations", end - start);
+        }
+        if let (Some(start), Some(end)) = (start.syscalls, end.syscalls) {
+            say("syscalls_client", end[0] - start[0]);
+            say("syscalls_server", end[1] - start[1]);
+        }
     }
 }

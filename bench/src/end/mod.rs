@@ -45,6 +45,9 @@ fn play(end: &options::End) -> Result<()> {
     let told = Told::parse(&end.job)?;
     let subject = subject::named(&end.subject_name).context("no such subject")?;
     pin::to(told.cpu)?;
+    if end.role == Role::Server {
+        sys::share_allocations()?;
+    }
     match (subject.kind, end.role) {
         (Kind::Tcp(Tcp::Spin), Role::Server) => spinning::serve(&told),
         (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&told),

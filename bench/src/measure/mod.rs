@@ -5,6 +5,7 @@ mod connections;
 mod half_round_trip;
 mod idle;
 mod message_rate;
+mod operation;
 mod registration;
 mod time_to_error;
 
@@ -45,6 +46,7 @@ impl Scale {
             size: 64,
             window: 1,
             connections: 1,
+            counts_syscalls: false,
             warm: self.run / 4,
             run: self.run,
         }
@@ -77,6 +79,11 @@ const MEASURES: &[Measure] = &[
         name: "connections",
         about: "64 B messages over 1 to 256 connections, and the CPU time of a million",
         cases: connections::cases,
+    },
+    Measure {
+        name: "operation",
+        about: "calls of the allocator and of the system per message and RMA",
+        cases: operation::cases,
     },
     Measure {
         name: "registration",

@@ -150,6 +150,7 @@ impl DgramEndpointBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] without an address vector, or for a size out of range;
     /// [`ErrorKind::AddressInUse`], [`ErrorKind::AddressNotAvailable`] for the local address;
+    /// [`ErrorKind::Unsupported`] in a domain with an authorization key;
     /// [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is closed;
     /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<DgramEndpoint> {
@@ -169,6 +170,10 @@ impl DgramEndpointBuilder {
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
         let domain = self.domain;
+        if domain.auth_secret(None).is_some() {
+            let what = "the domain has an authorization key, which no datagram can prove";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         let keep = domain.keep_open("datagram endpoint")?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 mod addresses;
 mod capabilities;
+mod datagrams;
 mod domain;
 mod properties;
 mod refusals;
@@ -25,6 +26,7 @@ fn interface(name: &str, address: &str, prefix_len: u8, speed_mbps: Option<u64>)
         scope_id: 0,
         speed_mbps,
         loopback,
+        mtu: None,
     }
 }
 

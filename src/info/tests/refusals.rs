@@ -69,8 +69,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain_caps", "SHARED_AV"],
         ),
         (
-            new().auth_key(AuthKey::new(*b"job")),
-            &["hint auth_key", "3 bytes"],
+            new().auth_key(AuthKey::of_address_vector()),
+            &["hint auth_key", "address vector"],
         ),
         (
             new().ep_auth_key(AuthKey::of_address_vector()),

@@ -2,15 +2,17 @@
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
-//! `end.rs` ends it; `commit.rs` lets writes be made persistent, `refusal.rs` ends an operation
-//! that was refused, and `answer.rs` cuts the answers to reads into frames that can be broken off.
+//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for
+//! signs of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
+//! `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the answers to reads into
+//! frames that can be broken off.
 //!
 //! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
 //! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
 //! `acks` name living operations in the order their frames were handed out.
 
 mod answer;
+mod auth;
 mod close;
 mod commit;
 mod credit;

@@ -67,6 +67,7 @@ impl<T> Connection<T> {
             }
         }
         self.response_sent_if_all();
+        self.refusal_sent_if_all();
         self.invariants();
     }
 
