@@ -71,8 +71,8 @@ hints! {
     /// # let _ = hints;
     /// ```
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`], and [`EndpointType::Dgram`], which
-        /// is also the answer when only it meets the other hints (provider `udp`, multicast).
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`], and [`EndpointType::Dgram`], which is
+        /// also meant by provider `udp`, [`Protocol::UDP`] or [`Caps::MULTICAST`].
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,

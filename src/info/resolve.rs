@@ -89,7 +89,10 @@ pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Inf
 /// reason: it is the one that can do most of what was asked for.
 fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     let named = hints.endpoint.unwrap_or_default();
-    let is_meant = |offer: &&Offer| named == EndpointType::Unspec || offer.endpoint_type == named;
+    let is_meant = |offer: &&Offer| match named {
+        EndpointType::Unspec => !offer.is_packet || wants_packets(hints, offer),
+        named => offer.endpoint_type == named,
+    };
     let mut meant: Vec<_> = OFFERS.iter().filter(is_meant).collect();
     if meant.is_empty() {
         let offered: Vec<_> = OFFERS.iter().map(|offer| offer.endpoint_type).collect();
@@ -99,6 +102,17 @@ fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     let asked = hints.caps.unwrap_or_default();
     meant.sort_by_key(|offer| Reverse((offer.caps & asked).bits().count_ones()));
     Ok(meant)
+}
+
+/// Messages that may get lost are for who names their kind, provider or protocol, or sends to
+/// groups, which nothing else does.
+fn wants_packets(hints: &Hints, offer: &Offer) -> bool {
+    let names_it = |filter: &str| {
+        !filter.starts_with('^') && !filter.is_empty() && names_provider(filter, offer.provider)
+    };
+    hints.provider.as_deref().is_some_and(names_it)
+        || hints.protocol == Some(offer.protocol)
+        || (hints.caps).is_some_and(|caps| caps.contains(Caps::MULTICAST))
 }
 
 /// The answers of one kind of endpoint.

@@ -40,9 +40,12 @@ fn what_only_datagrams_have_chooses_them() {
         let is_dgram = |info: &Info| info.endpoint.endpoint_type == EndpointType::Dgram;
         assert!(infos.iter().all(is_dgram));
     }
-    // Without any wish a connection is the first choice.
-    let first = resolve(&Hints::new(), &machine()).unwrap().remove(0);
-    assert_eq!(first.endpoint.endpoint_type, EndpointType::Msg);
+    // Without any wish messages are to arrive.
+    let infos = resolve(&Hints::new(), &machine()).unwrap();
+    let is_msg = |info: &Info| info.endpoint.endpoint_type == EndpointType::Msg;
+    assert!(infos.iter().all(is_msg));
+    let both = resolve(&Hints::new().provider("tcp,udp"), &machine()).unwrap();
+    assert!(is_msg(&both[0]) && both.len() == 2 * infos.len());
 }
 
 /// fi_domain(3), the resource management table: `Unmatched RMA, DGRAM EP-with RM: not applicable`

@@ -251,7 +251,7 @@ fn the_api_version_asked_for_is_reported() {
 fn a_provider_filter_is_a_list_of_those_allowed() {
     answers(Hints::new().provider("tcp"));
     answers(Hints::new().provider("udp, tcp"));
-    no_match(Hints::new().provider("udp,verbs"), &["provider"]);
+    no_match(Hints::new().provider("psm3,verbs"), &["provider"]);
     no_match(Hints::new().provider("ofi_rxm;tcp"), &["provider"]);
 }
 
