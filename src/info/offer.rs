@@ -44,7 +44,7 @@ impl Offer {
     /// The offer on this interface, where that makes a difference.
     pub(super) fn on(&self, interface: &Interface) -> Option<Offer> {
         let max = interface.datagram_max();
-        self.is_packet.then(|| Offer {
+        self.is_packet.then_some(Offer {
             max_msg_size: max as u64,
             inject_size: max,
             ..*self
