@@ -83,6 +83,8 @@ pub enum ErrorKind {
     /// Operations failed while a counter was awaited; their errors are reported elsewhere
     /// (`FI_EAVAIL`).
     ErrorAvailable,
+    /// An asynchronous call needs an event queue, and none is bound (`FI_ENOEQ`).
+    NoEventQueue,
     /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
     /// better number).
     NoRuntime,
@@ -128,7 +130,7 @@ impl ErrorKind {
             ErrorKind::LimitReached => 12,
             ErrorKind::NoReceive => 269,
             ErrorKind::ErrorAvailable => 259,
-            ErrorKind::NoRuntime => 261,
+            ErrorKind::NoEventQueue | ErrorKind::NoRuntime => 261,
             ErrorKind::DriverGone | ErrorKind::System => 256,
             ErrorKind::WrongThread => 1,
         }
@@ -166,6 +168,7 @@ impl ErrorKind {
             ErrorKind::LimitReached => "a system limit was met",
             ErrorKind::NoReceive => "no receive was posted",
             ErrorKind::ErrorAvailable => "operations failed",
+            ErrorKind::NoEventQueue => "no event queue is bound",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",
             ErrorKind::DriverGone => "the progress driver is gone",
             ErrorKind::WrongThread => "called from another thread than the domain's",

@@ -8,7 +8,8 @@
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
 //! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`EventQueue`] is a stream of
 //! connection requests, connections, registrations and failures. An operation is a future, or it
-//! reports to a [`CompletionQueue`]; a [`Counter`] counts.
+//! reports to a [`CompletionQueue`]; a [`Counter`] counts. An [`AddressVector`] names the peers of
+//! endpoints without a connection.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
@@ -108,7 +109,7 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use av::{AddressVector, AddressVectorBuilder, Insert};
+pub use av::{AddressVector, AddressVectorBuilder, Insert, Inserted, Insertion};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
     RegionBuf, RegionBufs, SharedBuffer, SharedMemory,

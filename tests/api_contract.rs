@@ -72,6 +72,9 @@ fn public_types_go_to_any_thread() {
     movable::<Connect>();
     movable::<Accept>();
     movable::<Reject>();
+    movable::<AddressVectorBuilder>();
+    movable::<Insert<FabricAddr>>();
+    movable::<Insertion<Vec<Result<FabricAddr>>>>();
     movable::<Register<Vec<u8>>>();
     movable::<Registration<Vec<u8>>>();
     movable::<RegisterReadOnly<Bytes>>();
@@ -248,6 +251,7 @@ fn errors_have_libfabrics_numbers() {
         (TooSmall, 257),
         (BadState, 258),
         (BadFlags, 260),
+        (NoEventQueue, 261),
         (NoRuntime, 261),
         (Truncated, 265),
         (KeyInUse, 266),

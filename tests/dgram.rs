@@ -493,11 +493,10 @@ fn what_is_no_peer_is_refused() {
         a.peers.remove(name).unwrap();
         let refused = from.send("gone", name).post().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        // A socket of IPv4 reaches no IPv6 address, and the domain's vector takes none.
         let six: SocketAddr = "[::1]:9".parse().unwrap();
-        let six = a.peers.insert(six).now().unwrap();
-        let refused = from.send("gone", six).post().unwrap_err();
+        let refused = a.peers.insert(six).now().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-        assert_eq!(refused.into_parts().1.unwrap(), "gone");
     });
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{on, on_every_backend};
 use tokio_fabric::testing::Net;
 use tokio_fabric::{
-    AddressVector, Backend, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints, MulticastGroup,
-    discover,
+    AddressFormat, AddressVector, Backend, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
+    MulticastGroup, discover,
 };
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -24,7 +24,13 @@ struct Member {
 impl Member {
     /// An endpoint that hears what comes to this port, whatever the address.
     fn open(net: &Net, any: SocketAddr) -> Member {
-        let hints = Hints::new().endpoint(EndpointType::Dgram);
+        let format = match any {
+            SocketAddr::V4(_) => AddressFormat::SockaddrIn,
+            SocketAddr::V6(_) => AddressFormat::SockaddrIn6,
+        };
+        let hints = Hints::new()
+            .endpoint(EndpointType::Dgram)
+            .address_format(format);
         let domain = net.fabric_with(hints).unwrap().domain().open().unwrap();
         let peers = domain.address_vector().open().unwrap();
         let endpoint = (domain.dgram_endpoint())

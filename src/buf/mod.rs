@@ -26,6 +26,7 @@ mod convert;
 mod copy;
 mod denied;
 mod exclusive;
+mod few;
 mod frame;
 mod held;
 mod intervals;
@@ -54,6 +55,7 @@ pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, Reg
 pub(crate) use attached::RegionTraits;
 pub(crate) use denied::Denied;
 pub(crate) use exclusive::Exclusive;
+pub(crate) use few::Few;
 pub(crate) use frame::Frame;
 pub(crate) use held::Held;
 pub(crate) use payload::{Leases, Payload};

@@ -2,6 +2,7 @@
 
 use super::buffer::Buffer;
 use super::denied::Denied;
+use super::few::Few;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
@@ -334,16 +335,16 @@ impl Payload {
     }
 
     /// The buffers, in order, if all pieces are buffers of their own.
-    pub(crate) fn into_held(self) -> Result<Vec<Held>, Payload> {
+    pub(crate) fn into_held(self) -> Result<Few<Held>, Payload> {
+        if let Pieces::One(Memory::Held(held)) = self.pieces {
+            return Ok(Few::one(held));
+        }
         let all_held = |pieces: &[Memory]| pieces.iter().all(|it| matches!(it, Memory::Held(_)));
         if !all_held(self.pieces.as_slice()) {
             return Err(self);
         }
-        Ok(self
-            .into_pieces()
-            .into_iter()
-            .filter_map(into_held)
-            .collect())
+        let held = self.into_pieces().into_iter().filter_map(into_held);
+        Ok(Few::Many(held.collect()))
     }
 
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was

@@ -1,5 +1,6 @@
 //! Opening a domain.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -141,6 +142,7 @@ impl DomainBuilder {
                 regions,
                 workers,
                 binding: Mutex::new(Binding::default()),
+                registers: AtomicBool::new(false),
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,

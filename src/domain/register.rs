@@ -67,8 +67,8 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
         self
     }
 
-    /// The key that peers will use (`requested_key`). Default: 64 random bits of the operating
-    /// system. A key that the application chooses can be guessed as well as it is chosen.
+    /// The key that peers will use (`requested_key`). Default: 64 random bits. A key that the
+    /// application chooses can be guessed as well as it is chosen.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
         self

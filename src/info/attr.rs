@@ -48,7 +48,8 @@ pub struct DomainAttr {
     pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
     pub resource_mgmt: ResourceManagement,
-    /// As asked. Connected endpoints use no address vector.
+    /// As asked: address vectors of this type alone can be opened, or any. Connected endpoints use
+    /// none.
     pub av_type: AvType,
     /// The rules of registration that the domain will hold the application to.
     ///

@@ -22,6 +22,7 @@ mod tests;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub(crate) use address::address_of_text;
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use fallback::{Fallback, FallbackCause};

@@ -292,12 +292,9 @@ fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
         ));
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
-    let domain_caps = DOMAIN_CAPS;
-    within(
-        "domain_caps",
-        hints.domain_caps.unwrap_or_default(),
-        domain_caps,
-    )?;
+    let asked_caps = hints.domain_caps.unwrap_or_default();
+    let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
+    within("domain_caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
     let mr_mode = mr_mode(hints, api)?;
     let mr_key_size = match mr_mode.contains(MrMode::RAW) {
         true => MR_RAW_KEY_SIZE,

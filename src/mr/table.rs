@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::access::Access;
@@ -81,8 +82,10 @@ pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
     raw: RawKeys,
-    regions: HashMap<u64, Registered>,
+    regions: HashMap<u64, Registered, BuildKeyHasher>,
     random: RandomBits,
+    /// The domain is closed: nothing is registered any more.
+    closed: bool,
 }
 
 impl MrTable {
@@ -91,8 +94,9 @@ impl MrTable {
             addressing,
             keys,
             raw,
-            regions: HashMap::new(),
+            regions: HashMap::default(),
             random: RandomBits::default(),
+            closed: false,
         }
     }
 
@@ -112,6 +116,9 @@ impl MrTable {
         memory: Arc<RegionMemory>,
         grant: impl Into<Grant>,
     ) -> Result<u64> {
+        if self.closed {
+            return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
+        }
         let Grant {
             access,
             key: auth_key,
@@ -186,6 +193,11 @@ impl MrTable {
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
     }
 
+    /// Takes nothing any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
     /// True if every access brings the tag of a raw key (`FI_MR_RAW`).
     pub(crate) fn demands_tags(&self) -> bool {
         self.raw.demanded
@@ -223,6 +235,31 @@ impl MrTable {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.regions.is_empty()
+    }
+}
+
+/// Hashes keys. Nobody but this process enters keys, so there is nobody to look for those that hash
+/// alike; and most of them are random.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        // Both halves of the product: the table looks at bits of either end.
+        let product = u128::from(self.0 ^ key) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

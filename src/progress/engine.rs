@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -126,18 +126,10 @@ impl Engine {
         &self.transport
     }
 
-    /// A waker that makes the driver look for operations on regions that were closed.
-    pub(crate) fn region_nudge(self: &Arc<Self>) -> Waker {
-        struct Nudge(Weak<Engine>);
-        impl Wake for Nudge {
-            fn wake(self: Arc<Self>) {
-                if let Some(engine) = self.0.upgrade() {
-                    engine.regions_changed.store(true, Ordering::Release);
-                    engine.wake_driver();
-                }
-            }
-        }
-        Waker::from(Arc::new(Nudge(Arc::downgrade(self))))
+    /// Makes the driver look for operations on regions that were closed.
+    pub(crate) fn nudge_for_regions(&self) {
+        self.regions_changed.store(true, Ordering::Release);
+        self.wake_driver();
     }
 
     pub(super) fn take_regions_changed(&self) -> bool {

@@ -249,3 +249,16 @@ fn both_communication_capabilities_can_be_asked_for() {
         assert!(told.domain.caps.contains(caps), "{caps:?}");
     }
 }
+
+/// Vectors with names can always be opened; those whose every address has an identifier, where that
+/// is asked for.
+/// fi_domain(3): `FI_SHARED_AV`, capability.
+/// fi_domain(3): `FI_AV_USER_ID`, capability and flag of opening an address vector.
+#[test]
+fn capabilities_of_address_vectors_are_told() {
+    let plain = best(Hints::new()).domain.caps;
+    assert!(plain.contains(Caps::SHARED_AV) && !plain.contains(Caps::AV_USER_ID));
+    let asked = Caps::SHARED_AV | Caps::AV_USER_ID;
+    let told = best(Hints::new().domain_caps(asked)).domain.caps;
+    assert!(told.contains(asked));
+}

@@ -68,8 +68,9 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     by_endpoint: number % 5 == 0,
                     ..RegionTraits::plain(access.bits())
                 };
-                let buffers = (0..=number % 3).map(|part| vec![0; 40 * part as usize + 7].into());
-                let memory = RegionMemory::new(buffers.collect(), traits).unwrap();
+                let buffers =
+                    (0..=number % 3).map(|part| Held::from(vec![0; 40 * part as usize + 7]));
+                let memory = RegionMemory::new(buffers.collect::<Vec<_>>(), traits).unwrap();
                 if traits.by_endpoint {
                     let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
                     assert!(memory.attached().bind_endpoint(own, closed));
