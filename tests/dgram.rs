@@ -31,7 +31,11 @@ struct Side {
 
 impl Side {
     fn new(net: &Net) -> Side {
-        let domain = net.fabric_with(hints()).unwrap().domain().open().unwrap();
+        Side::with(net, hints())
+    }
+
+    fn with(net: &Net, hints: Hints) -> Side {
+        let domain = net.fabric_with(hints).unwrap().domain().open().unwrap();
         let peers = domain.address_vector().open().unwrap();
         Side { domain, peers }
     }
@@ -100,7 +104,8 @@ fn a_message_tells_its_source() {
 #[test]
 fn a_message_tells_the_users_name_of_its_source() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let a = Side::new(&net);
+        let b = Side::with(&net, hints().domain_caps(Caps::AV_USER_ID));
         let from = a.open();
         let named = b.domain.address_vector().user_ids().open().unwrap();
         let queue = b.domain.completion_queue().open().unwrap();

@@ -71,8 +71,8 @@ hints! {
     /// # let _ = hints;
     /// ```
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`], and [`EndpointType::Dgram`], which is
-        /// also meant by provider `udp`, [`Protocol::UDP`] or [`Caps::MULTICAST`].
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`], and [`EndpointType::Dgram`]:
+        /// provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean that too.
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,

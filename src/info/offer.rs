@@ -92,8 +92,8 @@ const MSG: Offer = Offer {
 /// Bytes of CQ data, as on libfabric's `tcp` wire.
 const CQ_DATA_SIZE: usize = 8;
 
-/// Bare UDP payloads (`fi_udp(7)`): nothing is ordered nor answered on the way, and there is no room
-/// for data beside a message.
+/// Bare UDP payloads (`fi_udp(7)`): nothing is ordered nor answered on the way, and there is no
+/// room for data beside a message.
 const DGRAM: Offer = Offer {
     endpoint_type: EndpointType::Dgram,
     provider: "udp",
@@ -104,7 +104,6 @@ const DGRAM: Offer = Offer {
         .union(Caps::MESSAGE_DIRECTIONS)
         .union(Caps::SOURCE)
         .union(Caps::DIRECTED_RECV)
-        .union(Caps::AV_USER_ID)
         .union(DOMAIN_CAPS),
     caps_always: DOMAIN_CAPS.union(Caps::SOURCE),
     msg_order: MsgOrder::empty(),

@@ -44,4 +44,4 @@ pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;
 pub(crate) use report::{OpCell, Report};
 
-pub(crate) use crate::proto::SendOrder;
+pub(crate) use crate::proto::{DgramSizes, SendOrder};

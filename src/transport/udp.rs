@@ -1,15 +1,15 @@
 //! Datagrams in, datagrams out; nothing here knows what is in them.
 //!
-//! A [`DatagramSocket`] moves what it can within each call and keeps nothing: memory is borrowed for
-//! the length of a call, so whoever owns an operation may take it back at any other moment. That is
-//! all a datagram needs, since none ever moves in parts.
+//! A [`DatagramSocket`] moves what it can within each call and keeps nothing: memory is borrowed
+//! for the length of a call, so whoever owns an operation may take it back at any other moment.
+//! That is all a datagram needs, since none ever moves in parts.
 //!
 //! # The waker
 //!
-//! A socket has one waker, given when it is opened. After a [`send`](DatagramSocket::send) that left
-//! datagrams unsent, or a [`receive`](DatagramSocket::receive) that said "no more", the waker is
-//! woken when the same call may get further. Spurious wakes happen, lost ones do not. The waker may
-//! be woken from within any call on this socket, or on another one of an in-process network.
+//! A socket has one waker, given when it is opened. After a [`send`](DatagramSocket::send) that
+//! left datagrams unsent, or a [`receive`](DatagramSocket::receive) that said "no more", the waker
+//! is woken when the same call may get further. Spurious wakes happen, lost ones do not. The waker
+//! may be woken from within any call on this socket, or on another one of an in-process network.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,8 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::info::{AddressFormat, Caps, EndpointType};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
-use crate::progress::{CounterSet, DgramConfig, DgramPort};
-use crate::proto::DgramSizes;
+use crate::progress::{CounterSet, DgramConfig, DgramPort, DgramSizes};
 use crate::transport::DatagramOptions;
 
 /// Opens a datagram endpoint; made by [`Domain::dgram_endpoint`]. What an endpoint is bound to is

@@ -47,8 +47,8 @@ impl Join {
     }
 
     /// Joins the group, at once: there is no FI_JOIN_COMPLETE to wait for. Its address comes into
-    /// the endpoint's address vector, if it is not there yet. (A vector that inserts asynchronously,
-    /// or with user ids, must be given it before.)
+    /// the endpoint's address vector, if it is not there yet. (A vector that inserts
+    /// asynchronously, or with user ids, must be given it before.)
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that is no group's, of another IP version, or

@@ -1,8 +1,8 @@
 //! Posted receives of a datagram endpoint: of anyone's datagrams, and of one peer's. The first
 //! posted of those that take a datagram gets it.
 //!
-//! Receives that have ended leave their names behind, which are dropped when they come to the front,
-//! or when they make up half of what is kept; so each costs a constant on average.
+//! Receives that have ended leave their names behind, which are dropped when they come to the
+//! front, or when they make up half of what is kept; so each costs a constant on average.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

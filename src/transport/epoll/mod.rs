@@ -8,9 +8,9 @@
 //! # Unsafe code
 //!
 //! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
-//! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The registration of descriptors
-//! ([`register`]), whose proof is that each is owned by what registers it. And what TCP tells of a
-//! connection, for which there is no safe call: [`vitals`].
+//! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
+//! registration of descriptors ([`register_for`]), whose proof is that each is owned by what
+//! registers it. And what TCP tells of a connection, for which there is no safe call: [`vitals`].
 
 mod calls;
 mod clock;
