@@ -20,7 +20,8 @@ use super::kinds::{
 pub struct FabricAttr {
     /// The subnet, written `10.0.0.0/24`.
     pub name: String,
-    /// Always `tcp`: the name of the C provider whose protocol this library speaks.
+    /// The name of the C provider whose protocol this library speaks: `tcp`, or `udp` for datagram
+    /// endpoints.
     pub provider: String,
     /// The version of this crate.
     pub provider_version: ApiVersion,
@@ -61,7 +62,7 @@ pub struct DomainAttr {
     /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
     /// 8 bytes that fits.
     pub mr_key_size: usize,
-    /// Bytes of remote CQ data.
+    /// Bytes of remote CQ data; 0 of datagram endpoints, whose messages have no room for it.
     pub cq_data_size: usize,
     /// Completion queues.
     pub cq_cnt: usize,
