@@ -124,9 +124,9 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Queued, QueuedOp, Read, Received, Recv, Reject, RemoteRegions, Send,
-    Write,
+    Accept, Connect, DgramEndpoint, DgramEndpointBuilder, Endpoint, EndpointBuilder, Join,
+    MulticastGroup, OnRefusal, Op, PassiveEndpoint, PassiveEndpointBuilder, Queued, QueuedOp, Read,
+    Received, Recv, RecvDatagram, Reject, RemoteRegions, Send, SendDatagram, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

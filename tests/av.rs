@@ -195,6 +195,16 @@ async fn each_address_fails_on_its_own() {
     assert!(vector.insert_all([]).now().unwrap().is_empty());
 }
 
+/// fi_av(3): `FI_MORE`, flag. "give a hint to the provider that more insertion requests will follow"
+#[tokio::test]
+async fn insertions_that_announce_more_are_there_at_once() {
+    let vector = open();
+    let addr = vector.insert(address(1)).more().now().unwrap();
+    assert_eq!(vector.lookup(addr).unwrap(), address(1));
+    vector.insert(address(2)).now().unwrap();
+    assert_eq!(vector.len(), 2);
+}
+
 /// fi_av(3): "An AV should only store a single instance of an address."
 /// In whichever form it is written. The error tells that it is there; its name can be asked for.
 #[tokio::test]

@@ -31,7 +31,14 @@ const OUTSIDE_WORDS: [&str; 13] = [
 ];
 
 /// The values of the protocol that an endpoint may name; its machine is reached through progress.
-const PROTO_VALUES: [&str; 5] = ["End", "Lifecycle", "OpKey", "Post", "Withdrawn"];
+const PROTO_VALUES: [&str; 6] = [
+    "DgramPost",
+    "End",
+    "Lifecycle",
+    "OpKey",
+    "Post",
+    "Withdrawn",
+];
 
 #[track_caller]
 fn expect_none(wrong: impl IntoIterator<Item = String>) {

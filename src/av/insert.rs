@@ -101,9 +101,16 @@ impl<T: Inserted> Insert<T> {
 
     /// Asks for events besides the future's end: an error for each address that fails, then
     /// [`AvComplete`](crate::Event::AvComplete), all with this context. Only of a vector that was
-    /// opened [`asynchronous`](super::AddressVectorBuilder::asynchronous); ignored otherwise.
+    /// opened [`asynchronous`](super::AddressVectorBuilder::asynchronous); ignored otherwise. Where
+    /// the event queue has no room for all of them now, the insertion begins when it has; one that
+    /// never has is an error ([`ErrorKind::TooLarge`]).
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = Some(context.into());
+        self
+    }
+
+    /// Says that more insertions will follow (`FI_MORE`). A hint: none is held back here.
+    pub fn more(self) -> Self {
         self
     }
 

@@ -248,6 +248,14 @@ impl Payload {
         })
     }
 
+    /// True if all of it is memory that somebody here owns, so that no access to it can fail.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.pieces.as_slice().iter().all(|piece| match piece {
+            Memory::Region(region) => !region.memory().is_kernel_only(),
+            Memory::Held(_) => true,
+        })
+    }
+
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
     /// used while this payload is kept, unmoved or moved, and its leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {

@@ -1,10 +1,12 @@
 //! One completion: which operation ended, how, and the buffers it gives back.
 
 use std::fmt;
+use std::net::SocketAddr;
 
+use super::source::SourceName;
 use crate::buf::Buffer;
 use crate::error::{Error, OperationKind};
-use crate::id::{Context, EndpointId};
+use crate::id::{Context, EndpointId, FabricAddr};
 
 bitflags::bitflags! {
     /// What kind of operation a completion is of, with libfabric's bit values (`fi_cq(3)`,
@@ -54,10 +56,30 @@ pub struct Completion {
     pub endpoint: EndpointId,
     /// How it ended.
     pub result: Result<(), CompletionError>,
+    source: Option<SourceName>,
     buffers: Few<Buffer>,
 }
 
 impl Completion {
+    /// Who sent the message that was received (`FI_SOURCE`; `fi_cq_readfrom`), as far as the
+    /// endpoint's address vector knew the sender then. `None` otherwise (`FI_ADDR_NOTAVAIL`), and
+    /// of whatever is no message received by a connectionless endpoint.
+    pub fn source(&self) -> Option<FabricAddr> {
+        self.source.and_then(|source| source.fabric)
+    }
+
+    /// What the application calls the sender: the identifier that its address was inserted with
+    /// (`FI_AV_USER_ID`).
+    pub fn source_user_id(&self) -> Option<u64> {
+        self.source.and_then(|source| source.user_id)
+    }
+
+    /// The sender's address, whether or not the address vector has it: what to insert there to
+    /// answer a sender that is not known.
+    pub fn source_addr(&self) -> Option<SocketAddr> {
+        self.source.and_then(|source| source.address)
+    }
+
     /// A success without length, data or buffers.
     pub(crate) fn new(
         endpoint: EndpointId,
@@ -78,8 +100,14 @@ impl Completion {
             tag: None,
             endpoint,
             result: Ok(()),
+            source: None,
             buffers: Few::None,
         }
+    }
+
+    pub(crate) fn with_source(mut self, source: Option<SourceName>) -> Self {
+        self.source = source;
+        self
     }
 
     pub(crate) fn with_len(mut self, len: usize) -> Self {

@@ -8,6 +8,7 @@
 
 mod completion;
 mod slots;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use crate::sync::{Dependence, Keep, LockKind, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
 pub(crate) use slots::CqSlot;
+pub(crate) use source::SourceName;
 
 /// A queue of [`Completion`]s, read as a [`Stream`], in batches, or without waiting (`fi_cq(3)`).
 ///

@@ -4,10 +4,12 @@
 
 mod builder;
 mod cm;
+mod dgram;
 mod msg;
 mod on_refusal;
 mod op;
 mod passive;
+mod place;
 mod post;
 mod region;
 mod remote;
@@ -27,6 +29,9 @@ use crate::sync::{Dependence, Keep};
 
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
+pub use dgram::{
+    DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup, RecvDatagram, SendDatagram,
+};
 pub use msg::{Received, Recv, Send};
 pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
@@ -140,10 +145,6 @@ impl Endpoint {
     #[cfg(test)]
     pub(crate) fn port(&self) -> &Port {
         &self.inner.port
-    }
-
-    fn context_id(key: OpKey) -> OperationId {
-        OperationId(key.to_bits())
     }
 }
 

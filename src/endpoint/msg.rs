@@ -1,14 +1,16 @@
 //! Messages (`fi_msg(3)`): send, receive, inject.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::error::{OperationKind, Result};
+use crate::id::FabricAddr;
 use crate::progress::{Manner, Report};
 use crate::proto::Post;
 
 use super::Endpoint;
-use super::op::{Told, sealed};
+use super::op::{Facts, Told, sealed};
 use super::post::{Draft, Shape, check_inject, posting_forms};
 
 /// What a receive got.
@@ -19,11 +21,28 @@ pub struct Received {
     pub len: usize,
     /// Remote CQ data that came along (`FI_REMOTE_CQ_DATA`).
     pub data: Option<u64>,
+    /// Who sent it (`FI_SOURCE`), if it came to a connectionless endpoint whose address vector has
+    /// the sender's address.
+    pub source: Option<FabricAddr>,
+    /// What the application calls the sender (`FI_AV_USER_ID`), if the address was inserted with a
+    /// name of its own.
+    pub source_user_id: Option<u64>,
+    /// The address of the sender, if it came to a connectionless endpoint: what to insert into the
+    /// address vector to answer a sender that is not in it.
+    pub source_addr: Option<SocketAddr>,
 }
 
+#[allow(private_interfaces, reason = "as in the trait")]
 impl sealed::FromEnd for Received {
-    fn from_end(len: usize, data: Option<u64>) -> Received {
-        Received { len, data }
+    fn from_end(facts: Facts) -> Received {
+        let source = facts.source.unwrap_or_default();
+        Received {
+            len: facts.len,
+            data: facts.data,
+            source: source.fabric,
+            source_user_id: source.user_id,
+            source_addr: source.address,
+        }
     }
 }
 

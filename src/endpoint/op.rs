@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::buf::IoBufs;
+use crate::cq::SourceName;
 use crate::error::{Phase, Result};
 use crate::id::OperationId;
 use crate::op_error::Failed;
 use crate::progress::OpCell;
-use crate::proto::{End, OpKey, Withdrawn};
+use crate::proto::{End, OpKey};
 
-use super::Endpoint;
+use super::place::Place;
 
 /// What a successful operation tells besides its buffers. Sealed.
 pub trait Told: sealed::FromEnd + Send {}
@@ -23,13 +24,23 @@ pub(super) mod sealed {
     /// How the end of an operation becomes a value.
     pub trait FromEnd: Sized {
         #[doc(hidden)]
-        fn from_end(len: usize, data: Option<u64>) -> Self;
+        #[allow(private_interfaces, reason = "the trait is sealed by this")]
+        fn from_end(facts: super::Facts) -> Self;
     }
 }
 
+/// What the end of an operation says besides its success.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(super) len: usize,
+    pub(super) data: Option<u64>,
+    pub(super) source: Option<SourceName>,
+}
+
+#[allow(private_interfaces, reason = "as in the trait")]
 impl sealed::FromEnd for usize {
-    fn from_end(len: usize, _data: Option<u64>) -> usize {
-        len
+    fn from_end(facts: Facts) -> usize {
+        facts.len
     }
 }
 
@@ -48,7 +59,7 @@ impl Told for usize {}
 /// is safe. `tokio::time::timeout(limit, op)` is always legal.
 #[must_use = "a dropped operation is withdrawn if it has not started"]
 pub struct Op<B: IoBufs, R: Told = usize> {
-    endpoint: Endpoint,
+    place: Place,
     key: OpKey,
     cell: Arc<OpCell>,
     finished: bool,
@@ -56,9 +67,9 @@ pub struct Op<B: IoBufs, R: Told = usize> {
 }
 
 impl<B: IoBufs, R: Told> Op<B, R> {
-    pub(super) fn new(endpoint: Endpoint, key: OpKey, cell: Arc<OpCell>) -> Self {
+    pub(super) fn new(place: Place, key: OpKey, cell: Arc<OpCell>) -> Self {
         Op {
-            endpoint,
+            place,
             key,
             cell,
             finished: false,
@@ -68,7 +79,7 @@ impl<B: IoBufs, R: Told> Op<B, R> {
 
     /// Its name, unique within the endpoint.
     pub fn id(&self) -> OperationId {
-        Endpoint::context_id(self.key)
+        OperationId(self.key.to_bits())
     }
 
     /// How far it has come.
@@ -76,14 +87,14 @@ impl<B: IoBufs, R: Told> Op<B, R> {
         if self.cell.has_ended() {
             Phase::Ended
         } else {
-            self.endpoint.inner.port.phase(self.key)
+            self.place.phase(self.key)
         }
     }
 
     /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
     /// it had started. `true` if it was still to be had.
     pub fn cancel(&self) -> bool {
-        self.endpoint.inner.port.cancel(self.key) == Withdrawn::Ended
+        self.place.cancel(self.key)
     }
 }
 
@@ -95,32 +106,42 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
             return Poll::Pending;
         };
         self.finished = true;
-        Poll::Ready(finish(end))
+        Poll::Ready(self.place.finish(end))
     }
 }
 
-/// Sorts an operation's end into the result its future gives.
-pub(super) fn finish<B: IoBufs, R: Told>(end: End) -> Result<(R, B), Failed<B>> {
-    let End {
-        result,
-        len,
-        data,
-        payload,
-        overflow,
-        ..
-    } = end;
-    let buffers = B::from_payload(payload);
-    match (result, buffers) {
-        (Ok(()), Some(buffers)) => Ok((R::from_end(len, data), buffers)),
-        (Err(error), buffers) => Err(Failed::new(error, buffers).with_lengths(len, overflow)),
-        (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
+impl Place {
+    /// Sorts an operation's end into the result its future gives.
+    fn finish<B: IoBufs, R: Told>(&self, end: End) -> Result<(R, B), Failed<B>> {
+        let End {
+            result,
+            len,
+            data,
+            from,
+            payload,
+            overflow,
+            ..
+        } = end;
+        let buffers = B::from_payload(payload);
+        match (result, buffers) {
+            (Ok(()), Some(buffers)) => {
+                let facts = Facts {
+                    len,
+                    data,
+                    source: from.map(|from| self.name_of(from)),
+                };
+                Ok((R::from_end(facts), buffers))
+            }
+            (Err(error), buffers) => Err(Failed::new(error, buffers).with_lengths(len, overflow)),
+            (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
+        }
     }
 }
 
 impl<B: IoBufs, R: Told> Drop for Op<B, R> {
     fn drop(&mut self) {
         if !self.finished {
-            self.endpoint.inner.port.detach(self.key, &self.cell);
+            self.place.detach(self.key, &self.cell);
         }
     }
 }
@@ -162,7 +183,7 @@ impl<D: fmt::Debug> fmt::Debug for Queued<D> {
 /// freed. Dropped later, nothing happens to it.
 #[must_use = "an operation that waits for room is withdrawn when this is dropped"]
 pub struct QueuedOp<B: IoBufs> {
-    pub(super) endpoint: Endpoint,
+    pub(super) place: Place,
     pub(super) key: OpKey,
     pub(super) waiting: Option<Arc<OpCell>>,
     pub(super) buffers: PhantomData<fn() -> B>,
@@ -171,7 +192,7 @@ pub struct QueuedOp<B: IoBufs> {
 impl<B: IoBufs> QueuedOp<B> {
     /// The operation's name, for [`Endpoint::cancel`].
     pub fn id(&self) -> OperationId {
-        Endpoint::context_id(self.key)
+        OperationId(self.key.to_bits())
     }
 
     /// True once the operation is accepted.
@@ -207,7 +228,7 @@ impl<B: IoBufs> Future for QueuedOp<B> {
 impl<B: IoBufs> Drop for QueuedOp<B> {
     fn drop(&mut self) {
         if let Some(cell) = &self.waiting {
-            self.endpoint.inner.port.withdraw_waiting(self.key, cell);
+            self.place.withdraw_waiting(self.key, cell);
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::proto::Post;
 
 use super::Endpoint;
 use super::op::{Op, QueuedOp, Told};
+use super::place::Place;
+use super::region::check_regions;
 use super::remote::RemoteRegions;
 
 /// An operation described but not posted.
@@ -104,7 +106,7 @@ pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
     let cell = OpCell::new();
     let report = Report::Future(cell.clone());
     let (endpoint, posted) = post(draft, report, wait)?;
-    Ok(Op::new(endpoint, posted.key, cell))
+    Ok(Op::new(Place::Connection(endpoint), posted.key, cell))
 }
 
 /// Posts to the completion queue of its direction.
@@ -130,7 +132,7 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     };
     let (endpoint, posted) = post(draft, report, wait)?;
     Ok(QueuedOp {
-        endpoint,
+        place: Place::Connection(endpoint),
         key: posted.key,
         waiting: posted.waiting,
         buffers: PhantomData,
@@ -157,14 +159,14 @@ fn post<B: IoBufs, D: Draft<B>>(
     };
     let (endpoint, buffers, shape) = draft.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
-    if let Err(error) = check_buffers(&endpoint, &buffers) {
+    if let Err(error) = check_buffers(endpoint.domain(), &buffers) {
         return Err(fail(error, Some(buffers)));
     }
     let payload = match buffers.into_payload(shape.usage()) {
         Ok(payload) => payload,
         Err((error, buffers)) => return Err(fail(error, Some(buffers))),
     };
-    let posted = match endpoint.check_regions(&payload) {
+    let posted = match check_regions(endpoint.domain(), endpoint.id(), &payload) {
         Ok(()) => shape.into_post(payload, endpoint.domain()),
         Err(error) => Err((error, payload)),
     };
@@ -189,7 +191,7 @@ pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn check_buffers<B: IoBufs>(endpoint: &Endpoint, buffers: &B) -> Result<()> {
+pub(super) fn check_buffers<B: IoBufs>(domain: &Domain, buffers: &B) -> Result<()> {
     let count = buffers.count();
     if count > IOV_LIMIT {
         return Err(Error::new(
@@ -197,7 +199,7 @@ fn check_buffers<B: IoBufs>(endpoint: &Endpoint, buffers: &B) -> Result<()> {
             format!("{count} buffers, an operation takes at most {IOV_LIMIT}"),
         ));
     }
-    if endpoint.inner.domain.wants_local_registration() && !buffers.is_registered() {
+    if domain.wants_local_registration() && !buffers.is_registered() {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             "the domain was opened with FI_MR_LOCAL: local buffers must be slices of regions",

@@ -2,7 +2,9 @@
 
 use super::{Endpoint, Inner};
 use crate::buf::Payload;
+use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::EndpointId;
 use crate::mr::MemoryRegion;
 use crate::proto::Lifecycle;
 use crate::sync::{Attachable, WakeList};
@@ -30,22 +32,22 @@ impl Attachable for Inner {
     fn count(&self, _wakes: &mut WakeList) {}
 }
 
-impl Endpoint {
-    /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
-    /// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
-    pub(super) fn check_regions(&self, payload: &Payload) -> Result<()> {
-        let domain = &self.inner.domain;
-        for memory in payload.regions() {
-            if !memory.attached().admits(self.id()) {
-                let message = "with FI_MR_ENDPOINT, a region is bound to the endpoint that uses it";
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
-            if domain.wants_local_registration() && !domain.has_registered(memory) {
-                let message =
-                    "the domain was opened with FI_MR_LOCAL: the region is of another domain";
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
+/// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
+/// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
+pub(super) fn check_regions(
+    domain: &Domain,
+    endpoint: EndpointId,
+    payload: &Payload,
+) -> Result<()> {
+    for memory in payload.regions() {
+        if !memory.attached().admits(endpoint) {
+            let message = "with FI_MR_ENDPOINT, a region is bound to the endpoint that uses it";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        Ok(())
+        if domain.wants_local_registration() && !domain.has_registered(memory) {
+            let message = "the domain was opened with FI_MR_LOCAL: the region is of another domain";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
     }
+    Ok(())
 }

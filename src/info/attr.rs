@@ -20,7 +20,8 @@ use super::kinds::{
 pub struct FabricAttr {
     /// The subnet, written `10.0.0.0/24`.
     pub name: String,
-    /// Always `tcp`: the name of the C provider whose protocol this library speaks.
+    /// The name of the C provider whose protocol this library speaks: `tcp`, or `udp` for datagram
+    /// endpoints.
     pub provider: String,
     /// The version of this crate.
     pub provider_version: ApiVersion,
@@ -61,7 +62,7 @@ pub struct DomainAttr {
     /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
     /// 8 bytes that fits.
     pub mr_key_size: usize,
-    /// Bytes of remote CQ data.
+    /// Bytes of remote CQ data; 0 of datagram endpoints, whose messages have no room for it.
     pub cq_data_size: usize,
     /// Completion queues.
     pub cq_cnt: usize,
@@ -182,6 +183,18 @@ pub struct RxAttr {
 /// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): who has
 /// one communicates only with peers that prove the same. It should be 16 random bytes or more:
 /// whoever an endpoint with a key connects to can try out guesses of it afterwards.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{AuthKey, Fabric, Hints};
+///
+/// # let from_the_launcher = vec![7u8; 32];
+/// let job = AuthKey::new(from_the_launcher);
+/// // Endpoints of this domain are connected to those of the same job only, and to no C program.
+/// let domain = Fabric::open(Hints::new().auth_key(job))?.domain().open()?;
+/// # assert_eq!(domain.info().domain.auth_key.as_ref().map(AuthKey::len), Some(32));
+/// # Ok(()) }
+/// ```
 ///
 /// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
 /// keys are compared in constant time.

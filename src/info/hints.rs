@@ -71,7 +71,8 @@ hints! {
     /// # let _ = hints;
     /// ```
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`].
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`], and [`EndpointType::Dgram`]:
+        /// provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean that too.
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,
@@ -148,7 +149,7 @@ hints! {
         /// Authorization keys of a connectionless endpoint; not offered yet.
         max_ep_auth_key: usize,
 
-        /// The protocol. Offered: [`Protocol::SOCK_TCP`].
+        /// The protocol. Offered: [`Protocol::SOCK_TCP`], for datagram endpoints [`Protocol::UDP`].
         protocol: Protocol,
         /// The protocol's version. Offered: 0.
         protocol_version: u32,

@@ -13,8 +13,8 @@ use crate::slab::{Key, Slab};
 use crate::sync::{Lock, LockKind};
 use crate::transport::{Runner, Transport};
 
+use super::driven::Driven;
 use super::driver::{Driver, Spin};
-use super::port::Port;
 
 /// What an engine is opened with.
 pub(crate) struct EngineConfig {
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     pub(super) lock_kind: LockKind,
     /// Tells this life of the domain from others, to its peers; not 0.
     incarnation: u64,
-    pub(super) ports: Mutex<Slab<Arc<Port>>>,
+    pub(super) ports: Mutex<Slab<Arc<dyn Driven>>>,
     ready: Mutex<Ready>,
     stopping: AtomicBool,
     gone: AtomicBool,
@@ -136,7 +136,7 @@ impl Engine {
         self.regions_changed.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Port>>> {
+    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<dyn Driven>>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

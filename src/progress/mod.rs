@@ -20,6 +20,8 @@
 mod closing;
 mod commit;
 mod deadlines;
+mod dgram;
+mod driven;
 mod driver;
 mod engine;
 mod establish;
@@ -34,6 +36,7 @@ mod tests;
 mod turn;
 
 pub(crate) use commit::beside;
+pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
@@ -41,4 +44,4 @@ pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;
 pub(crate) use report::{OpCell, Report};
 
-pub(crate) use crate::proto::SendOrder;
+pub(crate) use crate::proto::{DgramSizes, SendOrder};

@@ -25,6 +25,7 @@ use crate::wire::{Capabilities, Hello, Nonce};
 
 use super::commit::Commit;
 use super::deadlines::Deadlines;
+use super::driven::Driven;
 use super::engine::Engine;
 use super::liveness::{Life, Liveness};
 use super::report::{OpCell, Report};
@@ -215,10 +216,38 @@ pub(crate) struct Port {
 }
 
 /// Puts its port on the engine's ready list, once per turn.
-struct PortWaker {
+pub(super) struct PortWaker {
     engine: Weak<Engine>,
     key: OnceLock<Key>,
     queued: AtomicBool,
+}
+
+impl PortWaker {
+    pub(super) fn new(engine: &Arc<Engine>) -> Arc<Self> {
+        Arc::new(PortWaker {
+            engine: Arc::downgrade(engine),
+            key: OnceLock::new(),
+            queued: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the port known to the engine; once.
+    pub(super) fn enter(&self, engine: &Engine, port: Arc<dyn Driven>) -> Result<()> {
+        let key = engine.lock_ports().insert(port);
+        self.key.set(key).expect("the key is set once, here");
+        // The driver may have ended between the check and the insertion; then nobody drains the
+        // table any more.
+        if engine.is_gone() {
+            engine.lock_ports().remove(key);
+            return Err(Engine::gone_error());
+        }
+        Ok(())
+    }
+
+    /// The port has its turn.
+    pub(super) fn is_queued_no_more(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
 }
 
 impl Wake for PortWaker {
@@ -247,11 +276,7 @@ impl Port {
     ) -> Result<Arc<Port>> {
         engine.check_alive()?;
         let id = EndpointId::next();
-        let wake_state = Arc::new(PortWaker {
-            engine: Arc::downgrade(engine),
-            key: OnceLock::new(),
-            queued: AtomicBool::new(false),
-        });
+        let wake_state = PortWaker::new(engine);
         let mut machine = Connection::new(sizes, extending.terms(engine));
         if let Some(key) = &extending.auth_key {
             machine.demand_key(key.clone(), new_nonce()?);
@@ -295,17 +320,8 @@ impl Port {
             auth_key: extending.auth_key,
             wake_state,
         });
-        let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state
-            .key
-            .set(key)
-            .expect("the key is set once, here");
-        // The driver may have ended between the check and the insertion; then nobody drains the
-        // table any more.
-        if engine.is_gone() {
-            engine.lock_ports().remove(key);
-            return Err(Engine::gone_error());
-        }
+        let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
+        port.wake_state.enter(engine, driven)?;
         Ok(port)
     }
 
@@ -319,7 +335,7 @@ impl Port {
     }
 
     pub(super) fn is_queued_no_more(&self) {
-        self.wake_state.queued.store(false, Ordering::Release);
+        self.wake_state.is_queued_no_more();
     }
 
     /// Asks the driver to visit this port from now on.

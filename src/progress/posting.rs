@@ -110,6 +110,7 @@ impl Port {
                     overflow,
                     data,
                     payload,
+                    ..
                 }) = cell.take()
                 {
                     let arrived = operation == OperationKind::Receive

@@ -3,14 +3,15 @@
 //! order; wakers are collected and woken after the lock is released.
 
 use crate::buf::Payload;
-use crate::cq::{Completion, CompletionError, CompletionFlags};
+use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
 use crate::proto::{End, Event};
+use crate::sync::WakeList;
 
-use super::port::{Port, PortState};
+use super::port::{CounterSet, Port, PortState};
 use super::report::Report;
 
 impl Port {
@@ -68,66 +69,17 @@ impl Port {
     }
 
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
-        // Before anyone is told, and whether or not anyone ever fetches the result.
-        end.payload.leave_regions();
-        if let Report::Told = report {
-            state.leftovers.push(end.payload);
-            return;
+        if let Some(peer) = state.peer {
+            end.result = end.result.map_err(|error| error.with_peer(peer));
         }
-        if let Some(counter) = state.bindings.counters.of(end.operation) {
-            match &end.result {
-                Ok(()) => counter.add_into(1, &mut state.wakes),
-                Err(_) => counter.add_error_into(1, &mut state.wakes),
-            }
-        }
-        let end = match (state.peer, end) {
-            (
-                Some(peer),
-                End {
-                    result: Err(error),
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                },
-            ) => {
-                let result = Err(error.with_peer(peer));
-                End {
-                    result,
-                    operation,
-                    len,
-                    overflow,
-                    data,
-                    payload,
-                }
-            }
-            (_, end) => end,
-        };
-        match report {
-            Report::Future(cell) => cell.complete(end, &mut state.wakes),
-            Report::Queue {
-                context,
-                slot: Some(slot),
-                ..
-            } => {
-                let completion = completion_of(self.id(), context, end);
-                slot.fill(completion, &mut state.wakes);
-            }
-            // Never accepted: whoever waited for that is told, and the queue is not.
-            Report::Queue {
-                slot: None,
-                waiting,
-                ..
-            } => {
-                if let Some(cell) = waiting {
-                    cell.complete(end, &mut state.wakes);
-                }
-            }
-            // What was injected is a copy of our own.
-            Report::Nowhere if end.operation == OperationKind::Inject => {}
-            Report::Nowhere | Report::Told => state.leftovers.push(end.payload),
-        }
+        let PortState {
+            bindings,
+            wakes,
+            leftovers,
+            ..
+        } = state;
+        let counters = &bindings.counters;
+        tell(self.id(), report, end, None, counters, wakes, leftovers);
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
@@ -188,6 +140,55 @@ impl Port {
         for waker in end_wakers.drain(..) {
             wakes.push(waker);
         }
+    }
+}
+
+/// Tells of the end of an operation where it reports, and counts it. `source`: who sent what was
+/// received.
+pub(super) fn tell(
+    endpoint: EndpointId,
+    report: Report,
+    mut end: End,
+    source: Option<SourceName>,
+    counters: &CounterSet,
+    wakes: &mut WakeList,
+    leftovers: &mut Vec<Payload>,
+) {
+    // Before anyone is told, and whether or not anyone ever fetches the result.
+    end.payload.leave_regions();
+    if let Report::Told = report {
+        leftovers.push(end.payload);
+        return;
+    }
+    if let Some(counter) = counters.of(end.operation) {
+        match &end.result {
+            Ok(()) => counter.add_into(1, wakes),
+            Err(_) => counter.add_error_into(1, wakes),
+        }
+    }
+    match report {
+        Report::Future(cell) => cell.complete(end, wakes),
+        Report::Queue {
+            context,
+            slot: Some(slot),
+            ..
+        } => {
+            let completion = completion_of(endpoint, context, end);
+            slot.fill(completion.with_source(source), wakes);
+        }
+        // Never accepted: whoever waited for that is told, and the queue is not.
+        Report::Queue {
+            slot: None,
+            waiting,
+            ..
+        } => {
+            if let Some(cell) = waiting {
+                cell.complete(end, wakes);
+            }
+        }
+        // What was injected is a copy of our own.
+        Report::Nowhere if end.operation == OperationKind::Inject => {}
+        Report::Nowhere | Report::Told => leftovers.push(end.payload),
     }
 }
 

@@ -28,31 +28,7 @@ struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue {
-            queue,
-            slot,
-            waiting,
-            ..
-        } = token
-        else {
-            return true;
-        };
-        if slot.is_some() {
-            return true;
-        }
-        *slot = queue.try_reserve();
-        if slot.is_none() {
-            // Register, then look again: a slot freed in between would not be told.
-            queue.on_room(&self.port.waker);
-            *slot = queue.try_reserve();
-        }
-        if slot.is_none() {
-            return false; // Whoever waits goes on waiting.
-        }
-        if let Some(cell) = waiting.take() {
-            cell.accept(self.wakes);
-        }
-        true
+        token.reserve(&self.port.waker, self.wakes)
     }
 
     fn reserve_unasked(&mut self) -> bool {
@@ -151,7 +127,8 @@ impl Port {
         if let Some(timeout) = state.timeout.take() {
             state.deadline = now.checked_add(timeout);
         }
-        state.deadlines.start(now, &state.machine);
+        let machine = &state.machine;
+        state.deadlines.start(now, |op| machine.phase(op).is_some());
         let mut left = OUTCOMES_PER_TURN;
         loop {
             let committed = self.commit(state);

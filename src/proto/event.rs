@@ -1,5 +1,7 @@
 //! What a connection tells its owner to publish.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 
 use crate::buf::Payload;
@@ -17,6 +19,8 @@ pub(crate) struct End {
     pub(crate) overflow: usize,
     /// CQ data that came with a received message.
     pub(crate) data: Option<u64>,
+    /// Where a received datagram came from.
+    pub(crate) from: Option<SocketAddr>,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }

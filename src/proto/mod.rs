@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod conn;
+mod dgram;
 mod event;
 mod matching;
 mod op;
@@ -24,6 +25,7 @@ mod tests;
 pub(crate) use conn::{
     Connection, Lifecycle, OFFERED, Outgoing, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
 };
+pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};
 pub(crate) use op::{OpKey, Post};
 

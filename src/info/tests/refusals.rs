@@ -13,8 +13,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint endpoint", "Rdm", "offered Msg", "later"],
         ),
         (
-            new().endpoint(EndpointType::Dgram),
-            &["hint endpoint", "Dgram", "offered Msg", "later"],
+            new().endpoint(EndpointType::Dgram).caps(Caps::RMA),
+            &["hint caps: asked for RMA", "MULTICAST"],
         ),
         (
             new().endpoint(EndpointType::SockStream),

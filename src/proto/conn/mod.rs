@@ -212,6 +212,7 @@ impl<T> Connection<T> {
             len,
             overflow,
             data,
+            from: None,
             payload,
         };
         self.events.push_back(Event::Ended {
