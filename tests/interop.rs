@@ -2,6 +2,8 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/auth.rs"]
+mod auth;
 #[path = "interop/company.rs"]
 mod company;
 #[path = "interop/harness.rs"]
@@ -26,8 +28,16 @@ use stage::{initiate, serve, serve_alone};
 /// Rows of `-S all`: 0, 1, and two for each power of two from 2 bytes to 4 MiB.
 const ALL_SIZES: usize = 46;
 
+/// Those of them that a datagram of libfabric's `udp` provider takes: up to 1,024 bytes.
+const DATAGRAM_SIZES: usize = 21;
+
 #[track_caller]
 fn assert_table(outcome: &harness::Outcome) {
+    assert_table_of(outcome, ALL_SIZES);
+}
+
+#[track_caller]
+fn assert_table_of(outcome: &harness::Outcome, sizes: usize) {
     outcome.assert_success();
     let columns = [
         "bytes",
@@ -42,7 +52,7 @@ fn assert_table(outcome: &harness::Outcome) {
     let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
     assert_eq!(head, columns);
     let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
-    assert_eq!(rows.len(), ALL_SIZES, "{outcome}");
+    assert_eq!(rows.len(), sizes, "{outcome}");
     assert!(
         rows.iter()
             .all(|row| row.split_whitespace().nth(2) == Some("=10")),
@@ -91,6 +101,49 @@ fn our_example_agrees_with_itself() {
     assert_table(&server.finish(PATIENCE));
 }
 
+/// Datagrams, with checks.
+fn datagrams() -> PingPong {
+    PingPong {
+        over: ("udp", "dgram"),
+        ..PingPong::default()
+    }
+}
+
+/// On epoll, and on the best backend there is.
+const BACKENDS: [&[&str]; 2] = [&["--backend", "epoll"], &[]];
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with the C program as the client of our example.
+#[test]
+fn fi_pingpong_sends_datagrams_to_our_example() {
+    let Some(c) = fi_pingpong().or_left_out("fi_pingpong_sends_datagrams_to_our_example") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let (ours, port) = Example::get().server_with(&options, backend);
+        let client = c.client(&options, ([127, 0, 0, 1], port).into());
+        assert_table_of(&client.finish(PATIENCE), DATAGRAM_SIZES);
+        assert_table_of(&ours.finish(PATIENCE), DATAGRAM_SIZES);
+    }
+}
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with our example as the client of the C program.
+#[test]
+fn our_example_sends_datagrams_to_fi_pingpong() {
+    let Some(c) = fi_pingpong().or_left_out("our_example_sends_datagrams_to_fi_pingpong") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let server = c.server(&options);
+        let ours = Example::get().client_with(&options, server.port(), backend);
+        assert_table_of(&ours.finish(PATIENCE), DATAGRAM_SIZES);
+        assert_table_of(&server.finish(PATIENCE), DATAGRAM_SIZES);
+    }
+}
+
 /// Bad input to the example is one clear line on stderr and a non-zero exit.
 #[test]
 fn bad_input_to_our_example_is_one_line() {
@@ -101,7 +154,7 @@ fn bad_input_to_our_example_is_one_line() {
         ("-S 4294967296", "-S"),
         ("-I 0", "-I"),
         ("-e rdm", "msg"),
-        ("-e dgram", "msg"),
+        ("-e dgram -p tcp", "udp"),
         ("-m tagged", "-m msg"),
         ("-p verbs", "verbs"),
         ("-d nosuchdomain", "nosuchdomain"),
@@ -132,6 +185,7 @@ fn a_killed_peer_of_our_example_is_one_line() {
             iterations: Some(u32::MAX),
             size: "64".into(),
             check: false,
+            ..PingPong::default()
         };
         let (mut server, port) = Example::get().server(&endless);
         let mut client = Example::get().client(&endless, port);
@@ -623,6 +677,22 @@ fn bad_segment_read_from_c() {
     serve("badsegment-read", |session, initiator| {
         refused.run(session, initiator)
     });
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that connects to a domain that demands a key is rejected without a word, and the
+/// domain goes on.
+#[test]
+fn c_is_rejected_by_a_domain_that_demands_a_key() {
+    auth::c_that_connects();
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that listens gets the request of an endpoint that demands a key, and nothing
+/// behind it.
+#[test]
+fn c_that_listens_is_left_by_an_endpoint_that_demands_a_key() {
+    auth::c_that_listens();
 }
 
 /// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to

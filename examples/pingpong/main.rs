@@ -5,8 +5,11 @@
 //! cargo run --release --example pingpong                    # the server
 //! cargo run --release --example pingpong -- 127.0.0.1       # the client
 //! fi_pingpong -p tcp -e msg 127.0.0.1                       # or a client in C
+//! cargo run --release --example pingpong -- -e dgram         # the same over UDP, beside
+//! fi_pingpong -p udp -e dgram 127.0.0.1
 //! ```
 
+mod line;
 mod run;
 mod side_channel;
 mod table;
@@ -21,6 +24,7 @@ use clap::{Parser, ValueEnum};
 use tokio_fabric::{Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint};
 use tracing::{debug, level_filters::LevelFilter};
 
+use line::Line;
 use run::{Role, Test};
 use side_channel::SideChannel;
 
@@ -43,10 +47,10 @@ struct Options {
     /// Domain: the name of a network interface
     #[arg(short, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Provider, as libfabric names it
-    #[arg(short, value_name = "PROVIDER", default_value = "tcp")]
-    provider: String,
-    /// Endpoint type; rdm and dgram are not offered yet
+    /// Provider, as libfabric names it [default: tcp, with -e dgram udp]
+    #[arg(short, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// Endpoint type; rdm is not offered yet
     #[arg(short, value_name = "ENDPOINT", value_enum, default_value = "msg")]
     endpoint: EndpointKind,
     /// Round trips for each size
@@ -113,8 +117,9 @@ impl FromStr for Size {
 }
 
 impl Options {
-    fn sizes(&self) -> Vec<usize> {
-        match self.size {
+    /// The sizes that the line can take.
+    fn sizes(&self, line: &Line) -> Vec<usize> {
+        let mut sizes = match self.size {
             None => DEFAULT_SIZES.to_vec(),
             Some(Size::One(size)) => vec![size],
             Some(Size::All) => {
@@ -122,19 +127,23 @@ impl Options {
                     (1..=ALL_SIZES_MAX_POWER).flat_map(|power| [1 << power, 3 << (power - 1)]);
                 [0, 1].into_iter().chain(rest).collect()
             }
-        }
+        };
+        sizes.retain(|size| *size <= line.message_max());
+        sizes
     }
 
     fn fabric(&self) -> Result<Fabric> {
-        if self.endpoint != EndpointKind::Msg {
-            bail!("only msg endpoints (-e msg) are offered yet");
-        }
+        let (kind, provider) = match self.endpoint {
+            EndpointKind::Msg => (EndpointType::Msg, "tcp"),
+            EndpointKind::Dgram => (EndpointType::Dgram, "udp"),
+            EndpointKind::Rdm => bail!("only msg and dgram endpoints are offered yet"),
+        };
         if self.mode != TransmitMode::Msg {
             bail!("only untagged messages (-m msg) are offered yet");
         }
         let mut hints = Hints::new()
-            .endpoint(EndpointType::Msg)
-            .provider(&self.provider);
+            .endpoint(kind)
+            .provider(self.provider.as_deref().unwrap_or(provider));
         if let Some(domain) = &self.domain {
             hints = hints.domain_name(domain);
         }
@@ -184,9 +193,11 @@ fn fail(reason: &str) -> ExitCode {
 async fn run(options: Options) -> Result<()> {
     tokio::spawn(async move {
         let fabric = options.fabric()?;
-        match &options.server {
-            None => serve(&options, &fabric).await,
-            Some(server) => call(&options, &fabric, server).await,
+        match (&options.server, options.endpoint) {
+            (None, EndpointKind::Dgram) => serve_datagrams(&options, &fabric).await,
+            (Some(server), EndpointKind::Dgram) => call_datagrams(&options, &fabric, server).await,
+            (None, _) => serve(&options, &fabric).await,
+            (Some(server), _) => call(&options, &fabric, server).await,
         }
     })
     .await?
@@ -201,12 +212,14 @@ async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
     let listener = fabric.passive_endpoint(&events).listen_at(here)?;
     side.tell_name(listener.local_addr()).await?;
     let endpoint = fabric.domain().open()?.endpoint().open()?;
-    let test = Test::new(endpoint.clone(), Role::Server, options)?;
+    let line = Line::Connected(endpoint.clone());
+    let sizes = options.sizes(&line);
+    let test = Test::new(line, Role::Server, options)?;
     tokio::select! {
         accepted = accept(&listener, &events, &endpoint) => accepted?,
         gone = side.closed() => return Err(gone).context("before the client has connected"),
     }
-    test.run(side, &options.sizes()).await
+    test.run(side, &sizes).await
 }
 
 async fn accept(
@@ -234,10 +247,50 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     let mut side = SideChannel::connect(server, options.dest_port, from).await?;
     let name = side.learn_name().await?;
     let endpoint = fabric.domain().open()?.endpoint().open()?;
-    let test = Test::new(endpoint.clone(), Role::Client, options)?;
+    let line = Line::Connected(endpoint.clone());
+    let sizes = options.sizes(&line);
+    let test = Test::new(line, Role::Client, options)?;
     debug!(%name, "connect");
     endpoint.connect(name).await?;
-    test.run(side, &options.sizes()).await
+    test.run(side, &sizes).await
+}
+
+/// Both ends tell where they are, the server first, and nothing is connected.
+async fn serve_datagrams(options: &Options, fabric: &Fabric) -> Result<()> {
+    let port = options.source_port.unwrap_or(side_channel::PORT);
+    let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
+    let (mut test, sizes, here) = datagram_test(options, fabric, Role::Server, &side)?;
+    side.tell_name(here).await?;
+    let name = side.learn_name().await?;
+    test.meet(name)?;
+    test.run(side, &sizes).await
+}
+
+async fn call_datagrams(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
+    let from = any_address(options.ipv6);
+    let from = SocketAddr::new(from.ip(), options.source_port.unwrap_or(0));
+    let mut side = SideChannel::connect(server, options.dest_port, from).await?;
+    let (mut test, sizes, here) = datagram_test(options, fabric, Role::Client, &side)?;
+    let name = side.learn_name().await?;
+    side.tell_name(here).await?;
+    test.meet(name)?;
+    test.run(side, &sizes).await
+}
+
+/// The test, its sizes, and the address that the other end is to send to: the one at which it has
+/// found, or was found by, us.
+fn datagram_test(
+    options: &Options,
+    fabric: &Fabric,
+    role: Role,
+    side: &SideChannel,
+) -> Result<(Test, Vec<usize>, SocketAddr)> {
+    let here = side.local_addr()?.ip().to_canonical();
+    let any = any_address(here.is_ipv6());
+    let line = Line::datagrams(&fabric.domain().open()?, any)?;
+    let port = line.port().context("datagrams have a port")?;
+    let sizes = options.sizes(&line);
+    Ok((Test::new(line, role, options)?, sizes, (here, port).into()))
 }
 
 fn any_address(ipv6: bool) -> SocketAddr {

@@ -1,13 +1,14 @@
 //! The test itself: messages to and fro, for one size after the other.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{Endpoint, Op, Received};
+use tokio_fabric::{Op, Received};
 use tracing::debug;
 
 use super::Options;
+use super::line::Line;
 use super::side_channel::SideChannel;
 use super::table::Table;
 
@@ -30,7 +31,7 @@ pub enum Role {
 /// wait for one.
 #[derive(Debug)]
 pub struct Test {
-    endpoint: Endpoint,
+    line: Line,
     role: Role,
     iterations: u32,
     receive: Op<Vec<u8>, Received>,
@@ -40,17 +41,22 @@ pub struct Test {
 
 impl Test {
     /// Posts the first receive; the endpoint need not be connected yet.
-    pub fn new(endpoint: Endpoint, role: Role, options: &Options) -> Result<Self> {
-        let largest = options.sizes().into_iter().max().unwrap_or_default();
-        let receive = endpoint.recv(vec![0; largest.max(RECEIVE_MIN)]).post()?;
+    pub fn new(line: Line, role: Role, options: &Options) -> Result<Self> {
+        let largest = options.sizes(&line).into_iter().max().unwrap_or_default();
+        let receive = line.recv(vec![0; largest.max(RECEIVE_MIN)])?;
         Ok(Test {
-            endpoint,
+            line,
             role,
             iterations: options.iterations.get(),
             receive,
             sent: Checker::new(options.check),
             received: Checker::new(options.check),
         })
+    }
+
+    /// The other end has told where it is.
+    pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
+        self.line.meet(other)
     }
 
     /// Runs all sizes, prints the table, and takes leave.
@@ -82,11 +88,7 @@ impl Test {
                 self.receive(size).await?;
             }
             self.sent.fill(&mut message);
-            if size < INJECT_SIZE_MAX {
-                self.endpoint.inject(&message)?;
-            } else {
-                (_, message) = self.endpoint.send(message).await?;
-            }
+            message = self.line.send(message).await?;
             if self.role == Role::Client {
                 self.receive(size).await?;
             }
@@ -104,15 +106,15 @@ impl Test {
             );
         }
         self.received.check(&buffer[..size])?;
-        self.receive = self.endpoint.recv(buffer).post()?;
+        self.receive = self.line.recv(buffer)?;
         Ok(())
     }
 
-    /// Both sides say `fin` and wait until it has arrived, so that no data is lost by closing.
+    /// Both sides say `fin`, over a connection until it has arrived, so that no data is lost by
+    /// closing.
     async fn finish(self) -> Result<()> {
         debug!("say fin");
-        let said = self.endpoint.send(FIN).delivery_complete().post()?;
-        let said = async { Ok::<_, anyhow::Error>(said.await?) };
+        let said = self.line.send_last(FIN);
         let heard = async { Ok(self.receive.await?) };
         let (_, (received, buffer)) = tokio::try_join!(said, heard)?;
         if buffer[..received.len] != *FIN {
@@ -121,7 +123,7 @@ impl Test {
                 received.len
             );
         }
-        self.endpoint.shutdown().await?;
+        self.line.close().await?;
         debug!("closed");
         Ok(())
     }

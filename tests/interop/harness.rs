@@ -179,6 +179,8 @@ pub struct PingPong {
     pub iterations: Option<u32>,
     /// `-c`: fill and check the data.
     pub check: bool,
+    /// `-p` and `-e`: the provider and the kind of endpoint.
+    pub over: (&'static str, &'static str),
 }
 
 impl Default for PingPong {
@@ -188,6 +190,7 @@ impl Default for PingPong {
             size: "all".into(),
             iterations: None,
             check: true,
+            over: ("tcp", "msg"),
         }
     }
 }
@@ -195,7 +198,7 @@ impl Default for PingPong {
 impl PingPong {
     /// The options after the program's name, without port and address.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> = ["-p", "tcp", "-e", "msg", "-S", &self.size]
+        let mut arguments: Vec<String> = ["-p", self.over.0, "-e", self.over.1, "-S", &self.size]
             .map(String::from)
             .into();
         if let Some(iterations) = self.iterations {

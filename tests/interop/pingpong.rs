@@ -42,10 +42,17 @@ impl Example {
     /// The server form, once its side channel listens; and its port.
     #[track_caller]
     pub fn server(&self, options: &PingPong) -> (Process, u16) {
+        self.server_with(options, &[])
+    }
+
+    /// The same with options of our own.
+    #[track_caller]
+    pub fn server_with(&self, options: &PingPong, own: &[&str]) -> (Process, u16) {
         for _ in 0..5 {
             let port = free_port();
             let mut arguments = options.arguments();
             arguments.extend(["-B".to_owned(), port.to_string()]);
+            arguments.extend(own.iter().map(|&option| option.to_owned()));
             let mut process = self.start(arguments);
             let deadline = Instant::now() + PATIENCE;
             while process.try_status().is_none() {
@@ -63,8 +70,15 @@ impl Example {
     /// The client form.
     #[track_caller]
     pub fn client(&self, options: &PingPong, port: u16) -> Process {
+        self.client_with(options, port, &[])
+    }
+
+    /// The same with options of our own.
+    #[track_caller]
+    pub fn client_with(&self, options: &PingPong, port: u16, own: &[&str]) -> Process {
         let mut arguments = options.arguments();
         arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
+        arguments.extend(own.iter().map(|&option| option.to_owned()));
         self.start(arguments)
     }
 }
