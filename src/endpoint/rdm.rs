@@ -36,9 +36,9 @@ pub use builder::RdmEndpointBuilder;
 ///
 /// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
-/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes of
-/// a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits for
-/// the next receive once they are there; smaller ones behind it may have passed by then.
+/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
+/// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
+/// for the next receive once they are there; smaller ones behind it may have passed by then.
 ///
 /// Messages that come before their receive are kept within a
 /// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
