@@ -187,8 +187,8 @@ impl Rdm {
         self.lock_table("address of").address_of(source)
     }
 
-    /// The future of a receive was dropped that a connection has taken over: that one is told. Looks
-    /// at each, since few receives are dropped in the moment in which their message comes.
+    /// The future of a receive was dropped that a connection has taken over: that one is told.
+    /// Looks at each, since few receives are dropped in the moment in which their message comes.
     pub(crate) fn orphan(&self, cell: &OpCell) {
         let ports = self.lock_table("orphan").all_ports();
         ports.iter().any(|port| port.orphan(cell));

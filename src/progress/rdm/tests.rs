@@ -407,12 +407,9 @@ fn everything_ends_with_the_runtime() {
         let nobody = a.endpoint.insert("127.0.0.1:9".parse().unwrap()).unwrap();
         let receive = a.endpoint.recv(vec![0; 5]).post().unwrap();
         let sends = [
-            a.endpoint.send("?", nobody).post().unwrap(),
-            a.endpoint
-                .send("?", a.other)
-                .delivery_complete()
-                .post()
-                .unwrap(),
+            a.endpoint.send(vec![0; 4], nobody).post().unwrap(),
+            // Announced, and never asked for.
+            a.endpoint.send(vec![0; 4 << 20], a.other).post().unwrap(),
         ];
         tokio::task::yield_now().await;
         (a, receive, sends)
