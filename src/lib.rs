@@ -7,10 +7,10 @@
 //! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
 //! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`RdmEndpoint`] does the same
-//! with every peer of its [`AddressVector`], and knows messages by their tags. An [`EventQueue`] is a stream of
-//! connection requests, connections, registrations and failures. An operation is a future, or it
-//! reports to a [`CompletionQueue`]; a [`Counter`] counts. An [`AddressVector`] names the peers of
-//! endpoints without a connection.
+//! with every peer of its [`AddressVector`], and knows messages by their tags; a [`DgramEndpoint`]
+//! sends them as datagrams. An [`EventQueue`] is a stream of connection requests, connections,
+//! registrations and failures. An operation is a future, or it reports to a [`CompletionQueue`]; a
+//! [`Counter`] counts. An [`AddressVector`] names the peers of endpoints without a connection.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
@@ -59,9 +59,9 @@
 //!
 //! # What to read first
 //!
-//! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory; [`MemoryRegion`] for
-//! who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers; [`Error`] and
-//! [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
+//! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory;
+//! [`MemoryRegion`] for who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers;
+//! [`Error`] and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
 //!
 //! # Features
 //!

@@ -6,6 +6,8 @@
 mod auth;
 #[path = "interop/company.rs"]
 mod company;
+#[path = "interop/controls.rs"]
+mod controls;
 #[path = "interop/harness.rs"]
 mod harness;
 #[path = "interop/ours/mod.rs"]
@@ -19,46 +21,11 @@ mod proxy;
 #[path = "interop/stage.rs"]
 mod stage;
 
-use harness::{PATIENCE, PingPong, fi_pingpong};
+use harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong};
 use ours::refused::{Mistake, Refused};
 use ours::{connections, memory, messages};
-use pingpong::Example;
+use pingpong::{Example, assert_table};
 use stage::{initiate, serve, serve_alone};
-
-/// Rows of `-S all`: 0, 1, and two for each power of two from 2 bytes to 4 MiB.
-const ALL_SIZES: usize = 46;
-
-/// Those of them that a datagram of libfabric's `udp` provider takes: up to 1,024 bytes.
-const DATAGRAM_SIZES: usize = 21;
-
-#[track_caller]
-fn assert_table(outcome: &harness::Outcome) {
-    assert_table_of(outcome, ALL_SIZES);
-}
-
-#[track_caller]
-fn assert_table_of(outcome: &harness::Outcome, sizes: usize) {
-    outcome.assert_success();
-    let columns = [
-        "bytes",
-        "#sent",
-        "#ack",
-        "total",
-        "time",
-        "MB/sec",
-        "usec/xfer",
-        "Mxfers/sec",
-    ];
-    let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
-    assert_eq!(head, columns);
-    let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
-    assert_eq!(rows.len(), sizes, "{outcome}");
-    assert!(
-        rows.iter()
-            .all(|row| row.split_whitespace().nth(2) == Some("=10")),
-        "{outcome}"
-    );
-}
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with the C
 /// program as the client of our example.
@@ -71,7 +38,7 @@ fn fi_pingpong_is_served_by_our_example() {
     let (ours, port) = Example::get().server(&options);
     let client = c.client(&options, ([127, 0, 0, 1], port).into());
     client.finish(PATIENCE).assert_success();
-    assert_table(&ours.finish(PATIENCE));
+    assert_table(&ours.finish(PATIENCE), &options);
 }
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with our example
@@ -83,11 +50,8 @@ fn our_example_is_served_by_fi_pingpong() {
     };
     let options = PingPong::default();
     let server = c.server(&options);
-    assert_table(
-        &Example::get()
-            .client(&options, server.port())
-            .finish(PATIENCE),
-    );
+    let client = Example::get().client(&options, server.port());
+    assert_table(&client.finish(PATIENCE), &options);
     server.finish(PATIENCE).assert_success();
 }
 
@@ -97,14 +61,15 @@ fn our_example_is_served_by_fi_pingpong() {
 fn our_example_agrees_with_itself() {
     let options = PingPong::default();
     let (server, port) = Example::get().server(&options);
-    assert_table(&Example::get().client(&options, port).finish(PATIENCE));
-    assert_table(&server.finish(PATIENCE));
+    let client = Example::get().client(&options, port);
+    assert_table(&client.finish(PATIENCE), &options);
+    assert_table(&server.finish(PATIENCE), &options);
 }
 
 /// Datagrams, with checks.
 fn datagrams() -> PingPong {
     PingPong {
-        over: ("udp", "dgram"),
+        kind: PingPongKind::Datagrams,
         ..PingPong::default()
     }
 }
@@ -123,8 +88,8 @@ fn fi_pingpong_sends_datagrams_to_our_example() {
     for backend in BACKENDS {
         let (ours, port) = Example::get().server_with(&options, backend);
         let client = c.client(&options, ([127, 0, 0, 1], port).into());
-        assert_table_of(&client.finish(PATIENCE), DATAGRAM_SIZES);
-        assert_table_of(&ours.finish(PATIENCE), DATAGRAM_SIZES);
+        assert_table(&client.finish(PATIENCE), &options);
+        assert_table(&ours.finish(PATIENCE), &options);
     }
 }
 
@@ -138,9 +103,9 @@ fn our_example_sends_datagrams_to_fi_pingpong() {
     let options = datagrams();
     for backend in BACKENDS {
         let server = c.server(&options);
-        let ours = Example::get().client_with(&options, server.port(), backend);
-        assert_table_of(&ours.finish(PATIENCE), DATAGRAM_SIZES);
-        assert_table_of(&server.finish(PATIENCE), DATAGRAM_SIZES);
+        let ours = Example::get().client_with(&options, backend, server.port());
+        assert_table(&ours.finish(PATIENCE), &options);
+        assert_table(&server.finish(PATIENCE), &options);
     }
 }
 
@@ -153,9 +118,9 @@ fn bad_input_to_our_example_is_one_line() {
         ("-S some", "-S"),
         ("-S 4294967296", "-S"),
         ("-I 0", "-I"),
-        ("-e rdm", "msg"),
         ("-e dgram -p tcp", "udp"),
-        ("-m tagged", "-m msg"),
+        ("-e dgram -m tagged", "rdm"),
+        ("-m tagged", "rdm"),
         ("-p verbs", "verbs"),
         ("-d nosuchdomain", "nosuchdomain"),
         ("--backend nosuch", "nosuch"),

@@ -146,7 +146,8 @@ fn source_and_direction_are_capabilities() {
         let two = peers::peer_with(&net, plain, tokio_fabric::DomainBind::empty());
         let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
         let to_y = x.insert(y.local_addr()).unwrap();
-        let nobody = y.insert(peers::nobody()).unwrap();
+        let (_held, address) = peers::reserved();
+        let nobody = y.insert(address).unwrap();
         y.insert(x.local_addr()).unwrap();
         x.send("all the same", to_y).await.unwrap();
         let (received, _) = y.recv(vec![0u8; 16]).from(nobody).await.unwrap();
@@ -524,10 +525,9 @@ fn a_full_context_says_again_for_that_peer_only() {
         let opened = one.domain.rdm_endpoint().transmit_size(2).receive_size(2);
         let x = opened.listen_at(peers::any()).open().unwrap();
         let y = two.rdm_endpoint().unwrap();
-        let (nobody, to_y) = (
-            x.insert(peers::nobody()).unwrap(),
-            x.insert(y.local_addr()).unwrap(),
-        );
+        let (_held, address) = peers::reserved();
+        let nobody = x.insert(address).unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
         let waits: Vec<_> = (0..2)
             .map(|_| x.send("waits", nobody).try_post().unwrap())
             .collect();

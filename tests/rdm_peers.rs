@@ -1,5 +1,5 @@
-//! Connectionless endpoints and their peers: connections that begin at once on both sides, peers that
-//! cannot be reached, restart or go, addresses that are removed.
+//! Connectionless endpoints and their peers: connections that begin at once on both sides, peers
+//! that cannot be reached, restart or go, addresses that are removed.
 
 mod common;
 #[path = "common/peers.rs"]
@@ -94,10 +94,9 @@ fn an_unreachable_peer_is_told_at_the_deadline() {
         let opened = one.domain.rdm_endpoint().connect_deadline(deadline);
         let x = opened.listen_at(peers::any()).open().unwrap();
         let y = two.rdm_endpoint().unwrap();
-        let (nobody, to_y) = (
-            x.insert(peers::nobody()).unwrap(),
-            x.insert(y.local_addr()).unwrap(),
-        );
+        let (_held, address) = peers::reserved();
+        let nobody = x.insert(address).unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
         let began = Instant::now();
         let lost = x.send("lost", nobody).post().unwrap();
         let also = x.read(vec![0u8; 4], nobody, no_region()).post().unwrap();
@@ -130,10 +129,7 @@ fn what_is_posted_before_the_peer_is_there_reaches_it() {
     on_every_backend_at_once(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
         let x = one.rdm_endpoint().unwrap();
-        let place = two.rdm_endpoint().unwrap();
-        let address = place.local_addr();
-        place.shutdown().await.unwrap();
-        drop(place);
+        let (_held, address) = peers::reserved();
         let to_y = x.insert(address).unwrap();
         let mut early = x.send("early", to_y).post().unwrap();
         let wait = tokio::time::timeout(Duration::from_millis(50), &mut early);
@@ -154,8 +150,9 @@ fn what_is_posted_before_the_peer_is_there_reaches_it() {
 fn a_restarted_peer_is_a_new_one() {
     on_every_backend_at_once(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
-        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
-        let address = y.local_addr();
+        let (_held, address) = peers::reserved();
+        let x = one.rdm_endpoint().unwrap();
+        let y = two.domain.rdm_endpoint().listen_at(address).open().unwrap();
         let to_y = x.insert(address).unwrap();
         x.send("first life", to_y)
             .delivery_complete()
@@ -192,9 +189,7 @@ fn a_restarted_peer_is_a_new_one() {
         };
         let receiving = y.recv(vec![0u8; 16]).post().unwrap();
         let got = futures::future::select(Box::pin(sending), receiving).await;
-        let futures::future::Either::Right((got, _)) = got else {
-            unreachable!("the sender goes on for ever")
-        };
+        let futures::future::Either::Right((got, _)) = got;
         let (received, bytes) = got.unwrap();
         assert_eq!(&bytes[..received.len], b"second life");
         let to_x = y.insert(x.local_addr()).unwrap();
@@ -266,10 +261,9 @@ fn operations_end_early_before_the_connection_is_up_and_after() {
         let opened = one.domain.rdm_endpoint().completion_queue(&queue);
         let x = opened.listen_at(peers::any()).open().unwrap();
         let y = two.rdm_endpoint().unwrap();
-        let (nobody, to_y) = (
-            x.insert(peers::nobody()).unwrap(),
-            x.insert(y.local_addr()).unwrap(),
-        );
+        let (_held, address) = peers::reserved();
+        let nobody = x.insert(address).unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
         // Before: the connection is not up.
         let waits = x.send("waits", nobody).post().unwrap();
         assert!(waits.phase() < Phase::AwaitingPeer);

@@ -8,7 +8,7 @@ use tokio_fabric::{Op, Received};
 use tracing::debug;
 
 use super::Options;
-use super::line::Line;
+use super::link::Link;
 use super::side_channel::SideChannel;
 use super::table::Table;
 
@@ -31,7 +31,8 @@ pub enum Role {
 /// wait for one.
 #[derive(Debug)]
 pub struct Test {
-    line: Line,
+    link: Link,
+    sizes: Vec<usize>,
     role: Role,
     iterations: u32,
     receive: Op<Vec<u8>, Received>,
@@ -40,12 +41,14 @@ pub struct Test {
 }
 
 impl Test {
-    /// Posts the first receive; the endpoint need not be connected yet.
-    pub fn new(line: Line, role: Role, options: &Options) -> Result<Self> {
-        let largest = options.sizes(&line).into_iter().max().unwrap_or_default();
-        let receive = line.recv(vec![0; largest.max(RECEIVE_MIN)])?;
+    /// Posts the first receive; nothing need be connected yet.
+    pub fn new(link: Link, role: Role, options: &Options) -> Result<Self> {
+        let sizes = options.sizes(&link);
+        let largest = sizes.iter().copied().max().unwrap_or_default();
+        let receive = link.receive(vec![0; largest.max(RECEIVE_MIN)])?;
         Ok(Test {
-            line,
+            link,
+            sizes,
             role,
             iterations: options.iterations.get(),
             receive,
@@ -56,13 +59,13 @@ impl Test {
 
     /// The other end has told where it is.
     pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
-        self.line.meet(other)
+        self.link.meet(other)
     }
 
     /// Runs all sizes, prints the table, and takes leave.
-    pub async fn run(mut self, mut side: SideChannel, sizes: &[usize]) -> Result<()> {
+    pub async fn run(mut self, mut side: SideChannel) -> Result<()> {
         let mut table = Table::default();
-        for &size in sizes {
+        for size in std::mem::take(&mut self.sizes) {
             debug!(size, "next size");
             side.sync(self.role == Role::Client).await?;
             let begin = Instant::now();
@@ -88,7 +91,7 @@ impl Test {
                 self.receive(size).await?;
             }
             self.sent.fill(&mut message);
-            message = self.line.send(message).await?;
+            message = self.link.send(message).await?;
             if self.role == Role::Client {
                 self.receive(size).await?;
             }
@@ -106,7 +109,7 @@ impl Test {
             );
         }
         self.received.check(&buffer[..size])?;
-        self.receive = self.line.recv(buffer)?;
+        self.receive = self.link.receive(buffer)?;
         Ok(())
     }
 
@@ -114,7 +117,7 @@ impl Test {
     /// closing.
     async fn finish(self) -> Result<()> {
         debug!("say fin");
-        let said = self.line.send_last(FIN);
+        let said = self.link.send_last(FIN);
         let heard = async { Ok(self.receive.await?) };
         let (_, (received, buffer)) = tokio::try_join!(said, heard)?;
         if buffer[..received.len] != *FIN {
@@ -123,7 +126,7 @@ impl Test {
                 received.len
             );
         }
-        self.line.close().await?;
+        self.link.shutdown().await?;
         debug!("closed");
         Ok(())
     }

@@ -36,7 +36,9 @@ pub use builder::RdmEndpointBuilder;
 ///
 /// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
-/// peer never waits for another peer.
+/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
+/// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
+/// for the next receive once they are there; smaller ones behind it may have passed by then.
 ///
 /// Messages that come before their receive are kept within a
 /// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
@@ -287,8 +289,8 @@ impl RdmEndpoint {
         receives.post_many(sought, payload, context, free_min, manner)
     }
 
-    /// The future of a receive is dropped (ruling 4). When this returns, its message is in its place
-    /// again, or will be as soon as it has come in full.
+    /// The future of a receive is dropped (ruling 4). When this returns, its message is in its
+    /// place again, or will be as soon as it has come in full.
     pub(super) fn detach_receive(&self, key: OpKey, cell: &OpCell) {
         if self.inner.receives.detach(key, cell) {
             self.inner.rdm.orphan(cell);

@@ -106,3 +106,16 @@ pub fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>
     });
     with_addresses.collect()
 }
+
+/// An address of this machine where nobody listens, and nobody will unless told to: other tests get
+/// ports of their own. For as long as the socket is held.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn reserved() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .set_reuseaddr(true)
+        .expect("an option of every socket");
+    socket.bind(any()).expect("a port");
+    let address = socket.local_addr().expect("a bound address");
+    (socket, address)
+}
