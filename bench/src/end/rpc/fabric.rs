@@ -37,7 +37,9 @@ pub async fn serve(how: subject::Fabric, told: Told) -> Result<()> {
             };
             let request = buffer.into_vec().ok().context("a buffer of another kind")?;
             if job.bulk > 0 {
-                let bulk = RemoteRegion::from_bytes(&request[size_of::<u64>()..])?;
+                let bulk = RemoteRegion::from_bytes(
+                    &request[size_of::<u64>()..][..RemoteRegion::ENCODED_LEN],
+                )?;
                 let source = source.slice(0..job.bulk)?;
                 endpoint.write(source, bulk).queue(0_usize).try_post()?;
             }
