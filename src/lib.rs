@@ -6,9 +6,10 @@
 //! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
 //! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
-//! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`EventQueue`] is a stream of
-//! connection requests, connections, registrations and failures. An operation is a future, or it
-//! reports to a [`CompletionQueue`]; a [`Counter`] counts.
+//! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`RdmEndpoint`] does the same
+//! with every peer of its [`AddressVector`], and knows messages by their tags. An [`EventQueue`] is
+//! a stream of connection requests, connections, registrations and failures. An operation is a
+//! future, or it reports to a [`CompletionQueue`]; a [`Counter`] counts.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
@@ -57,9 +58,9 @@
 //!
 //! # What to read first
 //!
-//! [`Fabric`], [`Domain`], then [`Endpoint`] for messages and remote memory; [`MemoryRegion`] for
-//! who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers; [`Error`] and
-//! [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
+//! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory;
+//! [`MemoryRegion`] for who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers;
+//! [`Error`] and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
 //!
 //! # Features
 //!
@@ -130,8 +131,8 @@ pub use domain::{
 pub use endpoint::{
     Accept, ClaimedMessage, Connect, Endpoint, EndpointBuilder, MessageInfo, MultiRecv, OnRefusal,
     Op, PassiveEndpoint, PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint,
-    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, Reject,
-    RemoteRegions, Send, Write,
+    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, RegionEndpoint,
+    Reject, RemoteRegions, Send, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

@@ -4,6 +4,8 @@
 
 #[path = "interop/company.rs"]
 mod company;
+#[path = "interop/controls.rs"]
+mod controls;
 #[path = "interop/harness.rs"]
 mod harness;
 #[path = "interop/ours/mod.rs"]
@@ -20,35 +22,8 @@ mod stage;
 use harness::{PATIENCE, PingPong, fi_pingpong};
 use ours::refused::{Mistake, Refused};
 use ours::{connections, memory, messages};
-use pingpong::Example;
+use pingpong::{Example, assert_table};
 use stage::{initiate, serve, serve_alone};
-
-/// Rows of `-S all`: 0, 1, and two for each power of two from 2 bytes to 4 MiB.
-const ALL_SIZES: usize = 46;
-
-#[track_caller]
-fn assert_table(outcome: &harness::Outcome) {
-    outcome.assert_success();
-    let columns = [
-        "bytes",
-        "#sent",
-        "#ack",
-        "total",
-        "time",
-        "MB/sec",
-        "usec/xfer",
-        "Mxfers/sec",
-    ];
-    let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
-    assert_eq!(head, columns);
-    let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
-    assert_eq!(rows.len(), ALL_SIZES, "{outcome}");
-    assert!(
-        rows.iter()
-            .all(|row| row.split_whitespace().nth(2) == Some("=10")),
-        "{outcome}"
-    );
-}
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with the C
 /// program as the client of our example.
@@ -61,7 +36,7 @@ fn fi_pingpong_is_served_by_our_example() {
     let (ours, port) = Example::get().server(&options);
     let client = c.client(&options, ([127, 0, 0, 1], port).into());
     client.finish(PATIENCE).assert_success();
-    assert_table(&ours.finish(PATIENCE));
+    assert_table(&ours.finish(PATIENCE), &options);
 }
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with our example
@@ -73,11 +48,8 @@ fn our_example_is_served_by_fi_pingpong() {
     };
     let options = PingPong::default();
     let server = c.server(&options);
-    assert_table(
-        &Example::get()
-            .client(&options, server.port())
-            .finish(PATIENCE),
-    );
+    let client = Example::get().client(&options, server.port());
+    assert_table(&client.finish(PATIENCE), &options);
     server.finish(PATIENCE).assert_success();
 }
 
@@ -87,8 +59,9 @@ fn our_example_is_served_by_fi_pingpong() {
 fn our_example_agrees_with_itself() {
     let options = PingPong::default();
     let (server, port) = Example::get().server(&options);
-    assert_table(&Example::get().client(&options, port).finish(PATIENCE));
-    assert_table(&server.finish(PATIENCE));
+    let client = Example::get().client(&options, port);
+    assert_table(&client.finish(PATIENCE), &options);
+    assert_table(&server.finish(PATIENCE), &options);
 }
 
 /// Bad input to the example is one clear line on stderr and a non-zero exit.
@@ -100,9 +73,8 @@ fn bad_input_to_our_example_is_one_line() {
         ("-S some", "-S"),
         ("-S 4294967296", "-S"),
         ("-I 0", "-I"),
-        ("-e rdm", "msg"),
-        ("-e dgram", "msg"),
-        ("-m tagged", "-m msg"),
+        ("-e dgram", "dgram"),
+        ("-m tagged", "rdm"),
         ("-p verbs", "verbs"),
         ("-d nosuchdomain", "nosuchdomain"),
         ("--backend nosuch", "nosuch"),
@@ -132,6 +104,7 @@ fn a_killed_peer_of_our_example_is_one_line() {
             iterations: Some(u32::MAX),
             size: "64".into(),
             check: false,
+            ..PingPong::default()
         };
         let (mut server, port) = Example::get().server(&endless);
         let mut client = Example::get().client(&endless, port);

@@ -31,7 +31,8 @@ const OUTSIDE_WORDS: [&str; 13] = [
 ];
 
 /// The values of the protocol that an endpoint may name; its machine is reached through progress.
-const PROTO_VALUES: [&str; 7] = [
+const PROTO_VALUES: [&str; 8] = [
+    "Arrival",
     "End",
     "Lifecycle",
     "OpKey",

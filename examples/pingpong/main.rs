@@ -6,7 +6,11 @@
 //! cargo run --release --example pingpong -- 127.0.0.1       # the client
 //! fi_pingpong -p tcp -e msg 127.0.0.1                       # or a client in C
 //! ```
+//!
+//! With `-e rdm` the C program of libfabric 1.16 and 1.17 must be told `-p net`, of later ones
+//! `-p tcp`: their `tcp` of before speaks another protocol.
 
+mod link;
 mod run;
 mod side_channel;
 mod table;
@@ -21,6 +25,7 @@ use clap::{Parser, ValueEnum};
 use tokio_fabric::{Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint};
 use tracing::{debug, level_filters::LevelFilter};
 
+use link::Link;
 use run::{Role, Test};
 use side_channel::SideChannel;
 
@@ -43,10 +48,10 @@ struct Options {
     /// Domain: the name of a network interface
     #[arg(short, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Provider, as libfabric names it
+    /// Provider, as libfabric names it: tcp, or net, which was its name for rdm before 1.18
     #[arg(short, value_name = "PROVIDER", default_value = "tcp")]
     provider: String,
-    /// Endpoint type; rdm and dgram are not offered yet
+    /// Endpoint type; dgram is not offered yet
     #[arg(short, value_name = "ENDPOINT", value_enum, default_value = "msg")]
     endpoint: EndpointKind,
     /// Round trips for each size
@@ -58,7 +63,7 @@ struct Options {
     /// Check the data at the receiver
     #[arg(short)]
     check: bool,
-    /// Kind of messages; tagged ones are not offered yet
+    /// Kind of messages; tagged ones need rdm endpoints
     #[arg(short, value_name = "MODE", value_enum, default_value = "msg")]
     mode: TransmitMode,
     /// Tell every step on stderr
@@ -126,15 +131,17 @@ impl Options {
     }
 
     fn fabric(&self) -> Result<Fabric> {
-        if self.endpoint != EndpointKind::Msg {
-            bail!("only msg endpoints (-e msg) are offered yet");
-        }
-        if self.mode != TransmitMode::Msg {
-            bail!("only untagged messages (-m msg) are offered yet");
-        }
-        let mut hints = Hints::new()
-            .endpoint(EndpointType::Msg)
-            .provider(&self.provider);
+        let kind = match (self.endpoint, self.mode) {
+            (EndpointKind::Msg, TransmitMode::Msg) => EndpointType::Msg,
+            (EndpointKind::Msg, _) => bail!("tagged messages (-m tagged) need rdm endpoints"),
+            (EndpointKind::Rdm, _) => EndpointType::Rdm,
+            (EndpointKind::Dgram, _) => bail!("dgram endpoints are not offered yet"),
+        };
+        let provider = match self.provider.as_str() {
+            "net" => "tcp",
+            name => name,
+        };
+        let mut hints = Hints::new().endpoint(kind).provider(provider);
         if let Some(domain) = &self.domain {
             hints = hints.domain_name(domain);
         }
@@ -195,13 +202,23 @@ async fn run(options: Options) -> Result<()> {
 async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
     let port = options.source_port.unwrap_or(side_channel::PORT);
     let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
-    let events = fabric.event_queue().open()?;
     // The address at which the client has found us is one that it can reach.
     let here = SocketAddr::new(side.local_addr()?.ip().to_canonical(), 0);
+    if options.endpoint == EndpointKind::Rdm {
+        let endpoint = fabric.domain().open()?.rdm_endpoint();
+        let endpoint = endpoint.listen_at(here).open()?;
+        side.tell_name(endpoint.local_addr()).await?;
+        let client = side.learn_name().await?;
+        let link = Link::to_peer(endpoint, client, options.mode)?;
+        let test = Test::new(link, Role::Server, options)?;
+        return test.run(side, &options.sizes()).await;
+    }
+    let events = fabric.event_queue().open()?;
     let listener = fabric.passive_endpoint(&events).listen_at(here)?;
     side.tell_name(listener.local_addr()).await?;
     let endpoint = fabric.domain().open()?.endpoint().open()?;
-    let test = Test::new(endpoint.clone(), Role::Server, options)?;
+    let link = Link::Connection(endpoint.clone());
+    let test = Test::new(link, Role::Server, options)?;
     tokio::select! {
         accepted = accept(&listener, &events, &endpoint) => accepted?,
         gone = side.closed() => return Err(gone).context("before the client has connected"),
@@ -233,8 +250,18 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     let from = SocketAddr::new(from.ip(), options.source_port.unwrap_or(0));
     let mut side = SideChannel::connect(server, options.dest_port, from).await?;
     let name = side.learn_name().await?;
-    let endpoint = fabric.domain().open()?.endpoint().open()?;
-    let test = Test::new(endpoint.clone(), Role::Client, options)?;
+    let domain = fabric.domain().open()?;
+    if options.endpoint == EndpointKind::Rdm {
+        let endpoint = domain.rdm_endpoint().listen_at(link::local_toward(name)?);
+        let endpoint = endpoint.open()?;
+        side.tell_name(endpoint.local_addr()).await?;
+        let link = Link::to_peer(endpoint, name, options.mode)?;
+        // The first message makes the connection.
+        let test = Test::new(link, Role::Client, options)?;
+        return test.run(side, &options.sizes()).await;
+    }
+    let endpoint = domain.endpoint().open()?;
+    let test = Test::new(Link::Connection(endpoint.clone()), Role::Client, options)?;
     debug!(%name, "connect");
     endpoint.connect(name).await?;
     test.run(side, &options.sizes()).await

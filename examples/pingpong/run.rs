@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{Endpoint, Op, Received};
+use tokio_fabric::{Op, Received};
 use tracing::debug;
 
 use super::Options;
+use super::link::Link;
 use super::side_channel::SideChannel;
 use super::table::Table;
 
@@ -30,7 +31,7 @@ pub enum Role {
 /// wait for one.
 #[derive(Debug)]
 pub struct Test {
-    endpoint: Endpoint,
+    link: Link,
     role: Role,
     iterations: u32,
     receive: Op<Vec<u8>, Received>,
@@ -39,12 +40,12 @@ pub struct Test {
 }
 
 impl Test {
-    /// Posts the first receive; the endpoint need not be connected yet.
-    pub fn new(endpoint: Endpoint, role: Role, options: &Options) -> Result<Self> {
+    /// Posts the first receive; nothing need be connected yet.
+    pub fn new(link: Link, role: Role, options: &Options) -> Result<Self> {
         let largest = options.sizes().into_iter().max().unwrap_or_default();
-        let receive = endpoint.recv(vec![0; largest.max(RECEIVE_MIN)]).post()?;
+        let receive = link.receive(vec![0; largest.max(RECEIVE_MIN)])?;
         Ok(Test {
-            endpoint,
+            link,
             role,
             iterations: options.iterations.get(),
             receive,
@@ -83,9 +84,9 @@ impl Test {
             }
             self.sent.fill(&mut message);
             if size < INJECT_SIZE_MAX {
-                self.endpoint.inject(&message)?;
+                self.link.inject(&message)?;
             } else {
-                (_, message) = self.endpoint.send(message).await?;
+                (_, message) = self.link.send(message).await?;
             }
             if self.role == Role::Client {
                 self.receive(size).await?;
@@ -104,14 +105,14 @@ impl Test {
             );
         }
         self.received.check(&buffer[..size])?;
-        self.receive = self.endpoint.recv(buffer).post()?;
+        self.receive = self.link.receive(buffer)?;
         Ok(())
     }
 
     /// Both sides say `fin` and wait until it has arrived, so that no data is lost by closing.
     async fn finish(self) -> Result<()> {
         debug!("say fin");
-        let said = self.endpoint.send(FIN).delivery_complete().post()?;
+        let said = self.link.send(FIN).delivery_complete().post()?;
         let said = async { Ok::<_, anyhow::Error>(said.await?) };
         let heard = async { Ok(self.receive.await?) };
         let (_, (received, buffer)) = tokio::try_join!(said, heard)?;
@@ -121,7 +122,7 @@ impl Test {
                 received.len
             );
         }
-        self.endpoint.shutdown().await?;
+        self.link.shutdown().await?;
         debug!("closed");
         Ok(())
     }

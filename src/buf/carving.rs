@@ -1,8 +1,8 @@
 //! A buffer that many messages land in, one behind the other.
 //!
-//! Each message has a window of its own ([`Held::window`]). No byte is in two of them, since a window
-//! begins where the last one ended; so whoever has one has its bytes alone, as the owner of a whole
-//! buffer has (memory-model rule 1).
+//! Each message has a window of its own ([`Held::window`]). No byte is in two of them, since a
+//! window begins where the last one ended; so whoever has one has its bytes alone, as the owner of
+//! a whole buffer has (memory-model rule 1).
 
 use std::sync::Arc;
 

@@ -89,8 +89,9 @@ impl Held {
         }
     }
 
-    /// Part of a buffer with many owners, and one more of them. Only for the memory of a region
-    /// that gives nothing back: whoever has a window shares its bytes with others.
+    /// Part of a buffer with many owners, and one more of them. For the memory of a region that
+    /// gives nothing back, whose bytes others share; and for messages that land in one buffer, each
+    /// in a window of its own that overlaps no other (`carving`), which is as good as a buffer.
     pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
         Held {
             span: whole.span.part(offset, len),

@@ -5,7 +5,7 @@
 //! - [`SharedMemory`] is that, or bytes that never change.
 //!
 //! A region of a range holds a window ([`Held::window`]): the range, and one more owner of the
-//! whole. Nobody has a window but the memory of a region that gives nothing back and cannot be
+//! whole. Nobody else has a window of such memory: its region gives nothing back and cannot be
 //! quiesced, since either would claim bytes that others share.
 
 use std::fmt;

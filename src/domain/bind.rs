@@ -66,7 +66,7 @@ impl MemoryRegion {
         &self,
         domain: &Domain,
         id: EndpointId,
-        endpoint: &Arc<impl Attachable + 'static>,
+        endpoint: &Arc<dyn Attachable>,
     ) -> Result<()> {
         if self.memory().traits().domain != Some(domain.inner.id) {
             let message = "the endpoint belongs to another domain than the region";

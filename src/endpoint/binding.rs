@@ -97,7 +97,7 @@ impl Binding {
             transmit_queue: self.transmit_queue,
             receive_queue,
             _keep: keep,
-            dependences: dependences,
+            dependences,
         })
     }
 }

@@ -42,6 +42,7 @@ pub use op::{Op, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
 pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
+pub use region::RegionEndpoint;
 pub use remote::RemoteRegions;
 pub use rma::{Read, Write};
 pub use tagged::RecvTagged;

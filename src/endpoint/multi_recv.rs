@@ -23,9 +23,8 @@ impl RdmEndpoint {
     /// last part of it is dropped.
     ///
     /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
-    /// it. The last message's completion says so by
-    /// [`CompletionFlags::MULTI_RECV`](crate::CompletionFlags::MULTI_RECV), or else one of its own
-    /// with no other flag.
+    /// it and all its messages are complete. A completion of its own says so, by
+    /// [`CompletionFlags::MULTI_RECV`](crate::CompletionFlags::MULTI_RECV) and no other flag.
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv {
             to: To::Many(self.clone(), Selector::any(Wanted::Message)),

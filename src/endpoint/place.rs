@@ -172,7 +172,7 @@ impl Place {
         match self {
             Place::Connection(endpoint) => endpoint.inner.port.detach(key, cell),
             Place::Peer(_, port) => port.detach(key, cell),
-            Place::Receives(endpoint) => endpoint.inner.receives.detach(key, cell),
+            Place::Receives(endpoint) => endpoint.detach_receive(key, cell),
         }
     }
 

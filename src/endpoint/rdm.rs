@@ -7,6 +7,7 @@ mod sources;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::av::AddressVector;
 use crate::buf::Payload;
@@ -14,7 +15,7 @@ use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
-use crate::progress::{Manner, Port, Posted, Rdm, ReceiveContext, Report, Sought};
+use crate::progress::{Manner, OpCell, Port, Posted, Rdm, ReceiveContext, Report, Sought};
 use crate::proto::{OpKey, Post, SourceId, Withdrawn};
 
 use super::common::Common;
@@ -35,7 +36,9 @@ pub use builder::RdmEndpointBuilder;
 ///
 /// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
-/// peer never waits for another peer.
+/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
+/// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
+/// for the next receive once they are there; smaller ones behind it may have passed by then.
 ///
 /// Messages that come before their receive are kept within a
 /// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
@@ -90,6 +93,11 @@ impl RdmEndpoint {
     /// address vectors.
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.rdm.local_addr()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn rdm(&self) -> &Rdm {
+        &self.inner.rdm
     }
 
     /// The address vector it is bound to (`fi_ep_bind`).
@@ -281,6 +289,14 @@ impl RdmEndpoint {
         receives.post_many(sought, payload, context, free_min, manner)
     }
 
+    /// The future of a receive is dropped (ruling 4). When this returns, its message is in its
+    /// place again, or will be as soon as it has come in full.
+    pub(super) fn detach_receive(&self, key: OpKey, cell: &OpCell) {
+        if self.inner.receives.detach(key, cell) {
+            self.inner.rdm.orphan(cell);
+        }
+    }
+
     /// What a selector means to the receives.
     pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
         let source = selector.source.filter(|_| self.inner.directed);
@@ -316,6 +332,11 @@ impl Inner {
         let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
         self.ports.put(peer, removals, &port);
         Ok(port)
+    }
+
+    /// True once it is closed, with all its connections.
+    pub(super) fn has_ended(&self) -> bool {
+        self.rdm.poll_ended(Waker::noop()).is_ready()
     }
 
     /// True if another port is to be asked for since this one's connection ends.

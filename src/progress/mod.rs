@@ -10,8 +10,9 @@
 //! One turn of a port (`turn.rs`): outcomes → protocol → events → frames out → next receive, until
 //! nothing moves or the turn's budget is spent; then the next port.
 //!
-//! Locks, in the order in which they may be taken: engine's port table → port → region table →
-//! completion queue, event queue, counter, operation cell. The ready list is taken last and alone.
+//! Locks, in the order in which they may be taken: engine's port table → port → receive context →
+//! region table → completion queue, event queue, counter, operation cell. The ready list is taken
+//! last and alone.
 //! Wakers are woken after all of them are released, save that waking a port only touches the ready
 //! list.
 

@@ -129,6 +129,16 @@ impl Port {
         self.settle(&mut state);
     }
 
+    /// The future of a shared receive was dropped. If the receive is of this port, its message goes
+    /// back as soon as it has landed, before any that is behind it: true. An end that is still to
+    /// be told is told now, and so gives its message back.
+    pub(crate) fn orphan(&self, cell: &OpCell) -> bool {
+        let mut state = self.lock("orphan");
+        let found = state.machine.orphan(|report| report.is_awaited_in(cell));
+        self.settle(&mut state);
+        found
+    }
+
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
     /// still waits.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {

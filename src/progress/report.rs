@@ -186,3 +186,16 @@ pub(crate) enum Report {
     /// Nowhere, and counted already: its owner was told that its time had passed.
     Told,
 }
+
+impl Report {
+    /// True if it is the future of this cell that is told.
+    pub(super) fn is_awaited_in(&self, cell: &OpCell) -> bool {
+        match self {
+            Report::Future(held) => std::ptr::eq(Arc::as_ptr(held), cell),
+            Report::Timed(timed) => {
+                (timed.with(|report| report.is_awaited_in(cell))).unwrap_or_default()
+            }
+            _ => false,
+        }
+    }
+}

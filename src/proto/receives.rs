@@ -6,9 +6,9 @@ use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceiv
 /// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
 /// it ends the receive, with the message's source and tag.
 pub(crate) trait Receives<T> {
-    /// A message begins; its order is given to it. After [`Arrived::Store`] the connection calls `landed` or `abandoned` for
-    /// it, exactly once; after [`Arrived::NoRoom`] it reads nothing, and asks again when it has a
-    /// turn.
+    /// A message begins; its order is given to it. After [`Arrived::Store`] the connection calls
+    /// `landed` or `abandoned` for it, exactly once; after [`Arrived::NoRoom`] it reads nothing,
+    /// and asks again when it has a turn.
     fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<T>;
 
     /// A message that was to be stored has come in full: it is kept, or given to a receive that

@@ -619,8 +619,8 @@ fn read_frame(
     })
 }
 
-/// The completion data that a message, an announcement or a write starts its extension with, if its flag is set; that
-/// the extension is long enough was checked with the base header.
+/// The completion data that a message, an announcement or a write starts its extension with, if its
+/// flag is set; that the extension is long enough was checked with the base header.
 fn read_data(base: &BaseHeader, words: &mut impl Iterator<Item = u64>) -> Option<u64> {
     if base.has(FLAG_CQ_DATA) {
         words.next()

@@ -1,6 +1,7 @@
 //! The bytes of libfabric's `tcp` protocol between connected endpoints (MSG) and between
-//! connectionless ones (RDM), and nothing else: no sockets, no state, no clock. What goes out is made from values that cannot be wrong; what comes
-//! in is checked in full before anybody sees a field of it.
+//! connectionless ones (RDM), and nothing else: no sockets, no state, no clock. What goes out is
+//! made from values that cannot be wrong; what comes in is checked in full before anybody sees a
+//! field of it.
 //!
 //! A connection starts with one *control frame* from each side ([`cm`]); all later bytes, in both
 //! directions, are *data frames* ([`frame`]), each a header and then its payload.

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, ConnRequest, DomainBind, Endpoint, Event, EventQueue, Hints, MemoryRegion,
-    PassiveEndpoint, RegionBufs,
+    Access, ConnRequest, DomainBind, Endpoint, Event, EventQueue, FabricAddr, Hints, MemoryRegion,
+    PassiveEndpoint, RdmEndpoint, RegionBufs,
 };
 
 /// Any port of this machine.
@@ -86,4 +86,36 @@ pub fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
 pub fn nobody() -> SocketAddr {
     let held = std::net::TcpListener::bind(any()).expect("a port");
     held.local_addr().expect("a bound address")
+}
+
+/// So many endpoints in domains of their own, each with all in its address vector, itself too.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>)> {
+    let opened: Vec<_> = (0..count)
+        .map(|_| {
+            let peer = net.peer().unwrap();
+            let endpoint = peer.rdm_endpoint().unwrap();
+            (peer, endpoint)
+        })
+        .collect();
+    let addresses: Vec<_> = opened.iter().map(|it| it.1.local_addr()).collect();
+    let with_addresses = opened.into_iter().map(|(peer, endpoint)| {
+        let known = addresses.iter().map(|at| endpoint.insert(*at).unwrap());
+        let known = known.collect();
+        (peer, endpoint, known)
+    });
+    with_addresses.collect()
+}
+
+/// An address of this machine where nobody listens, and nobody will unless told to: other tests get
+/// ports of their own. For as long as the socket is held.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn reserved() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .set_reuseaddr(true)
+        .expect("an option of every socket");
+    socket.bind(any()).expect("a port");
+    let address = socket.local_addr().expect("a bound address");
+    (socket, address)
 }

@@ -17,6 +17,10 @@ fn caps_of_zero_give_all_that_is_supported() {
     assert_eq!(best(rdm().caps(all)).caps, all);
 }
 
+/// fi_endpoint(3): `FI_MULTI_RECV`
+/// fi_endpoint(3): `FI_SOURCE`
+/// fi_endpoint(3): `FI_DIRECTED_RECV`
+/// fi_endpoint(3): `FI_TAGGED`
 /// fi_getinfo(3): "Specifies that the endpoint should handle tagged message transfers."
 /// fi_getinfo(3): "Requests that the communication endpoint use the source address of an incoming
 /// message when matching it with a receive buffer."
@@ -45,6 +49,9 @@ fn what_only_connectionless_endpoints_have_gives_those() {
     assert_eq!(info.rx.caps, Caps::TAGGED | Caps::RECV);
 }
 
+/// fi_endpoint(3): "A generic, unstructured tag and mask can be achieved by requesting a bit array
+/// consisting of alternating 1’s and 0’s."
+/// fi_endpoint(3): `FI_PROTO_XNET`
 /// fi_endpoint(3): "FI_PROTO_XNET"
 /// fi_endpoint(3): "mem_tag_format may be used to divide the bit array into separate fields."
 #[test]

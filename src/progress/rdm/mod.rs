@@ -13,6 +13,8 @@ mod notice;
 mod side;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -31,7 +33,7 @@ use super::engine::Engine;
 use super::listen::{ListenConfig, Listening};
 use super::port::{CounterSet, Extending, Port, PortSizes};
 use super::receive_context::ReceiveContext;
-use super::report::Report;
+use super::report::{OpCell, Report};
 use notice::{Notice, Notices};
 pub(super) use side::{Moved, Side};
 use table::{Stage, Table};
@@ -183,6 +185,13 @@ impl Rdm {
     /// The address that has this name.
     pub(crate) fn address_of(&self, source: SourceId) -> Option<SocketAddr> {
         self.lock_table("address of").address_of(source)
+    }
+
+    /// The future of a receive was dropped that a connection has taken over: that one is told.
+    /// Looks at each, since few receives are dropped in the moment in which their message comes.
+    pub(crate) fn orphan(&self, cell: &OpCell) {
+        let ports = self.lock_table("orphan").all_ports();
+        ports.iter().any(|port| port.orphan(cell));
     }
 
     /// Ends the connection with this peer in order, if it is up; the next use dials again.

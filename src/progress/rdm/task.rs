@@ -214,7 +214,7 @@ impl RdmTask {
             };
             match taken {
                 Ok(()) => return,
-                // Ours had succeeded: the peer, which did not know, learns it by the end of its own.
+                // Ours had succeeded; the peer learns that by the end of its own.
                 Err(NotTaken::Up(attempt, incarnation)) => {
                     return self.peers.stays(peer, attempt, incarnation, now);
                 }

@@ -298,10 +298,11 @@ impl ReceiveContext {
 
     /// The future of a receive is dropped (ruling 4). A message that lands in it later comes back
     /// from the cell to whoever brings it.
-    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
+    ///
+    /// True if it had neither ended nor could be withdrawn: a connection has it, and is to be told.
+    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) -> bool {
         let Some(end) = cell.abandon() else {
-            self.cancel(key);
-            return;
+            return self.cancel(key) != Withdrawn::Ended;
         };
         let mut due = Due::default();
         if !end.is_message() {
@@ -313,6 +314,7 @@ impl ReceiveContext {
             }
         }
         self.carry_out(due);
+        false
     }
 
     /// Whoever waited for the acceptance of a queued receive goes away: it is withdrawn if it still

@@ -16,7 +16,7 @@ use super::due::Due;
 /// The receives of a context as one port's connection sees them, under the port's lock. Whom to
 /// wake, and memory to drop, is kept until that is released ([`PortReceives::take_aftermath`]).
 pub(crate) struct PortReceives {
-    context: Arc<ReceiveContext>,
+    pub(super) context: Arc<ReceiveContext>,
     identity: Identity,
     wakes: WakeList,
     leftovers: Vec<Payload>,

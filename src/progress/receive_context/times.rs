@@ -34,7 +34,7 @@ impl TimedReport {
     }
 
     /// Looks at the report, if nobody has taken it.
-    pub(super) fn with<R>(&self, look: impl FnOnce(&mut Report) -> R) -> Option<R> {
+    pub(in crate::progress) fn with<R>(&self, look: impl FnOnce(&mut Report) -> R) -> Option<R> {
         self.lock().as_mut().map(look)
     }
 

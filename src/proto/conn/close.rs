@@ -88,8 +88,8 @@ impl<T> Connection<T> {
 
     pub(super) fn handle_close(&mut self) {
         self.ending.theirs = true;
-        // Nothing will take what the peer had no room for.
-        for (key, payload) in self.tx.drain_messages() {
+        // Nothing will take what the peer had no room for. What it has room for still goes out.
+        for (key, payload) in self.tx.drain_waiting() {
             let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
             if let Some(key) = key {
                 self.end_op(key, Err(error), 0, payload);

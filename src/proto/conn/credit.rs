@@ -19,7 +19,7 @@ use super::rx::{Rx, Target};
 const UNCOVERED_MAX: usize = 1 << 16;
 
 /// The sender's half.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SendCredit {
     budget_bytes: u64,
     overhead_bytes: u64,

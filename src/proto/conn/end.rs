@@ -9,7 +9,7 @@ use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
 use super::rendezvous::Incoming;
-use super::rx::{Rx, Target};
+use super::rx::{Landing, Rx, Target};
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -25,7 +25,11 @@ impl<T> Connection<T> {
     /// Called only when the progress driver ends.
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
-        if matches!(&self.rx, Rx::Payload(landing) if landing.payload.is_none()) {
+        // Of a message that was to be stored the shared receives are told with the end.
+        let is_gone = |landing: &Landing| {
+            landing.payload.is_none() && !matches!(landing.target, Target::Stored { .. })
+        };
+        if matches!(&self.rx, Rx::Payload(landing) if is_gone(landing)) {
             self.rx = Rx::Closed;
         }
     }

@@ -107,8 +107,8 @@ impl Extension {
     }
 }
 
-/// What can be agreed on together, by who offers `ours`: where receives are shared, credit covers no
-/// message that is larger than what is promised, so such ones have to be announced.
+/// What can be agreed on together, by who offers `ours`: where receives are shared, credit covers
+/// no message that is larger than what is promised, so such ones have to be announced.
 fn consistent(agreed: Capabilities, ours: Capabilities) -> Capabilities {
     let is_peer = ours.contains(Capabilities::RENDEZVOUS);
     if is_peer && !agreed.contains(Capabilities::RENDEZVOUS) {

@@ -43,6 +43,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
 use crate::proto::matching::first_come::Matcher;
+use crate::proto::matching::{Arrival, EarlyMessage, Kind};
 use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
@@ -413,6 +414,26 @@ struct Received {
     tag: Option<u64>,
     /// Its place among the messages of all connections that share receives.
     order: u64,
+}
+
+impl Received {
+    /// The message, as one that waits for a shared receive.
+    fn as_early(&self, identity: Identity, payload: Payload) -> EarlyMessage {
+        let arrival = Arrival {
+            source: identity.source,
+            connection: identity.connection,
+            kind: Kind::of(self.tag),
+            len: (self.len as u64).saturating_add(self.overflow as u64),
+            data: self.data,
+            order: self.order,
+        };
+        EarlyMessage {
+            arrival,
+            payload,
+            len: self.len,
+            overflow: self.overflow,
+        }
+    }
 }
 
 /// The peer sent what the protocol forbids.

@@ -289,6 +289,19 @@ impl<T> Connection<T> {
         withdrawn
     }
 
+    /// The owner of the receive with this token went away while a message was landing in it: marks
+    /// it, so that the message survives. False if there is none.
+    pub(crate) fn orphan(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
+        let found = self.ops.iter().find(|(_, op)| is_it(&op.token));
+        let Some(key) = found.map(|(key, _)| key) else {
+            return false;
+        };
+        if let Some(op) = self.ops.get_mut(key) {
+            op.orphaned = op.operation == OperationKind::Receive;
+        }
+        true
+    }
+
     /// A completed receive whose owner never looked: its message goes back to the head.
     pub(crate) fn give_back(
         &mut self,

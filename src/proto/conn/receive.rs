@@ -4,11 +4,11 @@ use crate::buf::{Leases, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::mr::{Access, Claim, Tag};
-use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::matching::EarlyMessage;
 use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
+use crate::proto::{Host, Receives};
 use crate::wire::{FrameHeader, RemoteSegment, Segments, WireError};
 
 use super::refusal::AwaitedRead;
@@ -462,7 +462,7 @@ impl<T> Connection<T> {
                     tag,
                     order,
                 };
-                self.message_landed(op, payload, received);
+                self.message_landed(op, payload, received, host.shared());
             }
             Target::Stored { arrival } => {
                 if let Some(shared) = host.shared() {
@@ -505,7 +505,13 @@ impl<T> Connection<T> {
         }
     }
 
-    fn message_landed(&mut self, key: OpKey, payload: Payload, received: Received) {
+    fn message_landed(
+        &mut self,
+        key: OpKey,
+        payload: Payload,
+        received: Received,
+        shared: Option<&mut dyn Receives<T>>,
+    ) {
         let Received {
             len,
             overflow,
@@ -516,7 +522,15 @@ impl<T> Connection<T> {
             // Its owner went away: the message goes back, the receive ends as withdrawn.
             let error = Error::new(ErrorKind::Canceled, "");
             self.end_op(key, Err(error), 0, Payload::empty());
-            self.give_back(payload, len, overflow, data);
+            match (self.identity(), shared) {
+                (Some(identity), Some(shared)) => {
+                    // At once: messages behind it are not to be matched before.
+                    if let Ok(payload) = payload.apart_from_regions(len) {
+                        shared.give_back(received.as_early(identity, payload));
+                    }
+                }
+                _ => self.give_back(payload, len, overflow, data),
+            }
             return;
         }
         let result = if overflow == 0 {
@@ -550,7 +564,7 @@ impl<T> Connection<T> {
                     data: early.data,
                     ..Received::default()
                 };
-                self.message_landed(key, payload, received);
+                self.message_landed(key, payload, received, None);
             }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");

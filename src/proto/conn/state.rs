@@ -7,7 +7,7 @@
 //!    └──────────────▶ Accepting ───────────────┘            │
 //!    └───────────────────────┴──────────────────────────────┘
 //! ```
-//! An attempt that is given up leads back to Idle, if the connection is a connectionless endpoint's.
+//! An attempt that is given up leads back to Idle, on a connection of a connectionless endpoint.
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

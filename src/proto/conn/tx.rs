@@ -252,14 +252,33 @@ impl Tx {
         Some(payload)
     }
 
-    /// Takes back all messages that were never handed out.
-    pub(super) fn drain_messages(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let lane = std::mem::take(&mut self.messages);
-        let fences = &mut self.fences;
-        let queued = lane.queue.into_iter();
-        queued
+    /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
+    /// back the messages that would have to wait for either, and those behind them.
+    pub(super) fn drain_waiting(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let mut credit = self.credit.clone();
+        let announcements = self.announcements.as_ref();
+        let waits = |queued: &Queued| {
+            let kept_max = credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
+            if announcements.is_some_and(|it| it.wants(&queued.header, kept_max)) {
+                return true;
+            }
+            let len = queued.header.payload_len();
+            let Some(credit) = &mut credit else {
+                return false;
+            };
+            let is_allowed = credit.allows(len);
+            credit.take(len);
+            !is_allowed
+        };
+        let queue = &mut self.messages.queue;
+        let mut first = queue.iter().map(|(_, queued)| queued);
+        let first = first.position(waits).unwrap_or(queue.len());
+        let waiting = queue.split_off(first).into_iter();
+        let (fences, bytes) = (&mut self.fences, &mut self.messages.bytes);
+        waiting
             .map(|(number, queued)| {
                 fences.gone(number);
+                *bytes -= queued.payload.len();
                 (queued.op, queued.payload)
             })
             .collect()

@@ -6,8 +6,8 @@
 //! up to a peer's budget.
 //!
 //! Invariant: `held` ≤ total, but for messages that were given back and those of a peer that has
-//! sent its last byte; `committed` is the sum of what each connection has or was promised, whichever
-//! is more, and of what those have that are gone.
+//! sent its last byte; `committed` is the sum of what each connection has or was promised,
+//! whichever is more, and of what those have that are gone.
 
 use std::collections::HashMap;
 

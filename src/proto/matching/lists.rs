@@ -1,5 +1,5 @@
-//! Entries in lists by key, each list in order, each entry in up to `N` lists at once. Adding behind
-//! the last, taking the first and taking any out cost a constant.
+//! Entries in lists by key, each list in order, each entry in up to `N` lists at once. Adding
+//! behind the last, taking the first and taking any out cost a constant.
 //!
 //! Invariant: an entry is in the list of slot `i` exactly if its value names one there, and each
 //! list is in the order of its entries.

@@ -1,8 +1,8 @@
 //! Posted receives, found by what arrives.
 //!
-//! Receives with the same mask, and with or without a sender, have one *shape*; those of a shape that
-//! want the same are one list. So whatever arrives asks once per shape, and in each list the first
-//! is the oldest. Applications use one or two masks.
+//! Receives with the same mask, and with or without a sender, have one *shape*; those of a shape
+//! that want the same are one list. So whatever arrives asks once per shape, and in each list the
+//! first is the oldest. Applications use one or two masks.
 
 use crate::buf::{Carving, Payload};
 use crate::slab::Key;

@@ -2,10 +2,10 @@
 //! fi_msg(3) say: a message goes to the oldest receive that takes it, a receive gets the oldest
 //! message that it takes, and what one sender sends stays in order.
 //!
-//! A message that there is no room for waits in its connection, which reads nothing meanwhile. It is
-//! woken ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when there is room, and
-//! asks again. Those that wait for room get it in turn, before others that come later and ask for
-//! more than they were promised.
+//! A message that there is no room for waits in its connection, which reads nothing meanwhile. It
+//! is woken ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when there is room,
+//! and asks again. Those that wait for room get it in turn, before others that come later and ask
+//! for more than they were promised.
 //!
 //! Invariants: no message that is kept fits a posted receive. One that waits fits a posted receive
 //! only while a connection that was woken has not asked again.

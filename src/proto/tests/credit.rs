@@ -267,7 +267,7 @@ fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
 #[test]
 fn messages_that_find_their_receives_use_up_no_promise() {
     let setup = super::receives::Setup {
-        promised: 1000,
+        promised: 4000,
         ..super::receives::extended()
     };
     let mut pair = setup.connected();

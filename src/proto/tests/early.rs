@@ -6,7 +6,7 @@ use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
 use crate::proto::{Lifecycle, Post, Wanted, Withdrawn};
-use crate::wire::{ByteOrder, ControlFrame, ControlKind, PeerData};
+use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, Offer, PeerData};
 
 fn untagged(bytes: &[u8]) -> Post {
     Post::Send {
@@ -148,7 +148,9 @@ fn an_attempt_that_is_given_up_loses_nothing() {
             for dials_again in [true, false] {
                 let mut pair = setup.idle();
                 post_some(&mut pair, false);
-                let request = PeerData::request(5, 5.try_into().unwrap(), None);
+                let offered = setup.terms.capabilities | Capabilities::RENDEZVOUS;
+                let offer = Some(Offer::new(offered));
+                let request = PeerData::request(5, 5.try_into().unwrap(), offer);
                 match point {
                     // Nothing has been sent.
                     0 => pair.a.machine.begin_connect_peer(),

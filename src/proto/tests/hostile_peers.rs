@@ -5,7 +5,7 @@ use super::model::depth;
 use super::pair::{REMOTE, Rng, Side, segments};
 use super::receives::{Setup, extended, plain, tagged};
 use crate::error::ErrorKind;
-use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
 use crate::proto::{Lifecycle, Wanted};
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -79,8 +79,8 @@ fn some_frame(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Random streams end in a fault or keep the machine's order; what is kept stays within the promise;
-/// everything that was posted ends once, or is still posted.
+/// Random streams end in a fault or keep the machine's order; what is kept stays within the
+/// promise; everything that was posted ends once, or is still posted.
 #[test]
 fn no_stream_of_a_peer_breaks_the_machine() {
     let (mut faults, mut fine) = (0, 0);
@@ -126,6 +126,7 @@ fn no_stream_of_a_peer_breaks_the_machine() {
         }
         victim.cut();
         assert_eq!(victim.machine.lifecycle(), Lifecycle::Closed);
+        assert!(victim.shared().is_at_rest(), "seed {seed}");
         for token in tokens {
             let posted = victim.shared().posted.iter();
             let posted = posted.filter(|it| it.token == token).count();
@@ -217,6 +218,37 @@ fn what_a_peer_said_before_it_finished_is_heard() {
             assert_eq!(pair.b.end_of(1), (Ok(500), vec![7; 500]));
             let fault = pair.b.machine.fault().map(|error| error.kind());
             assert_eq!(fault, Some(ErrorKind::PeerClosed));
+        }
+    }
+}
+
+/// A message that was being stored when its connection ended is not kept for, also when the link
+/// took its memory along.
+#[test]
+fn half_a_message_is_not_kept() {
+    for len in [500, 3 * DIRECT_RECEIVE_MIN] {
+        for is_link_gone in [false, true] {
+            let mut pair = plain().connected();
+            let message = FrameHeader::Tagged {
+                data: None,
+                tag: 1,
+                ack: false,
+                len: len as u64,
+            };
+            let header = message.encode(ByteOrder::Native, 0);
+            pair.b.wire.extend(header.iter().copied());
+            pair.b.wire.extend(vec![7; 300]);
+            for _ in 0..3 {
+                pair.b.move_in(usize::MAX);
+            }
+            assert_eq!(pair.b.shared().kept.len(), 1);
+            if is_link_gone {
+                pair.b.machine.forget_submitted();
+                pair.b.machine.handle_closed(&mut pair.b.world);
+            } else {
+                pair.b.cut();
+            }
+            assert_eq!(pair.b.shared().kept.len(), 0);
         }
     }
 }

@@ -78,6 +78,11 @@ impl Shared {
         self.kept.iter().map(Kept::cost).sum()
     }
 
+    /// True if all that is kept has come in full.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.kept.iter().all(|it| matches!(it, Kept::Early(_)))
+    }
+
     fn take_posted(&mut self, arrival: &Arrival) -> Option<PostedReceive<u64>> {
         let takes = |it: &PostedReceive<u64>| {
             wants(it.wanted, arrival.kind) && it.source.is_none_or(|it| it == arrival.source)

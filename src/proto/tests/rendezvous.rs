@@ -39,8 +39,8 @@ fn untagged(bytes: &[u8], data: Option<u64>, ack: bool) -> Post {
     }
 }
 
-/// The exchange that was captured of libfabric 2.6 with FI_TCP_MAX_SAVED_SIZE=100: 20,000 bytes with
-/// the tag 1.
+/// The exchange that was captured of libfabric 2.6 with FI_TCP_MAX_SAVED_SIZE=100: 20,000 bytes
+/// with the tag 1.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_captured_exchange_is_what_two_machines_say() {
@@ -73,8 +73,8 @@ fn the_captured_exchange_is_what_two_machines_say() {
     assert_eq!(pair.b.end_of(1), (Ok(20_000), message));
 }
 
-/// Expected and not, with and without CQ data and delivery-complete, with a tag and without, at sizes
-/// around the threshold and those at which bytes land directly, in pieces of all sizes.
+/// Expected and not, with and without CQ data and delivery-complete, with a tag and without, at
+/// sizes around the threshold and those at which bytes land directly, in pieces of all sizes.
 #[test]
 fn announced_messages_arrive_whole_at_all_sizes() {
     let sizes = [
@@ -155,8 +155,8 @@ fn several_are_open_and_come_in_the_order_in_which_they_are_asked_for() {
     assert_eq!(acked_order, acked);
 }
 
-/// fi_msg(3), FI_ETRUNC: a receive that is too small gets what fits; the rest is dropped, its sender
-/// succeeds, and the connection lives.
+/// fi_msg(3), FI_ETRUNC: a receive that is too small gets what fits; the rest is dropped, its
+/// sender succeeds, and the connection lives.
 #[test]
 fn a_small_receive_gets_the_front_and_the_stream_goes_on() {
     for setup in [plain(), extended()] {

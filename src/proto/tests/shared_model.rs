@@ -283,6 +283,10 @@ fn end(side: &mut Side, model: &mut Model) {
     let posted: Vec<u64> = side.shared().posted.iter().map(|it| it.token).collect();
     assert_eq!(posted.len(), model.receives.len(), "others stay posted");
     assert!(posted.iter().all(|it| model.receives.contains_key(it)));
+    assert!(
+        side.shared().is_at_rest(),
+        "nothing is kept for what never comes"
+    );
     side.machine.check();
 }
 

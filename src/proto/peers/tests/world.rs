@@ -501,9 +501,11 @@ impl World {
                 };
                 port.phase = Phase::Idle;
                 port.stream = None;
-                // Posted while the peer's own request was being accepted.
                 if !port.kept.is_empty() {
+                    // Maybe posted while the peer's own request was being accepted.
                     owner.peers.want(peer, now);
+                } else if !owner.peers.is_wanted(peer) {
+                    port.phase = Phase::Ended;
                 }
                 owner.peers.failed(peer, attempt, failure, now);
                 self.leave(stream, side);

@@ -1,0 +1,157 @@
+//! Messages that are announced before they are sent, at sizes around every threshold.
+
+mod common;
+#[path = "common/peers.rs"]
+mod peers;
+
+use common::on_every_backend;
+use tokio_fabric::testing::Net;
+use tokio_fabric::{FabricAddr, RdmEndpoint};
+
+/// Where the announcement begins, here.
+const MIN: usize = 4_096;
+
+struct Two {
+    x: RdmEndpoint,
+    y: RdmEndpoint,
+    to_y: FabricAddr,
+    _peers: [tokio_fabric::testing::Peer; 2],
+}
+
+fn two(net: &Net, extension: bool) -> Two {
+    let (one, other) = (net.peer().unwrap(), net.peer().unwrap());
+    let open = |peer: &tokio_fabric::testing::Peer| {
+        let builder = peer.domain.rdm_endpoint().rendezvous_min(MIN);
+        let builder = builder
+            .unexpected_bytes_per_peer(16_384)
+            .extension(extension);
+        let builder = builder.transmit_size(1_024);
+        builder.listen_at(peers::any()).open().unwrap()
+    };
+    let (x, y) = (open(&one), open(&other));
+    let to_y = x.insert(y.local_addr()).unwrap();
+    Two {
+        x,
+        y,
+        to_y,
+        _peers: [one, other],
+    }
+}
+
+fn message(len: usize) -> Vec<u8> {
+    // Of a period that no power of two divides, so that bytes at a wrong place are seen.
+    let period: Vec<u8> = (0..1_021).map(|at| (at * 7 + len) as u8).collect();
+    let mut bytes = period.repeat(len / period.len() + 1);
+    bytes.truncate(len);
+    bytes
+}
+
+/// Sizes on both sides of what decides how a message goes: whether it is announced, whether it fits
+/// what the peer keeps early, whether it is received straight into its place, and in pieces.
+fn sizes() -> Vec<usize> {
+    let edges = [MIN, 16_384 - 128, 16_384, 65_536, 1 << 20];
+    let around = |edge: usize| [edge - 1, edge, edge + 1];
+    let mut sizes = vec![0, 1];
+    sizes.extend(edges.into_iter().flat_map(around));
+    sizes.push(3 << 20);
+    sizes
+}
+
+/// fi_tagged(3) and fi_msg(3) do not say how a message goes: announced or not, with and without CQ
+/// data, acknowledged or not, expected or early, it arrives whole.
+#[test]
+fn messages_of_every_size_arrive_whole_however_they_go() {
+    on_every_backend(|net| async move {
+        for extension in [true, false] {
+            let Two { x, y, to_y, .. } = &two(&net, extension);
+            for (number, len) in sizes().into_iter().enumerate() {
+                let (data, ack) = (number % 2 == 0, number % 3 == 0);
+                for (tag, expected) in [(false, true), (true, true), (false, false), (true, false)]
+                {
+                    let send = match tag {
+                        true => x.send_tagged(message(len), *to_y, number as u64),
+                        false => x.send(message(len), *to_y),
+                    };
+                    let send = if data { send.imm(len as u64) } else { send };
+                    let send = if ack { send.delivery_complete() } else { send };
+                    let receive = async {
+                        match tag {
+                            true => y.recv_tagged(vec![0u8; len], number as u64).await,
+                            false => y.recv(vec![0u8; len]).await,
+                        }
+                    };
+                    let (sent, got) = match expected {
+                        true => {
+                            let sending = async { send.await };
+                            let (got, sent) = futures::future::join(receive, sending).await;
+                            (sent, got)
+                        }
+                        false => {
+                            let sending = send.post().unwrap();
+                            tokio::task::yield_now().await;
+                            let got = receive.await;
+                            (sending.await, got)
+                        }
+                    };
+                    let what = format!("{len} bytes, tag {tag}, extension {extension}");
+                    let (received, bytes) = got.unwrap();
+                    assert!(bytes == message(len), "{what}");
+                    assert_eq!(received.len, len, "{what}");
+                    assert_eq!(received.data, data.then_some(len as u64), "{what}");
+                    assert_eq!(received.tag, tag.then_some(number as u64), "{what}");
+                    assert_eq!(sent.unwrap().0, len, "{what}");
+                }
+            }
+        }
+    });
+}
+
+/// Announced and other messages of one sender are matched in the order in which they were sent.
+#[test]
+fn announced_messages_keep_their_place() {
+    on_every_backend(|net| async move {
+        let Two { x, y, to_y, .. } = &two(&net, true);
+        let len_of = |number: usize| [10, 5_000, 100, 60_000][number % 4];
+        let sends: Vec<_> = (0..80)
+            .map(|number| {
+                let mut bytes = message(len_of(number));
+                bytes[0] = number as u8;
+                x.send(bytes, *to_y).post().unwrap()
+            })
+            .collect();
+        for number in 0..80usize {
+            let (received, bytes) = y.recv(vec![0u8; 60_000]).await.unwrap();
+            assert_eq!((received.len, bytes[0]), (len_of(number), number as u8));
+        }
+        for sent in sends {
+            sent.await.unwrap();
+        }
+    });
+}
+
+/// More announcements than there are names for (254 a direction): the rest wait for theirs.
+#[test]
+fn more_announcements_than_names_wait_their_turn() {
+    on_every_backend(|net| async move {
+        let Two { x, y, to_y, .. } = &two(&net, true);
+        const COUNT: usize = 600;
+        let sends: Vec<_> = (0..COUNT)
+            .map(|number| {
+                let mut bytes = message(MIN + 1);
+                bytes[..2].copy_from_slice(&(number as u16).to_le_bytes());
+                x.send_tagged(bytes, *to_y, (number % 7) as u64)
+                    .post()
+                    .unwrap()
+            })
+            .collect();
+        for number in 0..COUNT {
+            let receive = y.recv_tagged(vec![0u8; MIN + 1], (number % 7) as u64);
+            let (received, bytes) = receive.await.unwrap();
+            assert_eq!(received.len, MIN + 1);
+            assert_eq!(bytes[..2], (number as u16).to_le_bytes());
+        }
+        for sent in sends {
+            sent.await.unwrap();
+        }
+    });
+}
