@@ -310,7 +310,7 @@ impl RdmEndpoint {
     /// A sender as completions name it, if they do.
     pub(super) fn source(&self, source: SourceId) -> Option<Source> {
         let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
-        Some(Source::new(source.0, Arc::clone(sources)))
+        Some(Source::Numbered(source.0, Arc::clone(sources)))
     }
 
     pub(super) fn source_name(&self, number: u64) -> SourceName {
@@ -326,11 +326,13 @@ impl Inner {
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
         // Asked for first: whatever is removed from now on is looked up again by the next post.
         let removals = self.vector.removals();
-        if let Some(port) = self.ports.get(peer, removals) {
+        if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
         }
         let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
-        self.ports.put(peer, removals, &port);
+        if let Some(removals) = removals {
+            self.ports.put(peer, removals, &port);
+        }
         Ok(port)
     }
 

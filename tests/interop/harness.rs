@@ -179,6 +179,8 @@ pub enum PingPongKind {
     Rdm,
     /// The same, and tagged messages.
     RdmTagged,
+    /// Datagram endpoints, of the provider `udp`.
+    Datagrams,
 }
 
 impl PingPongKind {
@@ -187,6 +189,7 @@ impl PingPongKind {
             PingPongKind::Connected => ["-p", "tcp", "-e", "msg", "-m", "msg"],
             PingPongKind::Rdm => ["-p", "net", "-e", "rdm", "-m", "msg"],
             PingPongKind::RdmTagged => ["-p", "net", "-e", "rdm", "-m", "tagged"],
+            PingPongKind::Datagrams => ["-p", "udp", "-e", "dgram", "-m", "msg"],
         }
     }
 }
