@@ -184,6 +184,18 @@ pub struct RxAttr {
 /// one communicates only with peers that prove the same. It should be 16 random bytes or more:
 /// whoever an endpoint with a key connects to can try out guesses of it afterwards.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{AuthKey, Fabric, Hints};
+///
+/// # let from_the_launcher = vec![7u8; 32];
+/// let job = AuthKey::new(from_the_launcher);
+/// // Endpoints of this domain are connected to those of the same job only, and to no C program.
+/// let domain = Fabric::open(Hints::new().auth_key(job))?.domain().open()?;
+/// # assert_eq!(domain.info().domain.auth_key.as_ref().map(AuthKey::len), Some(32));
+/// # Ok(()) }
+/// ```
+///
 /// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
 /// keys are compared in constant time.
 #[derive(Clone)]

@@ -26,24 +26,32 @@ fn count() {
 
 // SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
+    /// # Safety
+    /// As for the system's.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promises are the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
+    /// # Safety
+    /// As for the system's.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    /// # Safety
+    /// As for the system's.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
         // SAFETY: as above.
         unsafe { System.realloc(memory, layout, size) }
     }
 
+    /// # Safety
+    /// As for the system's.
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }

@@ -103,9 +103,10 @@ impl Extension {
         }
     }
 
-    /// Judges the seal of the peer's HELLO.
-    pub(super) fn check_seal(&self, whose: Sealed, decoder: &HelloDecoder) -> Result<(), Error> {
-        let Some(auth) = &self.auth else {
+    /// Judges the seal of the peer's HELLO. It is the last thing that is done with the key, which
+    /// is forgotten here.
+    pub(super) fn take_seal(&mut self, whose: Sealed, decoder: &HelloDecoder) -> Result<(), Error> {
+        let Some(auth) = self.auth.take() else {
             return Ok(());
         };
         match (&auth.stage, decoder.values()?) {

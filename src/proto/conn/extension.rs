@@ -48,7 +48,7 @@ pub(super) struct Extension {
     pub(super) peer: Option<Hello>,
     /// The acceptor's private data, until the connection is up.
     pub(super) data: Bytes,
-    /// The endpoint's key; boxed, since most have none.
+    /// The endpoint's key, until the connection is up; boxed, since most have none.
     pub(super) auth: Option<Box<Auth>>,
 }
 
@@ -147,7 +147,7 @@ impl<T> Connection<T> {
         tracing::trace!(?hello, "received");
         if let Some(decoder) = self.extension.awaited.take() {
             let (_, theirs) = self.hello_seals();
-            self.extension.check_seal(theirs, &decoder)?;
+            self.extension.take_seal(theirs, &decoder)?;
         }
         self.extension.peer = Some(hello);
         if self.agreed().contains(Capabilities::CREDIT) {
