@@ -87,10 +87,8 @@ fn trains(datagrams: &[Departing<'_>], coupled: bool) -> Vec<Train> {
     while let Some(first) = datagrams.get(begin) {
         let len = first.payload.len();
         let (mut end, mut bytes) = (begin + 1, len);
-        while coupled && len > 0 {
-            let Some(next) = datagrams.get(end) else {
-                break;
-            };
+        let followers = datagrams[end..].iter().take_while(|_| coupled && len > 0);
+        for next in followers {
             let next_len = next.payload.len();
             let fits = (1..=len).contains(&next_len) && bytes + next_len <= TRAIN_BYTES_MAX;
             if next.to != first.to || !fits {
@@ -117,8 +115,9 @@ fn cut(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     const DATA: libc::c_uint = mem::size_of::<u16>() as libc::c_uint;
     header.msg_control = room.as_mut_ptr().cast();
     // SAFETY: arithmetic on a constant.
-    header.msg_controllen = unsafe { libc::CMSG_SPACE(DATA) } as _;
-    debug_assert!(header.msg_controllen as usize <= mem::size_of::<Control>());
+    let space = unsafe { libc::CMSG_SPACE(DATA) };
+    debug_assert!(space as usize <= mem::size_of::<Control>());
+    header.msg_controllen = space as _;
     // SAFETY: the control data is `room`, borrowed here, aligned as words are, and large enough for
     // one header with this data (asserted above), so the first header and its data lie within.
     unsafe {
