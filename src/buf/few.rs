@@ -9,6 +9,7 @@ pub(crate) enum Few<T> {
 }
 
 impl<T> Few<T> {
+    #[inline]
     pub(crate) fn one(value: T) -> Self {
         Few::One([value])
     }
@@ -18,6 +19,7 @@ impl<T> Few<T> {
         Few::Many(Vec::new())
     }
 
+    #[inline]
     pub(crate) fn into_vec(self) -> Vec<T> {
         match self {
             Few::One(one) => one.into(),
@@ -26,6 +28,7 @@ impl<T> Few<T> {
     }
 
     /// The one, if there is exactly one.
+    #[inline]
     pub(crate) fn into_one(self) -> Option<T> {
         match self {
             Few::One([one]) => Some(one),
@@ -38,6 +41,7 @@ impl<T> Few<T> {
 impl<T> Deref for Few<T> {
     type Target = [T];
 
+    #[inline]
     fn deref(&self) -> &[T] {
         match self {
             Few::One(one) => one,
@@ -47,6 +51,7 @@ impl<T> Deref for Few<T> {
 }
 
 impl<T> From<Vec<T>> for Few<T> {
+    #[inline]
     fn from(many: Vec<T>) -> Self {
         Few::Many(many)
     }
