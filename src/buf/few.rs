@@ -12,6 +12,7 @@ pub(crate) enum Few<T> {
 }
 
 impl<T> Few<T> {
+    #[inline]
     pub(crate) fn into_vec(self) -> Vec<T> {
         match self {
             Few::None => Vec::new(),
@@ -21,6 +22,7 @@ impl<T> Few<T> {
     }
 
     /// The one, if there is exactly one.
+    #[inline]
     pub(crate) fn into_one(self) -> Option<T> {
         match self {
             Few::One(one) => Some(one),
@@ -42,6 +44,7 @@ impl<T> Few<T> {
 impl<T> Deref for Few<T> {
     type Target = [T];
 
+    #[inline]
     fn deref(&self) -> &[T] {
         match self {
             Few::None => &[],
@@ -52,6 +55,7 @@ impl<T> Deref for Few<T> {
 }
 
 impl<T> From<Vec<T>> for Few<T> {
+    #[inline]
     fn from(many: Vec<T>) -> Self {
         Few::Many(many)
     }

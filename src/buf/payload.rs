@@ -59,6 +59,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     pub(crate) fn from_memory(memory: Memory) -> Self {
         Payload {
             len: memory.len(),
@@ -351,6 +352,7 @@ impl Payload {
     }
 
     /// The buffers, in order, if all pieces are buffers of their own.
+    #[inline]
     pub(crate) fn into_held(self) -> Result<Few<Held>, Payload> {
         if let Pieces::One(Memory::Held(held)) = self.pieces {
             return Ok(Few::One(held));
@@ -385,6 +387,7 @@ impl Payload {
     }
 }
 
+#[inline]
 fn into_held(memory: Memory) -> Option<Held> {
     match memory {
         Memory::Held(held) => Some(held),

@@ -33,6 +33,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    #[inline]
     fn of(held: &Held, start: usize) -> Segment {
         let (span, whole) = (held.span(), held.whole());
         Segment {
@@ -86,6 +87,7 @@ impl RegionMemory {
     /// Joins these buffers, in order. They come back if there is none, if writable and read-only
     /// ones or ranges and owned ones are mixed, if a range wraps around, or if their lengths do not
     /// add up within an address space.
+    #[inline]
     pub(crate) fn new(
         buffers: impl Into<Few<Held>>,
         traits: RegionTraits,
@@ -292,6 +294,7 @@ impl RegionMemory {
 
     /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
     /// or if they have been taken already. Read-only buffers are shared, and stay here too.
+    #[inline]
     pub(crate) fn take(&self) -> Option<Few<Held>> {
         if !self.gate.is_over() {
             return None;

@@ -237,6 +237,7 @@ fn look_at_piece(
     Ok(())
 }
 
+#[inline]
 pub(super) fn register_now<R: Made>(
     domain: &Domain,
     held: Few<Held>,
@@ -255,6 +256,7 @@ pub(super) fn register_now<R: Made>(
     create(domain, memory, request)
 }
 
+#[inline]
 fn make_region<R: Made>(domain: &Domain, held: Few<Held>, request: &Request) -> Outcome<R> {
     let memory = prepare(held, domain.traits(request))?;
     let len = memory.len();
@@ -265,6 +267,7 @@ fn make_region<R: Made>(domain: &Domain, held: Few<Held>, request: &Request) -> 
     made
 }
 
+#[inline]
 fn create<R: Made>(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
     R::make(domain.new_region(memory, request))
         .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))

@@ -52,6 +52,7 @@ impl Request {
     }
 
     /// Judges what can be judged without the memory.
+    #[inline]
     pub(super) fn check(&self, domain: &Domain) -> Result<()> {
         if self.offset != 0 {
             let message = "offset is reserved and must be 0 (fi_mr(3))";
@@ -80,6 +81,7 @@ impl Request {
     }
 
     /// Judges the memory.
+    #[inline]
     pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
         if !self.flags.contains(MrFlags::RMA_PMEM) {
             return Ok(());
@@ -125,6 +127,7 @@ impl Domain {
         self.inner.registers.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(super) fn new_region(&self, memory: Arc<RegionMemory>, request: &Request) -> NewRegion {
         NewRegion {
             memory,
@@ -151,6 +154,7 @@ impl Domain {
     }
 
     /// What a region asked for so is, by the domain's modes.
+    #[inline]
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);

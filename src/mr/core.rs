@@ -41,6 +41,7 @@ pub(crate) type NotMade = (Error, Few<Held>);
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
 /// memory yet, so this is when its pages are faulted in.
+#[inline]
 pub(crate) fn prepare(
     buffers: impl Into<Few<Held>>,
     traits: RegionTraits,
@@ -95,6 +96,7 @@ pub(super) struct RegionCore {
 }
 
 impl RegionCore {
+    #[inline]
     pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
         let memory = parts.memory;
         let access = Access::from_bits_truncate(memory.rights());
@@ -205,6 +207,7 @@ impl RegionCore {
     }
 
     /// Shuts the gate for good and voids the key. Says whether nobody is inside.
+    #[inline]
     fn end(&self) -> Result<bool, GateClosed> {
         let is_drained = self.memory.gate().close()?;
         if !self.ended.load(Ordering::Acquire) {

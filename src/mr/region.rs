@@ -34,6 +34,7 @@ pub struct MemoryRegion {
 impl MemoryRegion {
     /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
     /// had.
+    #[inline]
     pub(crate) fn create(parts: NewRegion) -> Result<MemoryRegion, NotMade> {
         if !parts.memory.is_writable() {
             let error = Error::new(

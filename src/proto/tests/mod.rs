@@ -5,6 +5,7 @@ mod auth;
 mod close;
 mod commit;
 mod credit;
+mod dgram;
 mod early;
 mod ends;
 mod extension;

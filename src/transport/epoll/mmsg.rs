@@ -49,31 +49,95 @@ impl Lists {
         true
     }
 
-    /// The kernel's form: one header per datagram, whose addresses are in `names`.
+    /// The kernel's form: one header for the datagrams up to each of these.
     ///
-    /// The headers point into this and into `names`, both of which must outlive their use.
-    fn headers(
-        &self,
-        mut name: impl FnMut(usize) -> (*mut libc::c_void, libc::socklen_t),
-    ) -> [libc::mmsghdr; DATAGRAMS_PER_CALL] {
+    /// The headers point into this, which must outlive their use.
+    fn headers(&self, ends: impl Iterator<Item = usize>) -> [libc::mmsghdr; DATAGRAMS_PER_CALL] {
         // SAFETY: `mmsghdr` is a plain C struct of numbers and pointers, for which all zeros is a
         // value: no address, no control data, no vectors, no flags.
         let mut headers: [libc::mmsghdr; DATAGRAMS_PER_CALL] = unsafe { mem::zeroed() };
         let mut begin = 0;
-        for (index, header) in headers.iter_mut().enumerate().take(self.count) {
-            let spans = &self.spans.as_iovecs()[begin..self.ends[index]];
-            begin = self.ends[index];
+        for (header, end) in headers.iter_mut().zip(ends) {
+            let end = end.checked_sub(1).map_or(0, |last| self.ends[last]);
+            let spans = &self.spans.as_iovecs()[begin..end];
+            begin = end;
             // The kernel's type has no const form; it never writes to the vector itself.
             header.msg_hdr.msg_iov = spans.as_ptr().cast_mut();
             header.msg_hdr.msg_iovlen = spans.len() as _;
-            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = name(index);
         }
         headers
     }
 }
 
+/// Datagrams that go as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
+/// are not of an earlier train. `segment`: how long each of several is, but for the last.
+struct Train {
+    end: usize,
+    segment: Option<u16>,
+}
+
+/// Bytes of one train: what one datagram could have.
+const TRAIN_BYTES_MAX: usize = 0xffff - 48;
+
+/// Couples datagrams in a row that go to one peer and are of one length. A last one that is shorter
+/// may be at the end.
+fn trains(datagrams: &[Departing<'_>], coupled: bool) -> Vec<Train> {
+    let mut trains: Vec<Train> = Vec::with_capacity(datagrams.len());
+    let mut begin = 0;
+    while let Some(first) = datagrams.get(begin) {
+        let len = first.payload.len();
+        let (mut end, mut bytes) = (begin + 1, len);
+        let followers = datagrams[end..].iter().take_while(|_| coupled && len > 0);
+        for next in followers {
+            let next_len = next.payload.len();
+            let fits = (1..=len).contains(&next_len) && bytes + next_len <= TRAIN_BYTES_MAX;
+            if next.to != first.to || !fits {
+                break;
+            }
+            bytes += next_len;
+            end += 1;
+            if next_len < len {
+                break;
+            }
+        }
+        let segment = u16::try_from(len).ok().filter(|_| end - begin > 1);
+        trains.push(Train { end, segment });
+        begin = end;
+    }
+    trains
+}
+
+/// Room for the control message that says how long a segment is.
+type Control = [u64; 4];
+
+/// Says so in the header, whose control data `room` is to be.
+fn cut(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
+    const DATA: libc::c_uint = mem::size_of::<u16>() as libc::c_uint;
+    header.msg_control = room.as_mut_ptr().cast();
+    // SAFETY: arithmetic on a constant.
+    let space = unsafe { libc::CMSG_SPACE(DATA) };
+    debug_assert!(space as usize <= mem::size_of::<Control>());
+    header.msg_controllen = space as _;
+    // SAFETY: the control data is `room`, borrowed here, aligned as words are, and large enough for
+    // one header with this data (asserted above), so the first header and its data lie within.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(header);
+        (*message).cmsg_level = libc::SOL_UDP;
+        (*message).cmsg_type = libc::UDP_SEGMENT;
+        (*message).cmsg_len = libc::CMSG_LEN(DATA) as _;
+        libc::CMSG_DATA(message)
+            .cast::<u16>()
+            .write_unaligned(segment);
+    }
+}
+
 /// Sends the first of these datagrams, and tells how many; at least one, or the error of the first.
-pub(in crate::transport) fn send(fd: &OwnedFd, datagrams: &[Departing<'_>]) -> io::Result<usize> {
+/// `coupled`: those that can be go as one buffer, which costs the system a fraction.
+pub(in crate::transport) fn send(
+    fd: &OwnedFd,
+    datagrams: &[Departing<'_>],
+    coupled: bool,
+) -> io::Result<usize> {
     let mut lists = Lists::new();
     for datagram in datagrams {
         let len = datagram.payload.len();
@@ -88,19 +152,24 @@ pub(in crate::transport) fn send(fd: &OwnedFd, datagrams: &[Departing<'_>]) -> i
     if lists.count == 0 {
         return send_copied(fd, first);
     }
-    let names: Vec<SockAddr> = datagrams[..lists.count]
-        .iter()
-        .map(|datagram| SockAddr::from(datagram.to))
-        .collect();
-    let mut headers = lists.headers(|index| {
-        let name = &names[index];
-        (name.as_ptr().cast_mut().cast(), name.len())
-    });
+    let trains = trains(&datagrams[..lists.count], coupled);
+    let mut headers = lists.headers(trains.iter().map(|train| train.end));
+    let to = |train: &Train| SockAddr::from(datagrams[train.end - 1].to);
+    let names: Vec<SockAddr> = trains.iter().map(to).collect();
+    let mut controls = [[0; 4]; DATAGRAMS_PER_CALL];
+    for (index, train) in trains.iter().enumerate() {
+        let header = &mut headers[index].msg_hdr;
+        header.msg_name = names[index].as_ptr().cast_mut().cast();
+        header.msg_namelen = names[index].len();
+        if let Some(segment) = train.segment {
+            cut(header, segment, &mut controls[index]);
+        }
+    }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY:
-    // - The first `count` headers are filled, and name addresses in `names` and iovecs in `lists`;
-    //   all outlive this non-blocking call, after which the kernel holds copies and no pointer. It
-    //   writes to the headers' `msg_len` only.
+    // - The first headers, one per train, are filled, and name addresses in `names`, control data
+    //   in `controls` and iovecs in `lists`; all outlive this non-blocking call, after which the
+    //   kernel holds copies and no pointer. It writes to the headers' `msg_len` only.
     // - The iovecs were made from payloads that are borrowed here, so the memory stays allocated
     //   (memory-model rule 1). The payloads are of operations of this process, which are inside
     //   their regions' gates from post to end (rule 4).
@@ -109,11 +178,12 @@ pub(in crate::transport) fn send(fd: &OwnedFd, datagrams: &[Departing<'_>]) -> i
         libc::sendmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
-            lists.count as libc::c_uint,
+            trains.len() as libc::c_uint,
             flags as _,
         )
     };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(sent.checked_sub(1).map_or(0, |last| trains[last].end))
 }
 
 /// Sends one datagram of more pieces than a list holds.
@@ -126,7 +196,7 @@ fn send_copied(fd: &OwnedFd, datagram: &Departing<'_>) -> io::Result<usize> {
         to: datagram.to,
         payload: &copied,
     };
-    send(fd, &[datagram])
+    send(fd, &[datagram], false)
 }
 
 /// Receives into the first of these places: at least one datagram, or the error.
@@ -157,7 +227,11 @@ pub(in crate::transport) fn receive(
         std::array::from_fn(|_| SockAddrStorage::zeroed());
     let names_at = names.as_mut_ptr();
     let size = mem::size_of::<SockAddrStorage>() as libc::socklen_t;
-    let mut headers = lists.headers(|index| (names_at.wrapping_add(index).cast(), size));
+    let mut headers = lists.headers(1..=lists.count);
+    for (index, header) in headers.iter_mut().enumerate() {
+        header.msg_hdr.msg_name = names_at.wrapping_add(index).cast();
+        header.msg_hdr.msg_namelen = size;
+    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     // SAFETY:
     // - The first `count` headers are filled, and name storage in `names` and iovecs in `lists`;

@@ -86,13 +86,19 @@ pub(in crate::transport) trait Readiness: Send {
 pub(in crate::transport) struct UdpSocket<R> {
     readiness: R,
     local: SocketAddr,
+    /// Datagrams alike go to the system as one buffer, until it refuses one.
+    couples: bool,
 }
 
 impl<R: Readiness> UdpSocket<R> {
     pub(in crate::transport) fn new(readiness: R) -> Result<Self> {
         let local = local_addr(readiness.fd())
             .map_err(|error| Error::from_io(&error, "opening a datagram socket"))?;
-        Ok(UdpSocket { readiness, local })
+        Ok(UdpSocket {
+            readiness,
+            local,
+            couples: true,
+        })
     }
 
     fn option(&self, set: impl FnOnce(SockRef<'_>) -> io::Result<()>) -> Result<()> {
@@ -111,8 +117,9 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
         let mut passed_over = 0;
         while at < datagrams.len() {
             let left = &datagrams[at..];
+            let couples = self.couples;
             let tried = self.readiness.attempt(Side::Write, |fd| {
-                mmsg::send(fd, left).map(|count| Moved {
+                mmsg::send(fd, left, couples).map(|count| Moved {
                     count,
                     drained: false,
                 })
@@ -132,6 +139,9 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
                 }
                 Some(Ok(Err(error))) if is_of_the_past(&error) && passed_over < PASSED_OVER_MAX => {
                     passed_over += 1;
+                }
+                Some(Ok(Err(error))) if self.couples && left.len() > 1 && cuts_not(&error) => {
+                    self.couples = false;
                 }
                 Some(Ok(Err(error))) => {
                     ended.push(Err(send_error(&error).with_peer(left[0].to)));
@@ -200,6 +210,16 @@ fn interface_v4(membership: Membership) -> io::Result<Ipv4Addr> {
 /// True for what the network has said of an earlier datagram, and for interruptions.
 fn is_of_the_past(error: &io::Error) -> bool {
     interrupted(error) || error.raw_os_error() == Some(libc::ECONNREFUSED)
+}
+
+/// True for what a system or device says that cannot cut a buffer into datagrams; each by itself
+/// may find its way.
+fn cuts_not(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    matches!(
+        errno,
+        Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP)
+    )
 }
 
 fn send_error(error: &io::Error) -> Error {
