@@ -87,6 +87,11 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+#[cfg(feature = "__instructions")]
+#[doc(hidden)]
+#[path = "instructions.rs"]
+#[allow(missing_docs)]
+pub mod __instructions;
 mod av;
 mod buf;
 mod cntr;

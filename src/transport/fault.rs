@@ -319,10 +319,6 @@ impl Link for FaultLink {
         self.inner.send(batch);
     }
 
-    fn leaves_sends(&self) -> bool {
-        self.inner.leaves_sends()
-    }
-
     fn cancel_send(&mut self) {
         self.inner.cancel_send();
     }

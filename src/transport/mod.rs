@@ -243,12 +243,6 @@ pub(crate) trait Link: Send {
     /// no room waits inside until it moves at least a byte.
     fn send(&mut self, batch: SendBatch);
 
-    /// True while what is posted is better left to the driver than sent at once: it sends for many
-    /// connections by one call.
-    fn leaves_sends(&self) -> bool {
-        false
-    }
-
     /// Takes back a batch that waits for room: it ends by `Sent` with `Ok(0)`, or with what it
     /// moved. Without it a peer that stops reading could hold the leases of a batch, and so a
     /// `revoke`, for ever (memory-model rule 4). No effect when nothing is submitted.

@@ -135,6 +135,12 @@ impl UringTransport {
         self.ring.with(|state, _| state.ops.keys())
     }
 
+    /// True while several connections are at work.
+    #[cfg(test)]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.ring.is_crowded()
+    }
+
     /// How many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
