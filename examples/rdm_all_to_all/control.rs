@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use tokio_fabric::RemoteRegion;
 
 /// The tag of control messages. Its highest bit tells them from data, whose tags are numbers.
 pub const CONTROL: u64 = 1 << 63;
@@ -23,14 +24,22 @@ pub enum Control {
 }
 
 /// How a member is announced to others.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Announced {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Chosen at its start: who comes back at the same address has another.
+    /// The time of its start: who comes back at the same address has a later one.
     pub incarnation: u64,
     /// The memory that it lets others read, as `RemoteRegion::to_bytes` has it.
     pub region: [u8; 32],
+}
+
+impl Announced {
+    /// The memory to be read.
+    pub fn region(&self) -> RemoteRegion {
+        // What makes no sense names no memory: it will be refused.
+        RemoteRegion::from_bytes(&self.region).unwrap_or(RemoteRegion::new(0, 0, 0))
+    }
 }
 
 impl Control {

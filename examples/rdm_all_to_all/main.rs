@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 
 use options::{Mode, Options};
 use party::{Party, Status};
@@ -69,6 +69,7 @@ async fn all_to_all(options: Options) -> Result<bool> {
         false => writeln!(std::io::stdout(), "{first}"),
     };
     let (start, mut view) = (Instant::now(), View::new(json));
+    let mut interrupts = signal(SignalKind::interrupt())?;
     party.start();
     party.join().await?;
     let time = party.options.time().unwrap_or(Duration::MAX);
@@ -80,17 +81,14 @@ async fn all_to_all(options: Options) -> Result<bool> {
         tokio::select! {
             _ = looks.tick() => view.show(&party),
             () = &mut over => break,
-            interrupted = ctrl_c() => {
-                interrupted?;
-                break;
-            }
+            _ = interrupts.recv() => break,
         }
     }
     let took = start.elapsed();
     tokio::select! {
         () = party.finish() => {}
         // Once more: at once.
-        _ = ctrl_c() => {}
+        _ = interrupts.recv() => {}
     }
     view.show_notes(&party);
     Ok(summary(&party, took))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_fabric::{Error, Failed, Op};
 
 use crate::board::Count;
-use crate::control::{CONTROL, Control};
+use crate::control::{Announced, CONTROL, Control};
 use crate::message;
 use crate::options::Mode;
 use crate::party::{Local, Member, Party, Status};
@@ -76,18 +76,19 @@ impl Outbox {
         loop {
             while failure.is_none() && !self.is_over() {
                 let Some(buffer) = free.pop() else { break };
-                match self.post(buffer) {
-                    Ok(operation) => under_way.push_back(operation),
+                let to = self.to.announced();
+                match self.post(buffer, &to) {
+                    Ok(operation) => under_way.push_back((operation, to.incarnation)),
                     Err(failed) => failure = Some(self.count_failed(failed)),
                 }
             }
-            let Some(operation) = under_way.pop_front() else {
+            let Some((operation, incarnation)) = under_way.pop_front() else {
                 break;
             };
             // An operation owns its buffer until it ends, and gives it back then.
             match operation.await {
                 Ok((_, buffer)) => {
-                    self.check_read(&buffer);
+                    self.check_read(&buffer, incarnation);
                     self.count.done.fetch_add(1, Relaxed);
                     self.sent += 1;
                     free.push(buffer);
@@ -99,7 +100,11 @@ impl Outbox {
     }
 
     /// Posts the next operation. None of the three waits for a connection, or for the peer.
-    fn post(&mut self, mut buffer: Vec<u8>) -> Result<Op<Vec<u8>>, Failed<Vec<u8>>> {
+    fn post(
+        &mut self,
+        mut buffer: Vec<u8>,
+        to: &Announced,
+    ) -> Result<Op<Vec<u8>>, Failed<Vec<u8>>> {
         let (endpoint, peer, number) = (&self.from.endpoint, self.to.peer, self.number);
         self.number += 1;
         let mode = self.party.options.mode;
@@ -112,16 +117,16 @@ impl Outbox {
                 let send = endpoint.send_tagged(buffer, peer, number & !CONTROL);
                 send.delivery_complete().post()
             }
-            Mode::Rma => endpoint.read(buffer, peer, self.to.region()).post(),
+            Mode::Rma => endpoint.read(buffer, peer, to.region()).post(),
         }
     }
 
     /// What was read has to be what the peer's region holds. (Messages are judged by who gets them.)
-    fn check_read(&self, buffer: &[u8]) {
+    fn check_read(&self, buffer: &[u8], incarnation: u64) {
         if self.party.options.mode != Mode::Rma {
             return;
         }
-        match message::is_filled(buffer, self.to.announced().incarnation) {
+        match message::is_filled(buffer, incarnation) {
             true => self.party.board.verified.fetch_add(1, Relaxed),
             false => self.party.board.wrong.fetch_add(1, Relaxed),
         };

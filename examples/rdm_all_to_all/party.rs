@@ -1,8 +1,7 @@
 //! All endpoints of this process, and all members that they know.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use futures::future::join_all;
@@ -88,7 +87,7 @@ impl Party {
                 .connect_deadline(Duration::from_secs(options.give_up.into()))
                 .open()
                 .with_context(|| format!("cannot listen at {address}"))?;
-            let incarnation = RandomState::new().hash_one(index);
+            let incarnation = nanoseconds_of_the_world();
             let mut memory = vec![0; options.size()];
             message::fill(&mut memory, incarnation);
             let region = domain.register(memory).access(Access::REMOTE_READ);
@@ -126,7 +125,7 @@ impl Party {
             }
             tokio::spawn(inbox::listen(self.clone(), local.clone()));
         }
-        let ours = self.locals.iter().map(|local| local.announced.clone());
+        let ours = self.locals.iter().map(|local| local.announced);
         self.learn(ours.collect());
     }
 
@@ -161,7 +160,7 @@ impl Party {
     /// Whom we know, to be told to others.
     pub fn known(&self) -> Control {
         let members = self.members();
-        let announced = members.iter().map(|member| member.now().0.clone());
+        let announced = members.iter().map(|member| member.now().0);
         Control::Members(announced.collect())
     }
 
@@ -331,18 +330,11 @@ impl Member {
     }
 
     pub fn announced(&self) -> Announced {
-        self.now().0.clone()
+        self.now().0
     }
 
     pub fn status(&self) -> Status {
         self.now().1
-    }
-
-    /// The memory it lets others read.
-    pub fn region(&self) -> RemoteRegion {
-        let region = RemoteRegion::from_bytes(&self.now().0.region);
-        // What it told makes no sense: it will refuse this.
-        region.unwrap_or(RemoteRegion::new(0, 0, 0))
     }
 
     /// True if this is another status than before.
@@ -350,13 +342,23 @@ impl Member {
         std::mem::replace(&mut self.now().1, status) != status
     }
 
-    /// Whoever has this address now may be another than before. True if nobody sends to it.
+    /// Whoever has this address may be a later one than we know. True if nobody sends to it.
     fn renew(&self, announced: Announced) -> bool {
         let mut now = self.now();
-        let is_another = now.0.incarnation != announced.incarnation;
-        if is_another {
+        // Others may tell us of those that were there before.
+        let is_later = announced.incarnation > now.0.incarnation;
+        if is_later {
             now.0 = announced;
         }
-        is_another && std::mem::replace(&mut now.1, Status::New) == Status::Left
+        let is_again = is_later && now.1 == Status::Left;
+        if is_again {
+            now.1 = Status::New;
+        }
+        is_again
     }
+}
+
+fn nanoseconds_of_the_world() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

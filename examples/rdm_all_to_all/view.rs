@@ -11,24 +11,25 @@ use std::time::{Duration, Instant};
 use crate::board::Count;
 use crate::party::{Party, Status};
 
-/// What fits into 80 columns: a label, and cells of five.
+/// What terminals have at least: a label, and cells of five columns.
+const WIDTH: usize = 80;
 const LABEL: usize = 7;
 const CELLS_MAX: usize = 14;
 
 /// One look at the counts.
 #[derive(Debug)]
-pub struct Sample {
+struct Sample {
     /// Since the start.
-    pub time: Duration,
+    time: Duration,
     /// Bytes of each message.
-    pub size: usize,
+    size: usize,
     /// What each endpoint of this process (row) gets through to each member (column).
-    pub rows: Vec<Vec<Cell>>,
-    pub errors: BTreeMap<String, u64>,
+    rows: Vec<Vec<Cell>>,
+    errors: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cell {
+enum Cell {
     /// Messages per second.
     Rate(f64),
     /// No pair: the endpoint itself.
@@ -168,7 +169,12 @@ impl Sample {
     }
 
     /// All in one line.
-    pub fn line(&self) -> String {
+    fn line(&self) -> String {
+        format!("{}  errors {}", self.total(), errors(&self.errors))
+    }
+
+    /// What all pairs do together, and which of them does least.
+    fn total(&self) -> String {
         let total = self.pairs().map(|it| it.2).sum();
         let mut line = format!(
             "{:4.0} s  {} pairs  {}/s  {}B/s",
@@ -180,12 +186,11 @@ impl Sample {
         if let Some((from, to, rate)) = self.pairs().min_by(|a, b| a.2.total_cmp(&b.2)) {
             let _ = write!(line, "  slowest {from} to {to}: {}/s", short(rate));
         }
-        let _ = write!(line, "  errors {}", errors(&self.errors));
-        line.chars().take(80).collect()
+        line
     }
 
-    /// A table, and the line below it.
-    pub fn matrix(&self) -> Vec<String> {
+    /// A table, and two lines below it.
+    fn matrix(&self) -> Vec<String> {
         let columns = self.rows.first().map_or(0, Vec::len);
         let heads = (0..columns).map(|to| to.to_string());
         let heads = fold(heads.collect(), |_| "rest".to_owned());
@@ -208,7 +213,12 @@ impl Sample {
         for (label, row) in labels.iter().zip(rows) {
             lines.push(line(label, row.into_iter().map(Cell::text).collect()));
         }
-        lines.push(self.line());
+        lines.push(self.total());
+        lines.push(format!("errors {}", errors(&self.errors)));
+        for line in &mut lines {
+            // A line that the terminal breaks would be two.
+            *line = line.chars().take(WIDTH).collect();
+        }
         lines
     }
 }
@@ -242,7 +252,7 @@ fn sum(cells: Vec<Cell>) -> Cell {
 /// A number in four characters.
 pub fn short(number: f64) -> String {
     let units = ["", "k", "M", "G", "T"];
-    let (mut rest, mut unit) = (number.max(0.0), 0);
+    let (mut rest, mut unit) = (number.abs(), 0);
     while rest >= 999.5 && unit + 1 < units.len() {
         (rest, unit) = (rest / 1e3, unit + 1);
     }
