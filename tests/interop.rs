@@ -2,8 +2,12 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/auth.rs"]
+mod auth;
 #[path = "interop/company.rs"]
 mod company;
+#[path = "interop/controls.rs"]
+mod controls;
 #[path = "interop/harness.rs"]
 mod harness;
 #[path = "interop/ours/mod.rs"]
@@ -17,38 +21,11 @@ mod proxy;
 #[path = "interop/stage.rs"]
 mod stage;
 
-use harness::{PATIENCE, PingPong, fi_pingpong};
+use harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong};
 use ours::refused::{Mistake, Refused};
 use ours::{connections, memory, messages};
-use pingpong::Example;
+use pingpong::{Example, assert_table};
 use stage::{initiate, serve, serve_alone};
-
-/// Rows of `-S all`: 0, 1, and two for each power of two from 2 bytes to 4 MiB.
-const ALL_SIZES: usize = 46;
-
-#[track_caller]
-fn assert_table(outcome: &harness::Outcome) {
-    outcome.assert_success();
-    let columns = [
-        "bytes",
-        "#sent",
-        "#ack",
-        "total",
-        "time",
-        "MB/sec",
-        "usec/xfer",
-        "Mxfers/sec",
-    ];
-    let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
-    assert_eq!(head, columns);
-    let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
-    assert_eq!(rows.len(), ALL_SIZES, "{outcome}");
-    assert!(
-        rows.iter()
-            .all(|row| row.split_whitespace().nth(2) == Some("=10")),
-        "{outcome}"
-    );
-}
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with the C
 /// program as the client of our example.
@@ -61,7 +38,7 @@ fn fi_pingpong_is_served_by_our_example() {
     let (ours, port) = Example::get().server(&options);
     let client = c.client(&options, ([127, 0, 0, 1], port).into());
     client.finish(PATIENCE).assert_success();
-    assert_table(&ours.finish(PATIENCE));
+    assert_table(&ours.finish(PATIENCE), &options);
 }
 
 /// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with our example
@@ -73,11 +50,8 @@ fn our_example_is_served_by_fi_pingpong() {
     };
     let options = PingPong::default();
     let server = c.server(&options);
-    assert_table(
-        &Example::get()
-            .client(&options, server.port())
-            .finish(PATIENCE),
-    );
+    let client = Example::get().client(&options, server.port());
+    assert_table(&client.finish(PATIENCE), &options);
     server.finish(PATIENCE).assert_success();
 }
 
@@ -87,8 +61,52 @@ fn our_example_is_served_by_fi_pingpong() {
 fn our_example_agrees_with_itself() {
     let options = PingPong::default();
     let (server, port) = Example::get().server(&options);
-    assert_table(&Example::get().client(&options, port).finish(PATIENCE));
-    assert_table(&server.finish(PATIENCE));
+    let client = Example::get().client(&options, port);
+    assert_table(&client.finish(PATIENCE), &options);
+    assert_table(&server.finish(PATIENCE), &options);
+}
+
+/// Datagrams, with checks.
+fn datagrams() -> PingPong {
+    PingPong {
+        kind: PingPongKind::Datagrams,
+        ..PingPong::default()
+    }
+}
+
+/// On epoll, and on the best backend there is.
+const BACKENDS: [&[&str]; 2] = [&["--backend", "epoll"], &[]];
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with the C program as the client of our example.
+#[test]
+fn fi_pingpong_sends_datagrams_to_our_example() {
+    let Some(c) = fi_pingpong().or_left_out("fi_pingpong_sends_datagrams_to_our_example") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let (ours, port) = Example::get().server_with(&options, backend);
+        let client = c.client(&options, ([127, 0, 0, 1], port).into());
+        assert_table(&client.finish(PATIENCE), &options);
+        assert_table(&ours.finish(PATIENCE), &options);
+    }
+}
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with our example as the client of the C program.
+#[test]
+fn our_example_sends_datagrams_to_fi_pingpong() {
+    let Some(c) = fi_pingpong().or_left_out("our_example_sends_datagrams_to_fi_pingpong") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let server = c.server(&options);
+        let ours = Example::get().client_with(&options, backend, server.port());
+        assert_table(&ours.finish(PATIENCE), &options);
+        assert_table(&server.finish(PATIENCE), &options);
+    }
 }
 
 /// Bad input to the example is one clear line on stderr and a non-zero exit.
@@ -100,9 +118,9 @@ fn bad_input_to_our_example_is_one_line() {
         ("-S some", "-S"),
         ("-S 4294967296", "-S"),
         ("-I 0", "-I"),
-        ("-e rdm", "msg"),
-        ("-e dgram", "msg"),
-        ("-m tagged", "-m msg"),
+        ("-e dgram -p tcp", "udp"),
+        ("-e dgram -m tagged", "rdm"),
+        ("-m tagged", "rdm"),
         ("-p verbs", "verbs"),
         ("-d nosuchdomain", "nosuchdomain"),
         ("--backend nosuch", "nosuch"),
@@ -132,6 +150,7 @@ fn a_killed_peer_of_our_example_is_one_line() {
             iterations: Some(u32::MAX),
             size: "64".into(),
             check: false,
+            ..PingPong::default()
         };
         let (mut server, port) = Example::get().server(&endless);
         let mut client = Example::get().client(&endless, port);
@@ -623,6 +642,22 @@ fn bad_segment_read_from_c() {
     serve("badsegment-read", |session, initiator| {
         refused.run(session, initiator)
     });
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that connects to a domain that demands a key is rejected without a word, and the
+/// domain goes on.
+#[test]
+fn c_is_rejected_by_a_domain_that_demands_a_key() {
+    auth::c_that_connects();
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that listens gets the request of an endpoint that demands a key, and nothing
+/// behind it.
+#[test]
+fn c_that_listens_is_left_by_an_endpoint_that_demands_a_key() {
+    auth::c_that_listens();
 }
 
 /// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to

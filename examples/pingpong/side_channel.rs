@@ -85,13 +85,13 @@ impl SideChannel {
         }
     }
 
-    /// The server tells where its endpoint listens.
+    /// Tells where this side's endpoint listens.
     pub async fn tell_name(&mut self, address: SocketAddr) -> Result<()> {
-        debug!(%address, "tell the listener's name");
+        debug!(%address, "tell our name");
         self.write(&encode_name(address)).await
     }
 
-    /// The client learns where the server's endpoint listens.
+    /// Learns where the other side's endpoint listens.
     pub async fn learn_name(&mut self) -> Result<SocketAddr> {
         let [len, format] = [
             u32::from_be_bytes(self.read().await?),
@@ -102,7 +102,7 @@ impl SideChannel {
             .find(|known| known.0 == format);
         let Some((format, size, _)) = known.filter(|known| known.1 == len as usize) else {
             bail!(
-                "the server listens at an address of {len} bytes of format {format}, which is no IP address"
+                "the other side listens at an address of {len} bytes of format {format}, which is no IP address"
             );
         };
         let mut name = vec![0; size];

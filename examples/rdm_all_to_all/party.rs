@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_fabric::{
     Access, Backend, Domain, EndpointType, Error, ErrorKind, Fabric, FabricAddr, Hints,
-    MemoryRegion, RdmEndpoint, RemoteRegion,
+    MemoryRegion, RdmEndpoint,
 };
 
 use crate::board::Board;

@@ -43,8 +43,9 @@ impl Port {
         state.activity += 1;
         let idle = state.machine.is_transmit_idle();
         let paused = state.machine.is_read_paused();
-        // Who posts one at a time gains nothing by another turn of the driver's.
-        let left = state.bursts && (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
+        // Whoever posts several at a time has them sent together, by the driver; whoever posts one
+        // at a time gains nothing by another turn of it.
+        let left = state.bursts;
         let key = match state.post(self, post, report, PostFlags { wait, fence }) {
             Ok(key) => key,
             Err((error, payload)) => {
@@ -118,7 +119,8 @@ impl Port {
                 if let Some(end) = cell.take() {
                     if end.is_message() {
                         let (len, overflow, data) = (end.len, end.overflow, end.data);
-                        state.machine.give_back(end.payload, len, overflow, data);
+                        let machine = &mut state.machine;
+                        machine.give_back(end.payload, len, overflow, data, end.order);
                     } else {
                         state.leftovers.push(end.payload);
                     }

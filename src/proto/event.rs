@@ -1,5 +1,7 @@
 //! What a connection tells its owner to publish.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 
 use crate::buf::Payload;
@@ -24,9 +26,11 @@ pub(crate) struct End {
     pub(crate) source: Option<SourceId>,
     /// The connection that brought it.
     pub(crate) connection: Option<ConnectionId>,
-    /// The place of such a message among those of all connections that share receives, in case it
-    /// is given back.
+    /// The place of a received message among those of the connection, or of all that share
+    /// receives, in case it is given back.
     pub(crate) order: u64,
+    /// Where a received datagram came from.
+    pub(crate) from: Option<SocketAddr>,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }

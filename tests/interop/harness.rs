@@ -170,9 +170,35 @@ impl PeerProgram {
     }
 }
 
+/// Which endpoints `fi_pingpong` has, and what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PingPongKind {
+    /// Connected endpoints, of the provider `tcp`.
+    Connected,
+    /// Connectionless endpoints, of the provider `net`, as libfabric 1.16 and 1.17 call it.
+    Rdm,
+    /// The same, and tagged messages.
+    RdmTagged,
+    /// Datagram endpoints, of the provider `udp`.
+    Datagrams,
+}
+
+impl PingPongKind {
+    fn arguments(self) -> [&'static str; 6] {
+        match self {
+            PingPongKind::Connected => ["-p", "tcp", "-e", "msg", "-m", "msg"],
+            PingPongKind::Rdm => ["-p", "net", "-e", "rdm", "-m", "msg"],
+            PingPongKind::RdmTagged => ["-p", "net", "-e", "rdm", "-m", "tagged"],
+            PingPongKind::Datagrams => ["-p", "udp", "-e", "dgram", "-m", "msg"],
+        }
+    }
+}
+
 /// What `fi_pingpong` is asked to do; both ends must be given the same.
 #[derive(Clone, Debug)]
 pub struct PingPong {
+    /// `-e` and `-m`.
+    pub kind: PingPongKind,
     /// `-S`: a size in bytes, or `all`.
     pub size: String,
     /// `-I`: round trips for each size; its own default is 10.
@@ -182,9 +208,10 @@ pub struct PingPong {
 }
 
 impl Default for PingPong {
-    /// All sizes, with checks.
+    /// All sizes, with checks, over a connection.
     fn default() -> Self {
         PingPong {
+            kind: PingPongKind::Connected,
             size: "all".into(),
             iterations: None,
             check: true,
@@ -195,9 +222,8 @@ impl Default for PingPong {
 impl PingPong {
     /// The options after the program's name, without port and address.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> = ["-p", "tcp", "-e", "msg", "-S", &self.size]
-            .map(String::from)
-            .into();
+        let mut arguments: Vec<String> = self.kind.arguments().map(String::from).into();
+        arguments.extend(["-S".to_owned(), self.size.clone()]);
         if let Some(iterations) = self.iterations {
             arguments.extend(["-I".to_owned(), iterations.to_string()]);
         }
@@ -574,69 +600,4 @@ fn find_in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|file| file.is_file())
-}
-
-/// The controls: the C programs against themselves. When these pass and a test against our
-/// endpoints fails, the fault is ours.
-mod controls {
-    use super::*;
-
-    #[test]
-    fn the_c_peer_agrees_with_itself() {
-        let Some(peer) = libfabric().or_left_out("the_c_peer_agrees_with_itself") else {
-            return;
-        };
-        let names = peer.scenarios();
-        assert!(names.len() >= 13, "{names:?}");
-        let both_forms = |name: &String| [name.clone(), format!("{name}.swap")];
-        let scenarios: Vec<String> = names.iter().flat_map(both_forms).collect();
-        // Most of a run is the start of two programs, so several runs go side by side.
-        std::thread::scope(|scope| {
-            for share in scenarios.chunks(scenarios.len().div_ceil(8)) {
-                scope.spawn(|| {
-                    share
-                        .iter()
-                        .for_each(|scenario| run_both_ends(peer, scenario))
-                });
-            }
-        });
-    }
-
-    fn run_both_ends(peer: &PeerProgram, scenario: &str) {
-        let mut listener = peer.listen(scenario);
-        let mut connector = peer.connect(scenario, listener.address());
-        if !scenario.starts_with("killed") {
-            connector.finish(PATIENCE).assert_ok();
-            listener.finish(PATIENCE).assert_ok();
-            return;
-        }
-        // The listener is the target, unless they are swapped; the target is killed.
-        let swapped = scenario.ends_with(".swap");
-        let target = if swapped {
-            &mut connector
-        } else {
-            &mut listener
-        };
-        target.wait_for_line("GOT", PATIENCE);
-        target.kill();
-        let initiator = if swapped { listener } else { connector };
-        initiator.finish(PATIENCE).assert_ok();
-    }
-
-    #[test]
-    fn fi_pingpong_agrees_with_itself() {
-        let Some(program) = fi_pingpong().or_left_out("fi_pingpong_agrees_with_itself") else {
-            return;
-        };
-        let options = PingPong {
-            size: "64".into(),
-            ..PingPong::default()
-        };
-        let server = program.server(&options);
-        program
-            .client(&options, server.address())
-            .finish(PATIENCE)
-            .assert_success();
-        server.finish(PATIENCE).assert_success();
-    }
 }

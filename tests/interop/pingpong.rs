@@ -1,11 +1,45 @@
 //! `examples/pingpong`, built and run as a program.
 
+#![allow(dead_code, reason = "not every test target needs all of it")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
-use crate::harness::{PATIENCE, PingPong, Process, free_port, listens};
+use crate::harness::{Outcome, PATIENCE, PingPong, PingPongKind, Process, free_port, listens};
+
+/// Rows of `-S all`: 0, 1, and two for each power of two from 2 bytes to 4 MiB.
+const ALL_SIZES: usize = 46;
+/// Those of them that a datagram of libfabric's `udp` provider takes: up to 1,024 bytes.
+const DATAGRAM_SIZES: usize = 21;
+
+/// The example did well, and printed a row of each of all sizes, with every round trip.
+#[track_caller]
+pub fn assert_table(outcome: &Outcome, options: &PingPong) {
+    outcome.assert_success();
+    let columns = [
+        "bytes",
+        "#sent",
+        "#ack",
+        "total",
+        "time",
+        "MB/sec",
+        "usec/xfer",
+        "Mxfers/sec",
+    ];
+    let head: Vec<&str> = outcome.stdout[0].split_whitespace().collect();
+    assert_eq!(head, columns);
+    let rows: Vec<&String> = outcome.stdout[1..].iter().collect();
+    let sizes = match options.kind {
+        PingPongKind::Datagrams => DATAGRAM_SIZES,
+        _ => ALL_SIZES,
+    };
+    assert_eq!(rows.len(), sizes, "{outcome}");
+    let count = format!("={}", options.iterations.unwrap_or(10));
+    let is_complete = |row: &&String| row.split_whitespace().nth(2) == Some(&count);
+    assert!(rows.iter().all(is_complete), "{outcome}");
+}
 
 /// Our example.
 #[derive(Debug)]
@@ -42,10 +76,17 @@ impl Example {
     /// The server form, once its side channel listens; and its port.
     #[track_caller]
     pub fn server(&self, options: &PingPong) -> (Process, u16) {
+        self.server_with(options, &[])
+    }
+
+    /// The same, with more options of its own.
+    #[track_caller]
+    pub fn server_with(&self, options: &PingPong, more: &[&str]) -> (Process, u16) {
         for _ in 0..5 {
             let port = free_port();
             let mut arguments = options.arguments();
             arguments.extend(["-B".to_owned(), port.to_string()]);
+            arguments.extend(more.iter().map(|&option| option.to_owned()));
             let mut process = self.start(arguments);
             let deadline = Instant::now() + PATIENCE;
             while process.try_status().is_none() {
@@ -63,7 +104,14 @@ impl Example {
     /// The client form.
     #[track_caller]
     pub fn client(&self, options: &PingPong, port: u16) -> Process {
+        self.client_with(options, &[], port)
+    }
+
+    /// The same, with more options of its own.
+    #[track_caller]
+    pub fn client_with(&self, options: &PingPong, more: &[&str], port: u16) -> Process {
         let mut arguments = options.arguments();
+        arguments.extend(more.iter().map(|&option| option.to_owned()));
         arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
         self.start(arguments)
     }
