@@ -2,6 +2,8 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/bytes.rs"]
+mod bytes;
 #[path = "interop/company.rs"]
 mod company;
 #[path = "interop/controls.rs"]

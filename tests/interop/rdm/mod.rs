@@ -1,0 +1,5 @@
+//! Our end of the connectionless scenarios.
+
+pub mod memory;
+pub mod messages;
+pub mod session;
