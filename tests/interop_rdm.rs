@@ -8,16 +8,18 @@ mod common;
 mod harness;
 #[path = "interop/pingpong.rs"]
 mod pingpong;
+#[path = "interop/plain.rs"]
+mod plain;
 #[path = "interop/proxy.rs"]
 mod proxy;
 #[path = "interop/rdm/mod.rs"]
 mod rdm;
 
 use common::on_sockets_at_once;
-use harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong};
+use harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong, free_port};
 use pingpong::{Example, assert_table};
-use rdm::session::{Role, Session, play};
-use rdm::{memory, messages};
+use rdm::session::{Role, Session, play, rdm_peer, start_c_at};
+use rdm::{lives, memory, messages, rxm, watched};
 use tokio_fabric::Backend;
 
 /// All sizes, with checks. Fewer round trips than the program's own 10, unless there is time.
@@ -183,4 +185,73 @@ fn rma_to_c() {
 #[test]
 fn rma_from_c() {
     on_sockets("rma", Role::Target, memory::rma);
+}
+
+/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": we dial, and every
+/// byte is libfabric's protocol but what is behind the private data's first eight.
+#[test]
+fn c_that_is_dialled_gets_an_offer_and_no_more() {
+    on_sockets_at_once(|net| watched::all(net, Role::Initiator));
+}
+
+/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C dials, and is
+/// answered with eight bytes of private data and libfabric's frames.
+#[test]
+fn c_that_dials_sees_nothing_of_the_extension() {
+    on_sockets_at_once(|net| watched::all(net, Role::Target));
+}
+
+/// The reading of captured bytes would find the extension: between two of its peers it does.
+#[test]
+fn the_reading_of_captures_finds_the_extension() {
+    on_sockets_at_once(watched::the_reading_finds_the_extension);
+}
+
+/// Both ends send first, at once: one connection, and nothing lost.
+#[test]
+fn c_and_we_connect_at_once() {
+    on_sockets_at_once(lives::tie);
+}
+
+/// A C peer that is killed and comes back at its address is found there, or comes by itself.
+#[test]
+fn c_comes_back_as_another_process() {
+    on_sockets_at_once(lives::c_comes_back);
+}
+
+/// A C peer that goes on takes our next life for what it is.
+#[test]
+fn we_come_back_as_another_incarnation() {
+    on_sockets_at_once(lives::we_come_back);
+}
+
+/// fi_av(3): a peer that is gone is out of reach: what was posted to it ends, receives stay.
+#[test]
+fn c_is_killed() {
+    on_sockets_at_once(lives::c_dies);
+}
+
+/// docs/extension.md: "An RXM request" is answered by RXM's own reject, as often as it comes, and
+/// whoever speaks the protocol is served meanwhile.
+#[test]
+fn rxm_is_rejected_in_its_own_words() {
+    on_sockets_at_once(rxm::is_rejected);
+}
+
+/// The control: the C program against itself. When this passes and a test against our endpoints
+/// fails, the fault is ours.
+#[test]
+fn the_c_peer_agrees_with_itself() {
+    let Some(program) = rdm_peer().or_left_out("the_c_peer_agrees_with_itself") else {
+        return;
+    };
+    for scenario in ["messages", "tagged", "unexpected", "many", "multi", "rma"] {
+        let [one, other] = [free_port(), free_port()];
+        let at = |port| ([127, 0, 0, 1], port).into();
+        let mut target = start_c_at(program, scenario, Role::Initiator, at(other), Some(one));
+        target.wait_for_line("PORT ", PATIENCE);
+        let initiator = start_c_at(program, scenario, Role::Target, at(one), Some(other));
+        initiator.finish(PATIENCE).assert_ok();
+        target.finish(PATIENCE).assert_ok();
+    }
 }

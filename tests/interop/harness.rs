@@ -179,6 +179,8 @@ pub enum PingPongKind {
     Rdm,
     /// The same, and tagged messages.
     RdmTagged,
+    /// What `-p tcp -e rdm` is before 1.18: RXM, a protocol of its own on top of `tcp`.
+    Rxm,
 }
 
 impl PingPongKind {
@@ -186,6 +188,7 @@ impl PingPongKind {
         match self {
             PingPongKind::Connected => ["-p", "tcp", "-e", "msg", "-m", "msg"],
             PingPongKind::Rdm => ["-p", "net", "-e", "rdm", "-m", "msg"],
+            PingPongKind::Rxm => ["-p", "tcp;ofi_rxm", "-e", "rdm", "-m", "msg"],
             PingPongKind::RdmTagged => ["-p", "net", "-e", "rdm", "-m", "tagged"],
         }
     }

@@ -1,5 +1,16 @@
 /* Scenarios about peers that come, go, come back, or come at the same time. */
 
+/* A line on our input. */
+static void await_word(const char *word)
+{
+	char line[16] = {0};
+
+	waiting_for = word;
+	CHECK(fgets(line, sizeof line, stdin), "no word %s", word);
+	CHECK(!strncmp(line, word, strlen(word)), "%s instead of %s", line, word);
+	waiting_for = "nothing";
+}
+
 /* A word to the peer and back, begun by the initiator. */
 static void echo(void)
 {
@@ -27,11 +38,13 @@ static void run_echo(void)
 	WAIT_FOR("its death", false);
 }
 
-/* The peer comes back in between. */
+/* The peer goes and comes back in between; then there is the word GO. */
 static void run_echo_twice(void)
 {
 	echo();
 	fact("GOT");
+	await_word("GO");
+	progress_for(100); /* The end of the connection has been seen. */
 	echo();
 }
 
@@ -48,16 +61,6 @@ static void run_hang(void)
 
 /* A new endpoint for each round; both ends send first, at once. */
 #define ROUNDS 40
-
-static void await_word(const char *word)
-{
-	char line[16] = {0};
-
-	waiting_for = word;
-	CHECK(fgets(line, sizeof line, stdin), "no word %s", word);
-	CHECK(!strncmp(line, word, strlen(word)), "%s instead of %s", line, word);
-	waiting_for = "nothing";
-}
 
 static void run_tie(void)
 {
