@@ -57,6 +57,9 @@ pub enum ErrorKind {
     /// The requested key cannot be had: out of range, or keys are the provider's
     /// (`FI_EKEYREJECTED`).
     KeyRejected,
+    /// One of the two sides of a connection has an authorization key that the other does not have
+    /// or prove (`FI_EKEYREJECTED`).
+    NotAuthorized,
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if it
     /// was the peer who said so, [`Error::refusal`] has its reason.
     AccessDenied,
@@ -82,6 +85,8 @@ pub enum ErrorKind {
     /// Operations failed while a counter was awaited; their errors are reported elsewhere
     /// (`FI_EAVAIL`).
     ErrorAvailable,
+    /// An asynchronous call needs an event queue, and none is bound (`FI_ENOEQ`).
+    NoEventQueue,
     /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
     /// better number).
     NoRuntime,
@@ -116,7 +121,7 @@ impl ErrorKind {
             ErrorKind::TooLarge => 90,
             ErrorKind::TooSmall => 257,
             ErrorKind::KeyInUse => 266,
-            ErrorKind::KeyRejected => 129,
+            ErrorKind::KeyRejected | ErrorKind::NotAuthorized => 129,
             ErrorKind::AccessDenied => 13,
             ErrorKind::BadAddress => 14,
             ErrorKind::BadFlags => 260,
@@ -128,7 +133,7 @@ impl ErrorKind {
             ErrorKind::NoMessage => 42,
             ErrorKind::NoReceive => 269,
             ErrorKind::ErrorAvailable => 259,
-            ErrorKind::NoRuntime => 261,
+            ErrorKind::NoEventQueue | ErrorKind::NoRuntime => 261,
             ErrorKind::DriverGone | ErrorKind::System => 256,
             ErrorKind::WrongThread => 1,
         }
@@ -155,6 +160,7 @@ impl ErrorKind {
             ErrorKind::TooSmall => "the buffer is too small",
             ErrorKind::KeyInUse => "the requested key is in use",
             ErrorKind::KeyRejected => "the requested key is not available",
+            ErrorKind::NotAuthorized => "not the same authorization key",
             ErrorKind::AccessDenied => "the region does not allow this access",
             ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",
@@ -166,6 +172,7 @@ impl ErrorKind {
             ErrorKind::NoMessage => "no such message waits",
             ErrorKind::NoReceive => "no receive was posted",
             ErrorKind::ErrorAvailable => "operations failed",
+            ErrorKind::NoEventQueue => "no event queue is bound",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",
             ErrorKind::DriverGone => "the progress driver is gone",
             ErrorKind::WrongThread => "called from another thread than the domain's",

@@ -71,6 +71,7 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
             scope_id: found.index.filter(|_| is_link_local(found.ip)).unwrap_or(0),
             speed_mbps: found.speed.map(|bits| bits / 1_000_000),
             loopback: found.loopback,
+            mtu: found.mtu,
         })
         .collect();
     // A builder call beats the variable.

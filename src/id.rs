@@ -110,7 +110,8 @@ impl fmt::Debug for OperationId {
 ///
 /// It belongs to the vector that gave it, and to the one insertion: once the address is removed,
 /// it names nothing, whoever has its place in the vector then. Another vector does not take it for
-/// one of its own, unless more than a million were opened in between.
+/// one of its own, unless half a million were opened in between; a vector with a name draws lots
+/// with those odds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FabricAddr(u64);
 
@@ -128,6 +129,16 @@ impl FabricAddr {
     /// Vectors that are told apart.
     pub(crate) const VECTOR_COUNT: u32 =
         1 << (u64::BITS - Self::INDEX_BITS - Self::GENERATION_BITS);
+
+    /// What tells the values of the n-th vector of this process from others'.
+    pub(crate) fn own_vector(number: u32) -> u32 {
+        (number << 1) & (Self::VECTOR_COUNT - 1)
+    }
+
+    /// The same of a vector that several processes share.
+    pub(crate) fn shared_vector(random: u32) -> u32 {
+        (random | 1) & (Self::VECTOR_COUNT - 1)
+    }
 
     pub(crate) fn new(vector: u32, generation: u32, index: u32) -> Self {
         debug_assert!(index < Self::INDEX_COUNT && generation < Self::GENERATION_COUNT);

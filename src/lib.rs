@@ -7,9 +7,10 @@
 //! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
 //! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`RdmEndpoint`] does the same
-//! with every peer of its [`AddressVector`], and knows messages by their tags. An [`EventQueue`] is
-//! a stream of connection requests, connections, registrations and failures. An operation is a
-//! future, or it reports to a [`CompletionQueue`]; a [`Counter`] counts.
+//! with every peer of its [`AddressVector`], and knows messages by their tags; a [`DgramEndpoint`]
+//! sends them as datagrams. An [`EventQueue`] is a stream of connection requests, connections,
+//! registrations and failures. An operation is a future, or it reports to a [`CompletionQueue`]; a
+//! [`Counter`] counts. An [`AddressVector`] names the peers of endpoints without a connection.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
@@ -86,6 +87,11 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+#[cfg(feature = "__instructions")]
+#[doc(hidden)]
+#[path = "instructions.rs"]
+#[allow(missing_docs)]
+pub mod __instructions;
 mod av;
 mod buf;
 mod cntr;
@@ -109,7 +115,7 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use av::{AddressVector, AddressVectorBuilder, Insert};
+pub use av::{AddressVector, AddressVectorBuilder, Insert, Inserted, Insertion};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
     RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
@@ -124,10 +130,11 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, ClaimedMessage, Connect, Endpoint, EndpointBuilder, MessageInfo, MultiRecv, OnRefusal,
-    Op, PassiveEndpoint, PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint,
-    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvFrom, RecvTagged, RegionEndpoint,
-    Reject, RemoteRegions, Send, Write,
+    Accept, ClaimedMessage, Connect, DgramEndpoint, DgramEndpointBuilder, Endpoint,
+    EndpointBuilder, Join, MessageInfo, MultiRecv, MulticastGroup, OnRefusal, Op, PassiveEndpoint,
+    PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint, RdmEndpointBuilder, Read,
+    Received, Recv, RecvClaimed, RecvDatagram, RecvFrom, RecvTagged, RegionEndpoint, Reject,
+    RemoteRegions, Send, SendDatagram, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

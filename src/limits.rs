@@ -18,6 +18,8 @@ pub const HEADER_SIZE_MAX: usize = 120;
 pub const HELLO_SIZE_MAX: usize = 4096;
 /// Operations a transmit or receive context accepts before it is full.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
+/// Addresses in one address vector that several processes share: 64 MiB of their memory.
+pub const SHARED_ADDRESSES_MAX: u32 = 1 << 20;
 /// Largest transmit context. A peer of this library never has more reads and acknowledgements
 /// awaited than this, so that two of them cannot both stop reading because of the other's.
 pub const TRANSMIT_SIZE_MAX: usize = READ_REQUESTS_MAX;

@@ -79,6 +79,9 @@ fn public_types_go_to_any_thread() {
     movable::<Connect>();
     movable::<Accept>();
     movable::<Reject>();
+    movable::<AddressVectorBuilder>();
+    movable::<Insert<FabricAddr>>();
+    movable::<Insertion<Vec<Result<FabricAddr>>>>();
     movable::<Register<Vec<u8>>>();
     movable::<Registration<Vec<u8>>>();
     movable::<RegisterReadOnly<Bytes>>();
@@ -270,10 +273,12 @@ fn errors_have_libfabrics_numbers() {
         (ProtocolViolation, 121),
         (Canceled, 125),
         (KeyRejected, 129),
+        (NotAuthorized, 129),
         (DriverGone, 256),
         (TooSmall, 257),
         (BadState, 258),
         (BadFlags, 260),
+        (NoEventQueue, 261),
         (NoRuntime, 261),
         (Truncated, 265),
         (KeyInUse, 266),

@@ -247,6 +247,9 @@ fn close_is_busy_and_names_what_is_open() {
         let counter = a.domain.counter();
         busy("counter").await;
         drop(counter);
+        let vector = a.domain.address_vector().open().unwrap();
+        busy("address vector").await;
+        vector.close().await.unwrap();
         assert_eq!(a.events.close().await.unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(a.fabric.close().unwrap_err().kind(), ErrorKind::Busy);
         a.domain.close().await.unwrap();

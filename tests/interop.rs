@@ -2,6 +2,8 @@
 //! endpoints with a C peer in the scenarios of `tests/interop/README.md`. Each scenario is played
 //! with our end as the initiator and as the target, and each of these with either side listening.
 
+#[path = "interop/auth.rs"]
+mod auth;
 #[path = "interop/bytes.rs"]
 mod bytes;
 #[path = "interop/company.rs"]
@@ -21,7 +23,7 @@ mod proxy;
 #[path = "interop/stage.rs"]
 mod stage;
 
-use harness::{PATIENCE, PingPong, fi_pingpong};
+use harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong};
 use ours::refused::{Mistake, Refused};
 use ours::{connections, memory, messages};
 use pingpong::{Example, assert_table};
@@ -66,6 +68,49 @@ fn our_example_agrees_with_itself() {
     assert_table(&server.finish(PATIENCE), &options);
 }
 
+/// Datagrams, with checks.
+fn datagrams() -> PingPong {
+    PingPong {
+        kind: PingPongKind::Datagrams,
+        ..PingPong::default()
+    }
+}
+
+/// On epoll, and on the best backend there is.
+const BACKENDS: [&[&str]; 2] = [&["--backend", "epoll"], &[]];
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with the C program as the client of our example.
+#[test]
+fn fi_pingpong_sends_datagrams_to_our_example() {
+    let Some(c) = fi_pingpong().or_left_out("fi_pingpong_sends_datagrams_to_our_example") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let (ours, port) = Example::get().server_with(&options, backend);
+        let client = c.client(&options, ([127, 0, 0, 1], port).into());
+        assert_table(&client.finish(PATIENCE), &options);
+        assert_table(&ours.finish(PATIENCE), &options);
+    }
+}
+
+/// fi_udp(7): "The provider supports standard unicast datagram transfers": all sizes that
+/// fi_pingpong allows, with our example as the client of the C program.
+#[test]
+fn our_example_sends_datagrams_to_fi_pingpong() {
+    let Some(c) = fi_pingpong().or_left_out("our_example_sends_datagrams_to_fi_pingpong") else {
+        return;
+    };
+    let options = datagrams();
+    for backend in BACKENDS {
+        let server = c.server(&options);
+        let ours = Example::get().client_with(&options, backend, server.port());
+        assert_table(&ours.finish(PATIENCE), &options);
+        assert_table(&server.finish(PATIENCE), &options);
+    }
+}
+
 /// Bad input to the example is one clear line on stderr and a non-zero exit.
 #[test]
 fn bad_input_to_our_example_is_one_line() {
@@ -75,7 +120,8 @@ fn bad_input_to_our_example_is_one_line() {
         ("-S some", "-S"),
         ("-S 4294967296", "-S"),
         ("-I 0", "-I"),
-        ("-e dgram", "dgram"),
+        ("-e dgram -p tcp", "udp"),
+        ("-e dgram -m tagged", "rdm"),
         ("-m tagged", "rdm"),
         ("-p verbs", "verbs"),
         ("-d nosuchdomain", "nosuchdomain"),
@@ -598,6 +644,22 @@ fn bad_segment_read_from_c() {
     serve("badsegment-read", |session, initiator| {
         refused.run(session, initiator)
     });
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that connects to a domain that demands a key is rejected without a word, and the
+/// domain goes on.
+#[test]
+fn c_is_rejected_by_a_domain_that_demands_a_key() {
+    auth::c_that_connects();
+}
+
+/// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
+/// communicate.": C that listens gets the request of an endpoint that demands a key, and nothing
+/// behind it.
+#[test]
+fn c_that_listens_is_left_by_an_endpoint_that_demands_a_key() {
+    auth::c_that_listens();
 }
 
 /// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to

@@ -231,8 +231,8 @@ fn c_is_killed() {
     on_sockets_at_once(lives::c_dies);
 }
 
-/// docs/extension.md: "An RXM request" is answered by RXM's own reject, as often as it comes, and
-/// whoever speaks the protocol is served meanwhile.
+/// docs/extension.md: an RXM request "is rejected with the two bytes 01 01", as often as it comes,
+/// and whoever speaks the protocol is served meanwhile.
 #[test]
 fn rxm_is_rejected_in_its_own_words() {
     on_sockets_at_once(rxm::is_rejected);

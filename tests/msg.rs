@@ -495,3 +495,22 @@ fn an_orderly_end_delivers_everything_first() {
         }
     });
 }
+
+/// fi_msg(3): "will be deferred until all previous operations targeting the same peer endpoint have
+/// completed."
+#[test]
+fn a_fence_waits_for_what_the_peer_has_yet_to_take() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
+        let first = a.send("first").delivery_complete().post().unwrap();
+        let fenced = a.send("fenced").fence().post().unwrap();
+        let behind = a.send("behind").post().unwrap();
+        for expected in ["first", "fenced", "behind"] {
+            let (received, bytes) = b.recv(vec![0u8; 8]).await.unwrap();
+            assert_eq!(&bytes[..received.len], expected.as_bytes());
+        }
+        for sent in [first, fenced, behind] {
+            sent.await.unwrap();
+        }
+    });
+}

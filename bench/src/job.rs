@@ -39,6 +39,8 @@ pub enum Work {
     Read,
     /// Receives are posted, then the server is killed.
     Death,
+    /// Calls and answers, `window` under way; an answer brings `bulk` bytes besides.
+    Rpc,
     /// Connections with nothing to do.
     Idle,
     /// Registers `window` buffers as one region within the call, and takes it back; alone.
@@ -87,6 +89,8 @@ pub struct Job {
     /// Operations under way per connection.
     pub window: usize,
     pub connections: usize,
+    /// Bytes that the answer to a call brings besides.
+    pub bulk: usize,
     /// System calls are counted, which costs each of them a little.
     pub counts_syscalls: bool,
     pub warm: Duration,
@@ -110,6 +114,7 @@ impl Job {
             format!("size={}", self.size),
             format!("window={}", self.window),
             format!("connections={}", self.connections),
+            format!("bulk={}", self.bulk),
             format!("counts_syscalls={}", u8::from(self.counts_syscalls)),
             format!("warm_ms={}", self.warm.as_millis()),
             format!("run_ms={}", self.run.as_millis()),
@@ -157,6 +162,7 @@ impl Told {
                 size: number("size")? as usize,
                 window: number("window")?.max(1) as usize,
                 connections: number("connections")?.max(1) as usize,
+                bulk: optional("bulk") as usize,
                 counts_syscalls: optional("counts_syscalls") != 0,
                 warm: Duration::from_millis(number("warm_ms")?),
                 run: Duration::from_millis(number("run_ms")?),

@@ -48,6 +48,9 @@ pub struct Options {
     /// Writes the tables here
     #[arg(long, value_name = "FILE", global = true)]
     pub markdown: Option<PathBuf>,
+    /// Draws a chart of each figure into this directory
+    #[arg(long, value_name = "DIRECTORY", global = true)]
+    pub charts: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -26,11 +26,19 @@ pub enum Kind {
     },
     /// This library.
     Fabric(Fabric),
+    /// A library for remote calls.
+    Rpc(Rpc),
     /// libfabric's `tcp` provider, through the C driver.
     Libfabric {
         /// Reads its queue over and over, instead of sleeping in it.
         spin: bool,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rpc {
+    Tonic,
+    Tarpc,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +84,14 @@ pub static SUBJECTS: &[Subject] = &[
     Subject {
         name: "tokio:gather",
         kind: Kind::Tokio { gather: true },
+    },
+    Subject {
+        name: "tonic",
+        kind: Kind::Rpc(Rpc::Tonic),
+    },
+    Subject {
+        name: "tarpc",
+        kind: Kind::Rpc(Rpc::Tarpc),
     },
     Subject {
         name: "libfabric:wait",
@@ -133,7 +149,7 @@ impl Subject {
     pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
-            Kind::Tokio { .. } => false,
+            Kind::Tokio { .. } | Kind::Rpc(_) => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero(),
             Kind::Libfabric { spin } => spin,
         }
@@ -151,8 +167,12 @@ impl Subject {
                 Kind::Fabric(how) => how.driver == Driver::Task,
                 // It has no pages to fault in; its own cache is not for host memory over TCP.
                 Kind::Libfabric { .. } => job.work != Work::RegisterFaulted,
-                Kind::Tcp(_) | Kind::Tokio { .. } => false,
+                Kind::Tcp(_) | Kind::Tokio { .. } | Kind::Rpc(_) => false,
             };
+        }
+        if job.work == Work::Rpc {
+            let whole = matches!(self.kind, Kind::Tokio { gather: false });
+            return whole || matches!(self.kind, Kind::Rpc(_) | Kind::Fabric(_));
         }
         let gathers = job.work == Work::Stream && job.window > 1 && job.size <= GATHER_SIZE_MAX;
         match self.kind {
@@ -161,6 +181,7 @@ impl Subject {
             Kind::Tcp(Tcp::Spin) => job.work == Work::PingPong,
             Kind::Tokio { gather } => !gather || gathers,
             Kind::Fabric(_) | Kind::Libfabric { .. } => true,
+            Kind::Rpc(_) => false,
         }
     }
 }

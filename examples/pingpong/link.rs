@@ -1,14 +1,20 @@
-//! What the messages go over: a connection, or a connectionless endpoint and one of its peers.
+//! What the messages go over: a connection, a reliable endpoint and one of its peers, or datagrams.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use anyhow::Result;
-use tokio_fabric::{Endpoint, FabricAddr, IoBufs, Op, RdmEndpoint, Received, Send};
+use anyhow::{Context, Result};
+use tokio_fabric::limits::INJECT_SIZE_MAX;
+use tokio_fabric::{
+    DgramEndpoint, Domain, Endpoint, FabricAddr, IoBufs, Op, RdmEndpoint, Received, Send,
+};
 
 use super::TransmitMode;
 
 /// The tag of all tagged messages of the C program.
 const TAG: u64 = 1234;
+/// libfabric's `udp` provider takes no longer messages, whatever the interface: what the other side
+/// leaves out of its list of sizes is left out here too.
+const C_DATAGRAM_MAX: usize = 1472;
 
 /// This end's way to the other.
 #[derive(Clone, Debug)]
@@ -18,6 +24,11 @@ pub enum Link {
         endpoint: RdmEndpoint,
         peer: FabricAddr,
         tag: Option<u64>,
+    },
+    Datagrams {
+        endpoint: DgramEndpoint,
+        /// The other end, once it has said its name.
+        peer: Option<FabricAddr>,
     },
 }
 
@@ -30,6 +41,43 @@ impl Link {
         })
     }
 
+    /// An end that takes datagrams at any address of this machine.
+    pub fn datagrams(domain: &Domain, any: SocketAddr) -> Result<Link> {
+        let peers = domain.address_vector().open()?;
+        let endpoint = (domain.dgram_endpoint())
+            .address_vector(&peers)
+            .bind(any)
+            .open()?;
+        Ok(Link::Datagrams {
+            endpoint,
+            peer: None,
+        })
+    }
+
+    /// The port that datagrams come to.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Link::Connection(_) | Link::Peer { .. } => None,
+            Link::Datagrams { endpoint, .. } => Some(endpoint.local_addr().port()),
+        }
+    }
+
+    /// Learns where the other end of datagrams is.
+    pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
+        if let Link::Datagrams { endpoint, peer } = self {
+            *peer = Some(endpoint.address_vector().insert(other).now()?);
+        }
+        Ok(())
+    }
+
+    /// The longest message, if there is a limit.
+    pub fn message_max(&self) -> usize {
+        match self {
+            Link::Connection(_) | Link::Peer { .. } => usize::MAX,
+            Link::Datagrams { endpoint, .. } => endpoint.max_message_size().min(C_DATAGRAM_MAX),
+        }
+    }
+
     pub fn receive(&self, buffer: Vec<u8>) -> Result<Op<Vec<u8>, Received>> {
         Ok(match self {
             Link::Connection(endpoint) => endpoint.recv(buffer).post()?,
@@ -37,10 +85,24 @@ impl Link {
                 None => endpoint.recv(buffer).post()?,
                 Some(tag) => endpoint.recv_tagged(buffer, *tag).post()?,
             },
+            Link::Datagrams { endpoint, .. } => endpoint.recv(buffer).post()?,
         })
     }
 
-    pub fn inject(&self, bytes: &[u8]) -> Result<()> {
+    /// Sends, and gives the message back.
+    pub async fn send(&self, message: Vec<u8>) -> Result<Vec<u8>> {
+        if message.len() < INJECT_SIZE_MAX {
+            self.inject(&message)?;
+            return Ok(message);
+        }
+        if let Link::Datagrams { endpoint, peer } = self {
+            let peer = peer.context("no peer yet")?;
+            return Ok(endpoint.send(message, peer).await?.1);
+        }
+        Ok(self.reliable(message)?.await?.1)
+    }
+
+    fn inject(&self, bytes: &[u8]) -> Result<()> {
         Ok(match self {
             Link::Connection(endpoint) => endpoint.inject(bytes)?,
             Link::Peer {
@@ -51,11 +113,14 @@ impl Link {
                 None => endpoint.inject(bytes, *peer)?,
                 Some(tag) => endpoint.inject_tagged(bytes, *peer, *tag)?,
             },
+            Link::Datagrams { endpoint, peer } => {
+                endpoint.inject(bytes, peer.context("no peer yet")?)?;
+            }
         })
     }
 
-    pub fn send<B: IoBufs>(&self, message: B) -> Send<B> {
-        match self {
+    fn reliable<B: IoBufs>(&self, message: B) -> Result<Send<B>> {
+        Ok(match self {
             Link::Connection(endpoint) => endpoint.send(message),
             Link::Peer {
                 endpoint,
@@ -65,13 +130,26 @@ impl Link {
                 None => endpoint.send(message, *peer),
                 Some(tag) => endpoint.send_tagged(message, *peer, *tag),
             },
+            Link::Datagrams { .. } => anyhow::bail!("datagrams are not reliable"),
+        })
+    }
+
+    /// Sends the last message, and waits until it has arrived, but for a datagram.
+    pub async fn send_last(&self, message: &'static [u8]) -> Result<()> {
+        if let Link::Datagrams { endpoint, peer } = self {
+            let peer = peer.context("no peer yet")?;
+            endpoint.send(message, peer).await?;
+        } else {
+            self.reliable(message)?.delivery_complete().await?;
         }
+        Ok(())
     }
 
     pub async fn shutdown(&self) -> Result<()> {
         match self {
             Link::Connection(endpoint) => endpoint.shutdown().await?,
             Link::Peer { endpoint, .. } => endpoint.shutdown().await?,
+            Link::Datagrams { endpoint, .. } => endpoint.shutdown().await?,
         }
         Ok(())
     }

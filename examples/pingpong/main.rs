@@ -5,6 +5,8 @@
 //! cargo run --release --example pingpong                    # the server
 //! cargo run --release --example pingpong -- 127.0.0.1       # the client
 //! fi_pingpong -p tcp -e msg 127.0.0.1                       # or a client in C
+//! cargo run --release --example pingpong -- -e dgram         # the same over UDP, beside
+//! fi_pingpong -p udp -e dgram 127.0.0.1
 //! ```
 //!
 //! With `-e rdm` the C program of libfabric 1.16 and 1.17 must be told `-p net`, of later ones
@@ -48,10 +50,11 @@ struct Options {
     /// Domain: the name of a network interface
     #[arg(short, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Provider, as libfabric names it: tcp, or net, which was its name for rdm before 1.18
-    #[arg(short, value_name = "PROVIDER", default_value = "tcp")]
-    provider: String,
-    /// Endpoint type; dgram is not offered yet
+    /// Provider, as libfabric names it: net is what tcp was called for rdm before 1.18 [default:
+    /// tcp, with -e dgram udp]
+    #[arg(short, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// Endpoint type
     #[arg(short, value_name = "ENDPOINT", value_enum, default_value = "msg")]
     endpoint: EndpointKind,
     /// Round trips for each size
@@ -118,8 +121,9 @@ impl FromStr for Size {
 }
 
 impl Options {
-    fn sizes(&self) -> Vec<usize> {
-        match self.size {
+    /// The sizes that the link can take.
+    fn sizes(&self, link: &Link) -> Vec<usize> {
+        let mut sizes = match self.size {
             None => DEFAULT_SIZES.to_vec(),
             Some(Size::One(size)) => vec![size],
             Some(Size::All) => {
@@ -127,19 +131,22 @@ impl Options {
                     (1..=ALL_SIZES_MAX_POWER).flat_map(|power| [1 << power, 3 << (power - 1)]);
                 [0, 1].into_iter().chain(rest).collect()
             }
-        }
+        };
+        sizes.retain(|size| *size <= link.message_max());
+        sizes
     }
 
     fn fabric(&self) -> Result<Fabric> {
-        let kind = match (self.endpoint, self.mode) {
-            (EndpointKind::Msg, TransmitMode::Msg) => EndpointType::Msg,
-            (EndpointKind::Msg, _) => bail!("tagged messages (-m tagged) need rdm endpoints"),
-            (EndpointKind::Rdm, _) => EndpointType::Rdm,
-            (EndpointKind::Dgram, _) => bail!("dgram endpoints are not offered yet"),
+        let (kind, provider) = match (self.endpoint, self.mode) {
+            (EndpointKind::Msg, TransmitMode::Msg) => (EndpointType::Msg, "tcp"),
+            (EndpointKind::Rdm, _) => (EndpointType::Rdm, "tcp"),
+            (EndpointKind::Dgram, TransmitMode::Msg) => (EndpointType::Dgram, "udp"),
+            (_, TransmitMode::Tagged) => bail!("tagged messages (-m tagged) need rdm endpoints"),
         };
-        let provider = match self.provider.as_str() {
-            "net" => "tcp",
-            name => name,
+        let provider = match self.provider.as_deref() {
+            Some("net") => "tcp",
+            Some(name) => name,
+            None => provider,
         };
         let mut hints = Hints::new().endpoint(kind).provider(provider);
         if let Some(domain) = &self.domain {
@@ -191,9 +198,11 @@ fn fail(reason: &str) -> ExitCode {
 async fn run(options: Options) -> Result<()> {
     tokio::spawn(async move {
         let fabric = options.fabric()?;
-        match &options.server {
-            None => serve(&options, &fabric).await,
-            Some(server) => call(&options, &fabric, server).await,
+        match (&options.server, options.endpoint) {
+            (None, EndpointKind::Dgram) => serve_datagrams(&options, &fabric).await,
+            (Some(server), EndpointKind::Dgram) => call_datagrams(&options, &fabric, server).await,
+            (None, _) => serve(&options, &fabric).await,
+            (Some(server), _) => call(&options, &fabric, server).await,
         }
     })
     .await?
@@ -210,8 +219,7 @@ async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
         side.tell_name(endpoint.local_addr()).await?;
         let client = side.learn_name().await?;
         let link = Link::to_peer(endpoint, client, options.mode)?;
-        let test = Test::new(link, Role::Server, options)?;
-        return test.run(side, &options.sizes()).await;
+        return Test::new(link, Role::Server, options)?.run(side).await;
     }
     let events = fabric.event_queue().open()?;
     let listener = fabric.passive_endpoint(&events).listen_at(here)?;
@@ -223,7 +231,7 @@ async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
         accepted = accept(&listener, &events, &endpoint) => accepted?,
         gone = side.closed() => return Err(gone).context("before the client has connected"),
     }
-    test.run(side, &options.sizes()).await
+    test.run(side).await
 }
 
 async fn accept(
@@ -257,14 +265,50 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
         side.tell_name(endpoint.local_addr()).await?;
         let link = Link::to_peer(endpoint, name, options.mode)?;
         // The first message makes the connection.
-        let test = Test::new(link, Role::Client, options)?;
-        return test.run(side, &options.sizes()).await;
+        return Test::new(link, Role::Client, options)?.run(side).await;
     }
     let endpoint = domain.endpoint().open()?;
     let test = Test::new(Link::Connection(endpoint.clone()), Role::Client, options)?;
     debug!(%name, "connect");
     endpoint.connect(name).await?;
-    test.run(side, &options.sizes()).await
+    test.run(side).await
+}
+
+/// Both ends tell where they are, the server first, and nothing is connected.
+async fn serve_datagrams(options: &Options, fabric: &Fabric) -> Result<()> {
+    let port = options.source_port.unwrap_or(side_channel::PORT);
+    let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
+    let (mut test, here) = datagram_test(options, fabric, Role::Server, &side)?;
+    side.tell_name(here).await?;
+    let name = side.learn_name().await?;
+    test.meet(name)?;
+    test.run(side).await
+}
+
+async fn call_datagrams(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
+    let from = any_address(options.ipv6);
+    let from = SocketAddr::new(from.ip(), options.source_port.unwrap_or(0));
+    let mut side = SideChannel::connect(server, options.dest_port, from).await?;
+    let (mut test, here) = datagram_test(options, fabric, Role::Client, &side)?;
+    let name = side.learn_name().await?;
+    side.tell_name(here).await?;
+    test.meet(name)?;
+    test.run(side).await
+}
+
+/// The test, and the address that the other end is to send to: the one at which it has
+/// found, or was found by, us.
+fn datagram_test(
+    options: &Options,
+    fabric: &Fabric,
+    role: Role,
+    side: &SideChannel,
+) -> Result<(Test, SocketAddr)> {
+    let here = side.local_addr()?.ip().to_canonical();
+    let any = any_address(here.is_ipv6());
+    let link = Link::datagrams(&fabric.domain().open()?, any)?;
+    let port = link.port().context("datagrams have a port")?;
+    Ok((Test::new(link, role, options)?, (here, port).into()))
 }
 
 fn any_address(ipv6: bool) -> SocketAddr {

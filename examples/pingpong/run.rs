@@ -1,9 +1,9 @@
 //! The test itself: messages to and fro, for one size after the other.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Op, Received};
 use tracing::debug;
 
@@ -32,6 +32,7 @@ pub enum Role {
 #[derive(Debug)]
 pub struct Test {
     link: Link,
+    sizes: Vec<usize>,
     role: Role,
     iterations: u32,
     receive: Op<Vec<u8>, Received>,
@@ -42,10 +43,12 @@ pub struct Test {
 impl Test {
     /// Posts the first receive; nothing need be connected yet.
     pub fn new(link: Link, role: Role, options: &Options) -> Result<Self> {
-        let largest = options.sizes().into_iter().max().unwrap_or_default();
+        let sizes = options.sizes(&link);
+        let largest = sizes.iter().copied().max().unwrap_or_default();
         let receive = link.receive(vec![0; largest.max(RECEIVE_MIN)])?;
         Ok(Test {
             link,
+            sizes,
             role,
             iterations: options.iterations.get(),
             receive,
@@ -54,10 +57,15 @@ impl Test {
         })
     }
 
+    /// The other end has told where it is.
+    pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
+        self.link.meet(other)
+    }
+
     /// Runs all sizes, prints the table, and takes leave.
-    pub async fn run(mut self, mut side: SideChannel, sizes: &[usize]) -> Result<()> {
+    pub async fn run(mut self, mut side: SideChannel) -> Result<()> {
         let mut table = Table::default();
-        for &size in sizes {
+        for size in std::mem::take(&mut self.sizes) {
             debug!(size, "next size");
             side.sync(self.role == Role::Client).await?;
             let begin = Instant::now();
@@ -83,11 +91,7 @@ impl Test {
                 self.receive(size).await?;
             }
             self.sent.fill(&mut message);
-            if size < INJECT_SIZE_MAX {
-                self.link.inject(&message)?;
-            } else {
-                (_, message) = self.link.send(message).await?;
-            }
+            message = self.link.send(message).await?;
             if self.role == Role::Client {
                 self.receive(size).await?;
             }
@@ -109,11 +113,11 @@ impl Test {
         Ok(())
     }
 
-    /// Both sides say `fin` and wait until it has arrived, so that no data is lost by closing.
+    /// Both sides say `fin`, over a connection until it has arrived, so that no data is lost by
+    /// closing.
     async fn finish(self) -> Result<()> {
         debug!("say fin");
-        let said = self.link.send(FIN).delivery_complete().post()?;
-        let said = async { Ok::<_, anyhow::Error>(said.await?) };
+        let said = self.link.send_last(FIN);
         let heard = async { Ok(self.receive.await?) };
         let (_, (received, buffer)) = tokio::try_join!(said, heard)?;
         if buffer[..received.len] != *FIN {

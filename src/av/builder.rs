@@ -1,49 +1,77 @@
 //! Opening an address vector.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
+use super::format::Format;
+use super::shared::{self, Named, Shared};
+use super::store::Store;
 use super::table::Table;
-use super::{AddressVector, Inner};
+use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, FabricAddr};
-use crate::info::AvType;
+use crate::info::{AvType, Caps, Info};
 use crate::sync::{Dependents, Keep, Lock, LockKind};
 
 /// Addresses that a table is made for ahead at most.
 const AHEAD_MAX: usize = 1 << 20;
+
+/// Runs work that blocks beside the runtime.
+pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
+/// Finds a node's address, one that fits if there is one.
+pub(super) type Resolver =
+    Arc<dyn Fn(&str, &dyn Fn(SocketAddr) -> bool) -> Result<SocketAddr> + Send + Sync>;
 
 /// Opens an [`AddressVector`] (`fi_av_open` with its `fi_av_attr`); made by
 /// [`Domain::address_vector`](crate::Domain::address_vector).
 #[must_use = "nothing is opened before `open`"]
 pub struct AddressVectorBuilder {
     lock_kind: LockKind,
-    /// What the domain's attributes say of address vectors.
-    offered: AvType,
-    kind: AvType,
+    info: Info,
+    run: Run,
+    resolver: Resolver,
+    keep: Option<Keep>,
+    av_type: AvType,
     count: usize,
+    endpoints_per_node: usize,
+    name: Option<String>,
+    map_addr: u64,
+    read_only: bool,
+    asynchronous: bool,
+    symmetric: bool,
     user_ids: bool,
     context: Option<Context>,
-    keep: Option<Keep>,
 }
 
 impl AddressVectorBuilder {
-    pub(crate) fn new(lock_kind: LockKind, offered: AvType, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(lock_kind: LockKind, info: Info, run: Run, keep: Option<Keep>) -> Self {
         AddressVectorBuilder {
             lock_kind,
-            offered,
-            kind: AvType::Unspec,
+            info,
+            run,
+            resolver: Arc::new(|name, fits| names::look_up(name, fits)),
+            keep,
+            av_type: AvType::Unspec,
             count: 0,
+            endpoints_per_node: 0,
+            name: None,
+            map_addr: 0,
+            read_only: false,
+            asynchronous: false,
+            symmetric: false,
             user_ids: false,
             context: None,
-            keep,
         }
     }
 
-    /// How the application names addresses (`type`). Default: what the domain's `av_type` says, or
-    /// else a table.
+    /// How the application names addresses (`type`). Default: what the domain's `av_type` says; a
+    /// table where that leaves it open, or the type of the named vector that is there.
     pub fn av_type(mut self, av_type: AvType) -> Self {
-        self.kind = av_type;
+        self.av_type = av_type;
         self
     }
 
@@ -53,8 +81,54 @@ impl AddressVectorBuilder {
         self
     }
 
-    /// Every insertion gives the application's own identifiers along (`FI_AV_USER_ID`). Default:
-    /// those that do not are named by their [`FabricAddr`].
+    /// How many endpoints each node will have (`ep_per_node`), a hint for allocations: room is made
+    /// for no less than one node's. Default: 0, which is unknown.
+    pub fn endpoints_per_node(mut self, count: usize) -> Self {
+        self.endpoints_per_node = count;
+        self
+    }
+
+    /// Shares the vector with the processes of this user, on this machine, that open it by the same
+    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if nobody has it
+    /// open, and ends with the last process that has: whatever a crash left behind is not found
+    /// again. User ids are not shared, and so not taken. Default: none.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The base of [`FabricAddr`]s (`map_addr`): "Processes that provide the same value for
+    /// map_addr to a shared AV may use the same fi_addr_t values", and so may all others here.
+    /// Ignored without a name. Default: 0, which takes the vector's own.
+    pub fn map_addr(mut self, map_addr: u64) -> Self {
+        self.map_addr = map_addr;
+        self
+    }
+
+    /// Opens it for read-only access (`FI_READ`): it "must be named (name attribute specified), and
+    /// the AV must exist". Default: no.
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// All insertions are asynchronous (`FI_EVENT`), and tell an event queue of their end, which
+    /// must be [bound](AddressVector::bind) before the first. Default: no.
+    pub fn asynchronous(mut self) -> Self {
+        self.asynchronous = true;
+        self
+    }
+
+    /// Every node will have the same number of endpoints, at the same sequential ports
+    /// (`FI_SYMMETRIC`). A hint; an address takes no less memory for it here. Default: no.
+    pub fn symmetric(mut self) -> Self {
+        self.symmetric = true;
+        self
+    }
+
+    /// Every insertion gives the application's own identifiers along (`FI_AV_USER_ID`). Without
+    /// this, which is the default, insertions may, and addresses without one are named by their
+    /// [`FabricAddr`].
     pub fn user_ids(mut self) -> Self {
         self.user_ids = true;
         self
@@ -66,49 +140,118 @@ impl AddressVectorBuilder {
         self
     }
 
-    /// Opens the vector, empty.
+    #[cfg(test)]
+    pub(super) fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// Opens the vector.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a type that the domain's `av_type` excludes,
-    /// [`ErrorKind::BadState`] if the domain is closed.
-    pub fn open(self) -> Result<AddressVector> {
-        let Some(keep) = self.keep else {
+    /// [`ErrorKind::InvalidArgument`] for a type that the domain's `av_type` or the vector that is
+    /// there excludes, for an empty name, and for read-only access without a name.
+    /// [`ErrorKind::NoMatch`] for read-only access to what nobody has open.
+    /// [`ErrorKind::Unsupported`] for user ids in a domain without
+    /// [`Caps::AV_USER_ID`], or with a name. [`ErrorKind::Incompatible`] for a
+    /// named vector whose file is damaged or of another version, [`ErrorKind::AccessDenied`] for a
+    /// directory that is not this user's, [`ErrorKind::Again`] while another process opens or
+    /// changes it. [`ErrorKind::BadState`] if the domain is closed.
+    pub fn open(mut self) -> Result<AddressVector> {
+        let Some(keep) = self.keep.take() else {
             return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
         };
-        let av_type = match (self.kind, self.offered) {
-            (AvType::Unspec, AvType::Unspec) => AvType::Table,
-            (AvType::Unspec, offered) => offered,
-            (asked, offered) if offered != AvType::Unspec && asked != offered => {
-                let message = format!("av_type: {asked:?}, the domain has {offered:?}");
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
+        let av_type = allowed_type(self.av_type, self.info.domain.av_type)?;
+        if self.user_ids && !self.info.domain.caps.contains(Caps::AV_USER_ID) {
+            let message = "user_ids: the domain was opened without the capability AV_USER_ID";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        match self.name.take() {
+            Some(name) => self.open_shared(&name, av_type, keep),
+            None if self.read_only => {
+                let message = "read_only: an address vector without a name is nobody else's";
+                Err(Error::new(ErrorKind::InvalidArgument, message))
             }
-            (asked, _) => asked,
+            None => {
+                let vector = FabricAddr::own_vector(NEXT.fetch_add(1, Ordering::Relaxed));
+                let expected = self.count.max(self.endpoints_per_node).min(AHEAD_MAX);
+                let table = Table::new(vector, FabricAddr::INDEX_COUNT, expected);
+                let store = Store::own(Lock::new(self.lock_kind, table));
+                let av_type = match av_type {
+                    AvType::Unspec => AvType::Table,
+                    chosen => chosen,
+                };
+                Ok(self.build(store, av_type, 0, keep))
+            }
+        }
+    }
+
+    fn open_shared(self, name: &str, av_type: AvType, keep: Keep) -> Result<AddressVector> {
+        if name.is_empty() {
+            let message = "name: an empty one";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if self.user_ids {
+            return Err(super::no_shared_user_ids());
+        }
+        let named = Named {
+            directory: Path::new(shared::DIRECTORY),
+            domain: &self.info.domain.name,
+            name,
+            av_type,
+            map_addr: self.map_addr,
+            read_only: self.read_only,
         };
-        let table = Table::new(next_vector(), self.count.min(AHEAD_MAX));
-        Ok(AddressVector {
+        let opened = Shared::open(&named, self.lock_kind)?;
+        let keep: Keep = Box::new((opened.membership, keep));
+        let store = Store::Shared(opened.shared);
+        Ok(self.build(store, opened.av_type, opened.map_addr, keep))
+    }
+
+    fn build(self, store: Store, av_type: AvType, map_addr: u64, keep: Keep) -> AddressVector {
+        AddressVector {
             inner: Arc::new(Inner {
-                table: Lock::new(self.lock_kind, table),
-                removals: AtomicU64::new(0),
+                store,
                 av_type,
+                map_addr,
+                format: Format::new(self.info.address_format),
+                asynchronous: self.asynchronous,
+                symmetric: self.symmetric,
                 user_ids: self.user_ids,
                 context: self.context,
+                events: Mutex::new(None),
+                run: self.run,
+                resolver: self.resolver,
                 dependents: Dependents::new(),
-                keep: Lock::new(self.lock_kind, Some(keep)),
+                keep: Mutex::new(Some(keep)),
             }),
-        })
+        }
     }
 }
 
-fn next_vector() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) % FabricAddr::VECTOR_COUNT
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// What was asked for, as far as the domain's attribute leaves it open.
+fn allowed_type(asked: AvType, offered: AvType) -> Result<AvType> {
+    match (asked, offered) {
+        (AvType::Unspec, offered) => Ok(offered),
+        (asked, AvType::Unspec) => Ok(asked),
+        (asked, offered) if asked == offered => Ok(asked),
+        (asked, offered) => {
+            let message = format!("av_type: {asked:?}, the domain has {offered:?}");
+            Err(Error::new(ErrorKind::InvalidArgument, message))
+        }
+    }
 }
 
-impl std::fmt::Debug for AddressVectorBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for AddressVectorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AddressVectorBuilder")
-            .field("av_type", &self.kind)
+            .field("av_type", &self.av_type)
             .field("count", &self.count)
+            .field("name", &self.name)
+            .field("read_only", &self.read_only)
+            .field("asynchronous", &self.asynchronous)
             .field("user_ids", &self.user_ids)
             .field("context", &self.context)
             .finish_non_exhaustive()

@@ -4,85 +4,250 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod format;
 mod insert;
+mod insertion;
+mod job;
+mod names;
+mod shared;
+mod store;
 mod table;
+#[cfg(test)]
+mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, FabricAddr};
-use crate::info::AvType;
-use crate::sync::{Dependence, Dependents, Keep, Lock};
+use crate::info::{AvType, address_of_text};
+use crate::sync::{Dependence, Dependents, Keep};
 
-use table::Table;
+use builder::{Resolver, Run};
+use format::Format;
+use insert::What;
+use job::Request;
+use names::Grid;
+use store::Store;
+use table::{Entry, Reserved};
 
 pub use builder::AddressVectorBuilder;
-pub use insert::Insert;
+pub use insert::{Insert, Inserted};
+pub use insertion::Insertion;
 
 /// The peers that connectionless endpoints talk to (`struct fid_av`, `fi_av(3)`): socket addresses,
 /// each named by a [`FabricAddr`].
 ///
 /// A [`FabricAddr`] names one insertion. Once the address is removed it is refused, also when
-/// another address, or the same one again, has its place. An address is in a vector once.
+/// another address, or the same one again, has its place. An address is in a vector once. With
+/// [`AvType::Table`] its [`index`](FabricAddr::index) is the lowest that is free, in the order in
+/// which insertions begin; [`at`](Self::at) gives the name of who has an index.
 ///
 /// Clones are handles of the same vector; every method may be called from several tasks at a time.
 /// Dropping all handles needs no close.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let vector = domain.address_vector().open()?;
+/// let peer = vector.insert(([127, 0, 0, 1], 7471).into()).await?;
+/// let others = vector.insert_symmetric("127.0.0.2", 2, "7471", 4).await?;
+/// assert_eq!((peer.index(), others.len()), (0, 8));
+/// assert_eq!(vector.lookup(peer)?.port(), 7471);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct AddressVector {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    table: Lock<Table>,
-    removals: AtomicU64,
+    store: Store,
     av_type: AvType,
+    map_addr: u64,
+    format: Format,
+    /// Opened with `FI_EVENT`.
+    asynchronous: bool,
+    symmetric: bool,
     /// Each insertion must give user ids along.
     user_ids: bool,
     context: Option<Context>,
+    /// Weak, as a domain's: an unread event may lead to what holds the vector.
+    events: Mutex<Option<(WeakEventQueue, Dependence)>>,
+    run: Run,
+    resolver: Resolver,
     dependents: Dependents,
-    /// What the vector was opened in; until it is closed.
-    keep: Lock<Option<Keep>>,
+    /// What the vector was opened in, and its name, until it is closed.
+    keep: Mutex<Option<Keep>>,
+}
+
+/// The events of one insertion.
+struct WantedEvents {
+    /// `None`: nobody has a handle of it any more.
+    queue: Option<EventQueue>,
+    /// Places to be reserved.
+    count: usize,
 }
 
 impl Inner {
     fn check_open(&self) -> Result<()> {
         match self.dependents.is_closed() {
             false => Ok(()),
-            true => Err(Error::new(
-                ErrorKind::BadState,
-                "the address vector is closed",
-            )),
+            true => Err(closed()),
         }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match &self.store {
+            Store::Shared(shared) => shared.check_writable(),
+            Store::Own { .. } => Ok(()),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        matches!(self.store, Store::Shared(_))
+    }
+
+    fn events(&self) -> MutexGuard<'_, Option<(WeakEventQueue, Dependence)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Inserts what is a peer's address.
+    fn settle(
+        &self,
+        reserved: Reserved,
+        addresses: Vec<Result<SocketAddr>>,
+        user_ids: Option<&[u64]>,
+    ) -> Vec<Result<FabricAddr>> {
+        let entries = addresses.into_iter().enumerate().map(|(at, address)| {
+            Ok(Entry {
+                address: self.format.check(address?)?,
+                user_id: user_ids.and_then(|ids| ids.get(at).copied()),
+            })
+        });
+        let entries = entries.collect();
+        self.store.settle(reserved, entries)
     }
 }
 
 impl AddressVector {
+    /// Associates an event queue with the vector (`fi_av_bind`): that of the events of insertions,
+    /// if it was opened [`asynchronous`](AddressVectorBuilder::asynchronous).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if one is bound already: `fi_av(3)` knows no unbinding.
+    /// [`ErrorKind::BadState`] if either is closed.
+    pub fn bind(&self, events: &EventQueue) -> Result<()> {
+        self.inner.check_open()?;
+        let mut bound = self.inner.events();
+        if bound.is_some() {
+            let message = "the address vector is bound to an event queue already";
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        *bound = Some((
+            events.downgrade(),
+            events.depend("address vector".to_owned())?,
+        ));
+        Ok(())
+    }
+
     /// Starts the insertion of an address (`fi_av_insert`).
-    pub fn insert(&self, address: SocketAddr) -> Insert {
-        Insert::new(self.clone(), address)
+    pub fn insert(&self, address: SocketAddr) -> Insert<FabricAddr> {
+        Insert::new(self.clone(), Ok(What::Addresses(vec![Ok(address)])))
+    }
+
+    /// Starts the insertion of zero or more addresses (`fi_av_insert`).
+    pub fn insert_all(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Insert<Vec<Result<FabricAddr>>> {
+        let addresses = addresses.into_iter().map(Ok).collect();
+        Insert::new(self.clone(), Ok(What::Addresses(addresses)))
+    }
+
+    /// Starts the insertion of zero or more addresses in libfabric's text form (`fi_av_insert` with
+    /// `FI_ADDR_STR`), as [`straddr`](Self::straddr) writes it.
+    pub fn insert_texts<'a>(
+        &self,
+        texts: impl IntoIterator<Item = &'a str>,
+    ) -> Insert<Vec<Result<FabricAddr>>> {
+        let addresses = texts.into_iter().map(address_of_text).collect();
+        Insert::new(self.clone(), Ok(What::Addresses(addresses)))
+    }
+
+    /// Starts the insertion of the address that a node's name or number and a port number mean
+    /// (`fi_av_insertsvc`). A node in libfabric's text form has its own port; the service must be
+    /// `None` then, and only then.
+    ///
+    /// Names are looked up by the system's resolver, on threads beside the runtime's workers.
+    pub fn insert_service<'a>(
+        &self,
+        node: &str,
+        service: impl Into<Option<&'a str>>,
+    ) -> Insert<FabricAddr> {
+        let grid = Grid::service(node, service.into());
+        Insert::new(self.clone(), grid.map(What::from))
+    }
+
+    /// Starts the insertion of a range of nodes, each with a range of ports (`fi_av_insertsym`):
+    /// {node, node + nodes - 1} with {service, service + services - 1}, all ports of a node before
+    /// the next node. A name counts up by the number at its end, or before its first dot.
+    pub fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+    ) -> Insert<Vec<Result<FabricAddr>>> {
+        let grid = Grid::symmetric(node, nodes, service, services);
+        Insert::new(self.clone(), grid.map(What::from))
     }
 
     /// Removes an address (`fi_av_remove`). It can be inserted again, and is named by another
     /// value then. Operations in progress go on: they know their peer.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if it is not in the vector.
+    /// [`ErrorKind::InvalidArgument`] if it is not in the vector; [`ErrorKind::AccessDenied`] for a
+    /// vector that was opened read-only; [`ErrorKind::BadState`] for one that is closed;
+    /// [`ErrorKind::Again`] while another process holds the lock of a shared one.
     pub fn remove(&self, addr: FabricAddr) -> Result<()> {
+        self.remove_all(&[addr])
+    }
+
+    /// Removes a set of addresses (`fi_av_remove`): those that are in the vector, all of them also
+    /// when it is an error that one is not.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove); the message names the first that is not in the vector.
+    pub fn remove_all(&self, addrs: &[FabricAddr]) -> Result<()> {
         self.inner.check_open()?;
-        let removed = self.inner.table.lock("remove an address").remove(addr);
-        self.inner.removals.fetch_add(1, Ordering::AcqRel);
-        removed.map(drop).ok_or_else(|| unknown(addr))
+        let removed = self.inner.store.remove(addrs)?;
+        let missed = addrs.iter().zip(removed).find(|(_, removed)| !removed);
+        missed.map_or(Ok(()), |(addr, _)| Err(unknown(*addr)))
     }
 
     /// The socket address that was inserted (`fi_av_lookup`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector.
+    /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector;
+    /// [`ErrorKind::BadState`] if the vector is closed.
     pub fn lookup(&self, addr: FabricAddr) -> Result<SocketAddr> {
+        self.inner.check_open()?;
         self.socket_addr(addr)
+    }
+
+    /// The address in libfabric's text form (`fi_av_straddr`), as
+    /// `fi_sockaddr_in://10.31.6.12:7471`. It need not be in the vector.
+    pub fn straddr(&self, address: SocketAddr) -> String {
+        match address {
+            SocketAddr::V4(_) => format!("fi_sockaddr_in://{address}"),
+            SocketAddr::V6(_) => format!("fi_sockaddr_in6://{address}"),
+        }
     }
 
     /// What names this peer, if it is in the vector.
@@ -95,20 +260,25 @@ impl AddressVector {
     /// # Errors
     /// As [`lookup`](Self::lookup).
     pub fn user_id(&self, addr: FabricAddr) -> Result<Option<u64>> {
-        let table = self.inner.table.lock("look a user id up");
-        let entry = table.get(addr).ok_or_else(|| unknown(addr))?;
-        Ok(entry.user_id)
+        self.inner.check_open()?;
+        let entry = self.inner.store.get(addr)?;
+        Ok(entry.ok_or_else(|| unknown(addr))?.user_id)
     }
 
-    /// Who has this index now; useful with [`AvType::Table`], whose indices can be foretold.
+    /// Who has this index now, if anybody: useful with [`AvType::Table`], where it can be foretold.
     pub fn at(&self, index: usize) -> Option<FabricAddr> {
-        let table = self.inner.table.lock("look an index up");
-        table.at(index).map(|(addr, _)| addr)
+        let found = self.inner.store.at(index).unwrap_or_else(unreadable);
+        found.map(|(addr, _)| addr)
+    }
+
+    /// All that are in it now, by index.
+    pub fn addresses(&self) -> Vec<FabricAddr> {
+        self.inner.store.names().unwrap_or_else(unreadable)
     }
 
     /// How many addresses are in it now.
     pub fn len(&self) -> usize {
-        self.inner.table.lock("count addresses").len()
+        self.inner.store.len().unwrap_or_else(unreadable)
     }
 
     /// True if no address is in it now.
@@ -121,15 +291,34 @@ impl AddressVector {
         self.inner.av_type
     }
 
+    /// The base of the vector's [`FabricAddr`]s, if it is shared: what was asked for, or "the
+    /// map_addr used by the provider". 0 otherwise.
+    pub fn map_addr(&self) -> u64 {
+        self.inner.map_addr
+    }
+
+    /// True if insertions are asynchronous (`FI_EVENT`).
+    pub fn is_asynchronous(&self) -> bool {
+        self.inner.asynchronous
+    }
+
+    /// True if it was opened for the same endpoints on each node (`FI_SYMMETRIC`).
+    pub fn is_symmetric(&self) -> bool {
+        self.inner.symmetric
+    }
+
     /// The context given when it was opened.
     pub fn context(&self) -> Option<Context> {
         self.inner.context
     }
 
-    /// Closes the vector for all its handles (`fi_close`). Closing twice is no error.
+    /// Closes the vector for all its handles (`fi_close`): its addresses name nothing any more, the
+    /// event queue and the domain are free of it. Events that are in the queue already stay there.
+    /// Closing twice is no error.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while endpoints are bound to it.
+    /// [`ErrorKind::Busy`], naming them, while endpoints are bound to it or insertions are under
+    /// way.
     ///
     /// # Cancel safety
     /// Cancel safe: it does its work at the first poll and never waits.
@@ -138,35 +327,65 @@ impl AddressVector {
             .dependents
             .close()
             .map_err(|users| Error::new(ErrorKind::Busy, format!("address vector {users}")))?;
-        let keep = self.inner.keep.lock("close an address vector").take();
+        let mut keep = self
+            .inner
+            .keep
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let ended = (keep.take(), self.inner.events().take());
         drop(keep);
+        drop(ended);
         Ok(())
     }
 
-    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
-        let closed = || Error::new(ErrorKind::BadState, "the address vector is closed");
+    /// Binds what has this name, which makes `close` answer Busy until the result is dropped.
+    pub(crate) fn depend(&self, name: impl Into<Cow<'static, str>>) -> Result<Dependence> {
         self.inner.dependents.depend(name).ok_or_else(closed)
     }
 
-    /// How many addresses were ever removed: what was looked up since the last removal is still so.
-    pub(crate) fn removals(&self) -> u64 {
-        self.inner.removals.load(Ordering::Acquire)
+    /// How often addresses were removed: what was looked up since the last removal is still so.
+    /// `None`: other processes remove too, and do not tell.
+    pub(crate) fn removals(&self) -> Option<u64> {
+        self.inner.store.removals()
     }
 
     /// Where the peer of this name is.
     pub(crate) fn socket_addr(&self, addr: FabricAddr) -> Result<SocketAddr> {
-        let table = self.inner.table.lock("look an address up");
-        let entry = table.get(addr).ok_or_else(|| unknown(addr))?;
-        Ok(entry.address)
+        let entry = self.inner.store.get(addr)?;
+        entry
+            .map(|entry| entry.address)
+            .ok_or_else(|| unknown(addr))
     }
 
-    /// What names this peer: for whoever is to be told a source.
+    /// What names this peer, and the user id it was given: for whoever is to be told a source.
     pub(crate) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Option<u64>)> {
-        let table = self.inner.table.lock("find an address");
-        let (addr, entry) = table.find(address)?;
-        Some((addr, entry.user_id))
+        let found = self.inner.store.find(address).unwrap_or_else(unreadable);
+        found.map(|(addr, entry)| (addr, entry.user_id))
     }
+
+    /// Where an insertion tells its end, besides its future; `None` of a vector that inserts
+    /// synchronously.
+    fn events_of(&self, request: &Request) -> Result<Option<WantedEvents>> {
+        if !self.inner.asynchronous {
+            return Ok(None);
+        }
+        let bound = self.inner.events();
+        let Some((events, _)) = &*bound else {
+            let message = "bind one to the address vector before inserting";
+            return Err(Error::new(ErrorKind::NoEventQueue, message));
+        };
+        let (queue, count) = (events.upgrade(), request.what.len() + 1);
+        let capacity = queue.as_ref().map_or(count, EventQueue::capacity);
+        if request.context.is_some() && count > capacity {
+            let message = format!("{count} events may come, the event queue holds {capacity}");
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        Ok(Some(WantedEvents { queue, count }))
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::BadState, "the address vector is closed")
 }
 
 fn unknown(addr: FabricAddr) -> Error {
@@ -174,11 +393,24 @@ fn unknown(addr: FabricAddr) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
+/// `fi_av(3)`: "This feature may be unavailable if shared AVs are requested".
+fn no_shared_user_ids() -> Error {
+    let message = "user_ids: processes that share an address vector do not share these";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// A question that has no error among its answers was asked of a shared vector that cannot be read.
+fn unreadable<T: Default>(error: Error) -> T {
+    tracing::warn!(%error, "a shared address vector cannot be read");
+    T::default()
+}
+
 impl fmt::Debug for AddressVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AddressVector")
             .field("av_type", &self.inner.av_type)
             .field("len", &self.len())
+            .field("shared", &self.inner.is_shared())
             .field("context", &self.inner.context)
             .finish_non_exhaustive()
     }

@@ -1,8 +1,8 @@
 //! The addresses of one vector: by index, guarded by generations, and by address. Pure.
 //!
-//! Invariants: an index is free, or taken by one entry; `by_address` has exactly the used entries;
-//! a generation of an index is never used twice, so a place whose generations are spent is not used
-//! again.
+//! Invariants: a place is free, reserved, or used by one entry; `by_address` has exactly the used
+//! ones; `free` has exactly the free ones that have a generation left, since a generation of an
+//! index is never given out twice.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,14 +14,14 @@ use crate::id::FabricAddr;
 /// What tells peers apart: an IPv4 address is the same in whichever form it is written, and only
 /// link-local addresses have a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
+struct Identity {
     ip: IpAddr,
     port: u16,
     zone: u32,
 }
 
 impl Identity {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    fn of(address: SocketAddr) -> Self {
         let zone = match address {
             SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
             _ => 0,
@@ -41,17 +41,57 @@ pub(super) struct Entry {
     pub(super) user_id: Option<u64>,
 }
 
-#[derive(Debug)]
-struct Place {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// For an insertion that is under way.
+    Reserved,
+    Used(Entry),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
     /// Of the entry that is here, or else of the next one.
-    generation: u32,
-    entry: Option<Entry>,
+    pub(super) generation: u32,
+    pub(super) state: State,
+}
+
+impl Place {
+    pub(super) const NEW: Place = Place {
+        generation: 0,
+        state: State::Free,
+    };
+    /// No entry will be here again.
+    pub(super) const RETIRED: Place = Place {
+        generation: FabricAddr::GENERATION_COUNT,
+        state: State::Free,
+    };
+
+    fn can_be_reserved(&self) -> bool {
+        self.state == State::Free && self.generation < FabricAddr::GENERATION_COUNT
+    }
+
+    /// The entry of this name.
+    pub(super) fn entry(&self, generation: u32) -> Option<&Entry> {
+        match &self.state {
+            State::Used(entry) if generation == self.generation => Some(entry),
+            _ => None,
+        }
+    }
+}
+
+/// Places taken for the addresses of one insertion, in their order.
+#[derive(Debug)]
+#[must_use = "places that are not settled stay reserved"]
+pub(super) struct Reserved {
+    pub(super) indices: Vec<u32>,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     /// Tells this vector's values from other vectors'.
     vector: u32,
+    count_max: u32,
     places: Vec<Place>,
     /// The lowest is taken first: `fi_av(3)`, "inserted at the lowest index that corresponds to an
     /// unused table location".
@@ -60,9 +100,11 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(vector: u32, expected: usize) -> Self {
+    pub(super) fn new(vector: u32, count_max: u32, expected: usize) -> Self {
+        debug_assert!(count_max <= FabricAddr::INDEX_COUNT);
         Table {
             vector,
+            count_max,
             places: Vec::with_capacity(expected),
             free: BinaryHeap::new(),
             by_address: HashMap::with_capacity(expected),
@@ -73,50 +115,90 @@ impl Table {
         self.by_address.len()
     }
 
-    /// Takes the lowest free index.
-    fn take_index(&mut self) -> Result<u32> {
-        if let Some(Reverse(index)) = self.free.pop() {
-            return Ok(index);
-        }
-        let index = self.places.len() as u32;
-        if index >= FabricAddr::INDEX_COUNT {
-            let message = format!(
-                "an address vector holds {} addresses",
-                FabricAddr::INDEX_COUNT
-            );
-            return Err(Error::new(ErrorKind::LimitReached, message));
-        }
-        self.places.push(Place {
-            generation: 0,
-            entry: None,
-        });
-        Ok(index)
+    pub(super) fn place(&self, index: u32) -> Option<Place> {
+        self.places.get(index as usize).copied()
     }
 
-    pub(super) fn insert(&mut self, entry: Entry) -> Result<FabricAddr> {
+    /// Takes the lowest free indices for so many addresses, or none.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<Reserved> {
+        let room = self.free.len() + (self.count_max as usize - self.places.len());
+        if count > room {
+            let message = format!("an address vector holds {} addresses", self.count_max);
+            return Err(Error::new(ErrorKind::LimitReached, message));
+        }
+        let mut indices = Vec::with_capacity(count);
+        for _ in 0..count {
+            let index = match self.free.pop() {
+                Some(Reverse(index)) => index,
+                None => {
+                    self.places.push(Place::NEW);
+                    self.places.len() as u32 - 1
+                }
+            };
+            self.places[index as usize].state = State::Reserved;
+            indices.push(index);
+        }
+        Ok(Reserved { indices })
+    }
+
+    /// Puts each entry into the place that was reserved for it, and frees the places of those that
+    /// failed before, or fail here.
+    pub(super) fn settle(
+        &mut self,
+        reserved: Reserved,
+        entries: Vec<Result<Entry>>,
+    ) -> Vec<Result<FabricAddr>> {
+        debug_assert_eq!(reserved.indices.len(), entries.len());
+        let places = reserved.indices.into_iter().zip(entries);
+        places
+            .map(|(index, entry)| {
+                let filled = entry.and_then(|entry| self.fill(index, entry));
+                if filled.is_err() {
+                    self.release(index);
+                }
+                filled
+            })
+            .collect()
+    }
+
+    fn fill(&mut self, index: u32, entry: Entry) -> Result<FabricAddr> {
         let identity = Identity::of(entry.address);
         if self.by_address.contains_key(&identity) {
-            return Err(duplicate(entry.address));
+            let message = format!("{} is in the address vector already", entry.address);
+            return Err(Error::new(ErrorKind::AddressInUse, message));
         }
-        let index = self.take_index()?;
+        let place = self.places.get_mut(index as usize);
+        let Some(place) = place.filter(|place| place.state == State::Reserved) else {
+            // Only a shared vector's file can say so.
+            let message = "the place in the address vector was taken away";
+            return Err(Error::new(ErrorKind::Canceled, message));
+        };
+        place.state = State::Used(entry);
         self.by_address.insert(identity, index);
-        let place = &mut self.places[index as usize];
-        place.entry = Some(entry);
         Ok(FabricAddr::new(self.vector, place.generation, index))
+    }
+
+    fn release(&mut self, index: u32) {
+        let place = self.places.get_mut(index as usize);
+        if let Some(place) = place.filter(|place| place.state == State::Reserved) {
+            place.state = State::Free;
+            self.free.push(Reverse(index));
+        }
     }
 
     pub(super) fn get(&self, addr: FabricAddr) -> Option<&Entry> {
         let place = self.places.get(addr.index())?;
-        let same = addr.vector() == self.vector && addr.generation() == place.generation;
-        place.entry.as_ref().filter(|_| same)
+        (addr.vector() == self.vector)
+            .then(|| place.entry(addr.generation()))
+            .flatten()
     }
 
     pub(super) fn remove(&mut self, addr: FabricAddr) -> Option<Entry> {
-        self.get(addr)?;
+        let entry = *self.get(addr)?;
         let place = self.places.get_mut(addr.index())?;
-        let entry = place.entry.take()?;
+        place.state = State::Free;
         place.generation += 1;
-        if place.generation < FabricAddr::GENERATION_COUNT {
+        if place.can_be_reserved() {
             self.free.push(Reverse(addr.index() as u32));
         }
         self.by_address.remove(&Identity::of(entry.address));
@@ -131,12 +213,125 @@ impl Table {
     /// Who has this index now.
     pub(super) fn at(&self, index: usize) -> Option<(FabricAddr, Entry)> {
         let place = self.places.get(index)?;
-        let addr = FabricAddr::new(self.vector, place.generation, index as u32);
-        Some((addr, place.entry?))
+        match place.state {
+            State::Used(entry) => {
+                let addr = FabricAddr::new(self.vector, place.generation, index as u32);
+                Some((addr, entry))
+            }
+            State::Free | State::Reserved => None,
+        }
+    }
+
+    /// All that are in the vector, by index.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (FabricAddr, Entry)> {
+        (0..self.places.len()).filter_map(|index| self.at(index))
+    }
+
+    /// Forgets everything; what is there instead comes by [`Table::load`], by index.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+        self.free.clear();
+        self.by_address.clear();
+    }
+
+    /// Takes the next place as it is told from elsewhere. An address that is there already stays
+    /// known by its first place.
+    pub(super) fn load(&mut self, place: Place) {
+        let index = self.places.len() as u32;
+        if place.can_be_reserved() {
+            self.free.push(Reverse(index));
+        }
+        if let State::Used(entry) = place.state {
+            let identity = Identity::of(entry.address);
+            self.by_address.entry(identity).or_insert(index);
+        }
+        self.places.push(place);
     }
 }
 
-pub(super) fn duplicate(address: SocketAddr) -> Error {
-    let message = format!("{address} is in the address vector already");
-    Error::new(ErrorKind::AddressInUse, message)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(port: u16) -> Entry {
+        Entry {
+            address: SocketAddr::from(([10, 0, 0, 1], port)),
+            user_id: None,
+        }
+    }
+
+    fn insert(table: &mut Table, port: u16) -> Result<FabricAddr> {
+        let reserved = table.reserve(1)?;
+        table.settle(reserved, vec![Ok(entry(port))]).remove(0)
+    }
+
+    /// A name is never given out again: a place that has had all its names is not used any more.
+    #[test]
+    fn a_place_without_a_generation_left_is_not_used_again() {
+        let mut table = Table::new(0, 2, 0);
+        let first = insert(&mut table, 1).unwrap();
+        table.places[0].generation = FabricAddr::GENERATION_COUNT - 1;
+        assert_eq!(table.get(first), None);
+        let last = table.at(0).unwrap().0;
+        table.remove(last).unwrap();
+        assert_eq!(insert(&mut table, 2).unwrap().index(), 1);
+        let full = insert(&mut table, 3).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::LimitReached);
+    }
+
+    /// An insertion that does not fit takes no place at all.
+    #[test]
+    fn a_reservation_that_does_not_fit_takes_nothing() {
+        let mut table = Table::new(0, 3, 0);
+        insert(&mut table, 1).unwrap();
+        assert_eq!(
+            table.reserve(3).unwrap_err().kind(),
+            ErrorKind::LimitReached
+        );
+        assert_eq!(table.reserve(2).unwrap().indices, [1, 2]);
+    }
+
+    /// Random insertions and removals agree with a plain model, in which nothing is ever reused.
+    #[test]
+    fn names_agree_with_a_model_that_never_reuses_one() {
+        let mut table = Table::new(5, 64, 0);
+        let mut alive: Vec<(FabricAddr, u16)> = Vec::new();
+        let mut dead: Vec<FabricAddr> = Vec::new();
+        let mut seed = 1_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        for step in 0..4000 {
+            if random(2) == 0 || alive.is_empty() {
+                let port = random(100) as u16 + 1;
+                match insert(&mut table, port) {
+                    Ok(addr) => {
+                        assert!(alive.iter().all(|(_, known)| *known != port), "{step}");
+                        assert!(!dead.contains(&addr), "{step}");
+                        let lower = |index| alive.iter().any(|(at, _)| at.index() == index);
+                        assert!((0..addr.index()).all(lower), "{step}: not the lowest index");
+                        alive.push((addr, port));
+                    }
+                    Err(error) if error.kind() == ErrorKind::AddressInUse => {
+                        assert!(alive.iter().any(|(_, known)| *known == port), "{step}");
+                    }
+                    Err(_) => assert_eq!(alive.len(), 64, "{step}"),
+                }
+            } else {
+                let (addr, port) = alive.swap_remove(random(alive.len()));
+                assert_eq!(table.remove(addr), Some(entry(port)), "{step}");
+                dead.push(addr);
+            }
+            assert_eq!(table.len(), alive.len());
+            for (addr, port) in &alive {
+                assert_eq!(table.get(*addr), Some(&entry(*port)), "{step}");
+                assert_eq!(table.find(entry(*port).address).unwrap().0, *addr, "{step}");
+            }
+            if let Some(gone) = dead.get(random(dead.len().max(1))) {
+                assert_eq!(table.get(*gone), None, "{step}");
+            }
+        }
+        assert!(dead.len() > 1000);
+    }
 }

@@ -71,7 +71,8 @@ struct Bindings {
 pub(crate) struct Attached {
     traits: RegionTraits,
     bindings: Lock<Bindings>,
-    /// So that a region without counters costs nothing.
+    /// So that a region without any, or without counters, costs nothing.
+    any: AtomicBool,
     any_counter: AtomicBool,
     /// Present for `notified_pages`: the bytes that are known to have pages.
     backed: Option<Lock<Intervals>>,
@@ -82,6 +83,7 @@ impl Attached {
         let backed = || Lock::new(LockKind::Mutex, Intervals::default());
         Attached {
             bindings: Lock::new(LockKind::Mutex, Bindings::default()),
+            any: AtomicBool::new(false),
             any_counter: AtomicBool::new(false),
             backed: traits.notified_pages.then(backed),
             traits,
@@ -119,6 +121,7 @@ impl Attached {
         let mut bindings = self.bindings.lock("bind to a region");
         if !bindings.frozen {
             bindings.all.push(Binding { what, name, object });
+            self.any.store(true, Relaxed);
         }
         !bindings.frozen
     }
@@ -137,6 +140,9 @@ impl Attached {
 
     /// The names of those bound that are still open, for a Busy answer.
     pub(crate) fn open_names(&self) -> Vec<String> {
+        if !self.any.load(Relaxed) {
+            return Vec::new();
+        }
         // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
         // that lock while it holds its own.
         let bound: Vec<_> = {

@@ -29,7 +29,7 @@ impl RegionMemory {
     pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
         let _entry = self
             .gate()
-            .enter(Role::Local)
+            .inside(Role::Local)
             .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
         self.try_each(from, len, |segment, at, len| {
             // SAFETY: the entry is held to the end of this function.
@@ -41,7 +41,7 @@ impl RegionMemory {
     /// As [`RegionMemory::fault_in`], and takes note of the pages for `FI_MR_MMU_NOTIFY`. Also
     /// while the region is being refreshed.
     pub(crate) fn find_pages(&self, from: usize, len: usize) -> Result<()> {
-        match self.gate().enter(Role::Local) {
+        match self.gate().inside(Role::Local) {
             Ok(_entry) => self.fault_in(from, len)?,
             // Whoever refreshes holds the region, so owned memory is there; and of the rest only
             // the kernel looks.

@@ -31,6 +31,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    #[inline]
     pub(crate) fn new(held: Held) -> Self {
         Buffer { held }
     }
@@ -97,6 +98,7 @@ impl Buffer {
     ///
     /// # Errors
     /// The buffer itself, if it was of another type.
+    #[inline]
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
         B::from_memory(Memory::Held(self.held)).map_err(|memory| match memory {
             Memory::Held(held) => Buffer::new(held),

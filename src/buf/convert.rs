@@ -18,10 +18,12 @@ use crate::error::{Error, ErrorKind};
 macro_rules! convert_held {
     ($($buffer:ty, $back:ident;)*) => {$(
         impl Convert for $buffer {
+            #[inline]
             fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
                 Ok(Memory::Held(Held::from(self)))
             }
 
+            #[inline]
             fn from_memory(memory: Memory) -> Result<Self, Memory> {
                 match memory {
                     Memory::Held(held) => held.$back().map_err(Memory::Held),

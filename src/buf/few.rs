@@ -1,43 +1,63 @@
 //! None, one, or several of something, in order.
 
+use std::ops::Deref;
+
 /// None, one, or several, in order. One, the usual case, needs no allocation: completions are made
 /// where nothing may fail.
 #[derive(Debug)]
 pub(crate) enum Few<T> {
     None,
     One(T),
-    Many(std::vec::IntoIter<T>),
+    Many(Vec<T>),
 }
 
 impl<T> Few<T> {
-    pub(crate) fn take_first(&mut self) -> Option<T> {
-        match std::mem::replace(self, Few::None) {
-            Few::None => None,
-            Few::One(item) => Some(item),
-            Few::Many(mut items) => {
-                let first = items.next();
-                *self = Few::Many(items);
-                first
-            }
+    #[inline]
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        match self {
+            Few::None => Vec::new(),
+            Few::One(one) => vec![one],
+            Few::Many(many) => many,
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The one, if there is exactly one.
+    #[inline]
+    pub(crate) fn into_one(self) -> Option<T> {
         match self {
-            Few::None => 0,
-            Few::One(_) => 1,
-            Few::Many(items) => items.len(),
+            Few::One(one) => Some(one),
+            Few::Many(mut many) if many.len() == 1 => many.pop(),
+            Few::None | Few::Many(_) => None,
+        }
+    }
+
+    /// Takes the first out; of what an operation has, which is few indeed.
+    pub(crate) fn take_first(&mut self) -> Option<T> {
+        match self {
+            Few::Many(many) if many.is_empty() => None,
+            Few::Many(many) => Some(many.remove(0)),
+            Few::None | Few::One(_) => std::mem::replace(self, Few::None).into_one(),
+        }
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Few::None => &[],
+            Few::One(one) => std::slice::from_ref(one),
+            Few::Many(many) => many,
         }
     }
 }
 
 impl<T> From<Vec<T>> for Few<T> {
-    fn from(mut items: Vec<T>) -> Self {
-        match items.len() {
-            0 => Few::None,
-            1 => items.pop().map_or(Few::None, Few::One),
-            _ => Few::Many(items.into_iter()),
-        }
+    #[inline]
+    fn from(many: Vec<T>) -> Self {
+        Few::Many(many)
     }
 }
 
@@ -56,5 +76,10 @@ mod tests {
             }
             assert_eq!((few.len(), few.take_first()), (0, None));
         }
+        let mut one = Few::One(7);
+        assert_eq!(
+            (one.len(), one.take_first(), one.take_first()),
+            (1, Some(7), None)
+        );
     }
 }

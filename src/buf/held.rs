@@ -77,6 +77,7 @@ impl Held {
     }
 
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
+    #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         match &self.owner {
             Owner::Vec { .. }
@@ -124,6 +125,7 @@ impl Held {
 
     /// The span by which accesses to shared bytes are cut into cells (see `copy`): of a window it
     /// is the whole buffer's, so that all windows and the buffer itself agree.
+    #[inline]
     pub(super) fn whole(&self) -> Span {
         match &self.owner {
             Owner::Window(whole) => whole.span,
@@ -146,6 +148,7 @@ impl Held {
     }
 
     /// True for a range of addresses, whose bytes only the kernel touches: there need not be any.
+    #[inline]
     pub(crate) fn is_range(&self) -> bool {
         match &self.owner {
             Owner::Range => true,
@@ -160,16 +163,19 @@ impl Held {
     }
 
     /// True if the span goes beyond the last address, as only one that the user named can.
+    #[inline]
     pub(crate) fn wraps_around(&self) -> bool {
         let start = self.span.as_ptr().addr();
         start.checked_add(self.len()).is_none()
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.span.len()
     }
 
     /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
+    #[inline]
     pub(crate) fn span(&self) -> Span {
         self.span
     }
@@ -255,12 +261,14 @@ impl Held {
     }
 
     /// Takes the owner out; the drop of `self` then frees nothing.
+    #[inline]
     fn dissolve(mut self) -> (Span, Owner) {
         (self.span, mem::replace(&mut self.owner, Owner::Gone))
     }
 
     // The functions below give the user's type back, or `self` if it was of another type.
 
+    #[inline]
     pub(super) fn into_vec(self) -> Result<Vec<u8>, Held> {
         let Owner::Vec { capacity } = self.owner else {
             return Err(self);
@@ -314,6 +322,7 @@ impl Held {
         }
     }
 
+    #[inline]
     pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
         match self.dissolve() {
             (_, Owner::Mapped(buffer)) => Ok(buffer),
@@ -382,6 +391,7 @@ impl Drop for Held {
 }
 
 impl From<Vec<u8>> for Held {
+    #[inline]
     fn from(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         Held {
@@ -394,6 +404,7 @@ impl From<Vec<u8>> for Held {
 }
 
 impl From<Box<[u8]>> for Held {
+    #[inline]
     fn from(buffer: Box<[u8]>) -> Self {
         let len = buffer.len();
         Held {
@@ -404,6 +415,7 @@ impl From<Box<[u8]>> for Held {
 }
 
 impl From<String> for Held {
+    #[inline]
     fn from(buffer: String) -> Self {
         let mut buffer = ManuallyDrop::new(buffer.into_bytes());
         Held {
@@ -416,6 +428,7 @@ impl From<String> for Held {
 }
 
 impl From<Arc<[u8]>> for Held {
+    #[inline]
     fn from(buffer: Arc<[u8]>) -> Self {
         let len = buffer.len();
         Held {
@@ -426,6 +439,7 @@ impl From<Arc<[u8]>> for Held {
 }
 
 impl From<Bytes> for Held {
+    #[inline]
     fn from(buffer: Bytes) -> Self {
         Held {
             span: Span::of(&buffer),
@@ -435,6 +449,7 @@ impl From<Bytes> for Held {
 }
 
 impl From<BytesMut> for Held {
+    #[inline]
     fn from(mut buffer: BytesMut) -> Self {
         Held {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
@@ -444,6 +459,7 @@ impl From<BytesMut> for Held {
 }
 
 impl From<MappedBuffer> for Held {
+    #[inline]
     fn from(buffer: MappedBuffer) -> Self {
         Held {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
@@ -453,6 +469,7 @@ impl From<MappedBuffer> for Held {
 }
 
 impl From<&'static [u8]> for Held {
+    #[inline]
     fn from(buffer: &'static [u8]) -> Self {
         Held {
             span: Span::of(buffer),
@@ -462,6 +479,7 @@ impl From<&'static [u8]> for Held {
 }
 
 impl From<AddressRange> for Held {
+    #[inline]
     fn from(range: AddressRange) -> Self {
         Held {
             span: range.span(),
@@ -471,6 +489,7 @@ impl From<AddressRange> for Held {
 }
 
 impl From<&'static str> for Held {
+    #[inline]
     fn from(buffer: &'static str) -> Self {
         Held {
             span: Span::of(buffer.as_bytes()),

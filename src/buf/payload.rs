@@ -59,6 +59,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     pub(crate) fn from_memory(memory: Memory) -> Self {
         Payload {
             len: memory.len(),
@@ -264,6 +265,14 @@ impl Payload {
         })
     }
 
+    /// True if all of it is memory that somebody here owns, so that no access to it can fail.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.pieces.as_slice().iter().all(|piece| match piece {
+            Memory::Region(region) => !region.memory().is_kernel_only(),
+            Memory::Held(_) => true,
+        })
+    }
+
     /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
     /// used while this payload is kept, unmoved or moved, and its leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
@@ -343,16 +352,17 @@ impl Payload {
     }
 
     /// The buffers, in order, if all pieces are buffers of their own.
-    pub(crate) fn into_held(self) -> Result<Vec<Held>, Payload> {
+    #[inline]
+    pub(crate) fn into_held(self) -> Result<Few<Held>, Payload> {
+        if let Pieces::One(Memory::Held(held)) = self.pieces {
+            return Ok(Few::One(held));
+        }
         let all_held = |pieces: &[Memory]| pieces.iter().all(|it| matches!(it, Memory::Held(_)));
         if !all_held(self.pieces.as_slice()) {
             return Err(self);
         }
-        Ok(self
-            .into_pieces()
-            .into_iter()
-            .filter_map(into_held)
-            .collect())
+        let held = self.into_pieces().into_iter().filter_map(into_held);
+        Ok(Few::Many(held.collect()))
     }
 
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
@@ -377,6 +387,7 @@ impl Payload {
     }
 }
 
+#[inline]
 fn into_held(memory: Memory) -> Option<Held> {
     match memory {
         Memory::Held(held) => Some(held),

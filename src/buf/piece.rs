@@ -7,7 +7,7 @@ use super::denied::Denied;
 use super::held::Held;
 use super::region::RegionMemory;
 use super::span::SpanList;
-use crate::sync::{Entry, GateClosed, Role};
+use crate::sync::{Entry, GateClosed, Gated, Role};
 
 /// One piece of memory an operation holds.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl RegionUse {
         offset: usize,
         len: usize,
     ) -> Result<Self, GateClosed> {
-        let entry = memory.gate().enter_operation()?;
+        let entry = memory.enter_operation()?;
         Ok(Self::new(memory, offset, len, Some(entry)))
     }
 
@@ -129,7 +129,7 @@ impl RegionUse {
     pub(super) fn lease(&self) -> Result<Option<Entry>, GateClosed> {
         match self.entry {
             Some(_) => Ok(None),
-            None => self.memory.gate().enter(Role::Remote).map(Some),
+            None => self.memory.enter(Role::Remote).map(Some),
         }
     }
 

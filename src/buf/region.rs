@@ -10,17 +10,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::attached::{Attached, RegionTraits};
 use super::copy;
 use super::denied::Denied;
+use super::few::Few;
 use super::held::Held;
 use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
 use crate::error::Result;
-use crate::sync::{Drained, Gate, GateClosed, Lock, LockKind, Role};
+use crate::sync::{Gate, GateClosed, Gated, Lock, LockKind, Role};
 
 /// One buffer's place in the region.
 pub(super) struct Segment {
@@ -33,6 +33,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    #[inline]
     fn of(held: &Held, start: usize) -> Segment {
         let (span, whole) = (held.span(), held.whole());
         Segment {
@@ -56,35 +57,56 @@ impl Segment {
 
 /// The shared memory of a region. See the module's page for who may touch it when.
 pub(crate) struct RegionMemory {
-    segments: Box<[Segment]>,
+    segments: Few<Segment>,
     len: usize,
     /// All buffers are writable, or none is.
     writable: bool,
     /// All are address ranges, or none is: bytes that only the kernel touches.
     kernel_only: bool,
     attached: Attached,
-    gate: Arc<Gate>,
+    gate: Gate,
+    kept: Lock<Kept>,
+}
+
+/// What keeps the bytes where they are.
+struct Kept {
     /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
     /// them.
-    pins: Lock<Option<Pins>>,
+    pins: Option<Pins>,
     /// The buffers themselves; `None` once they are taken.
-    owners: Lock<Option<Vec<Held>>>,
+    owners: Option<Few<Held>>,
+}
+
+impl Gated for RegionMemory {
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
 }
 
 impl RegionMemory {
     /// Joins these buffers, in order. They come back if there is none, if writable and read-only
     /// ones or ranges and owned ones are mixed, if a range wraps around, or if their lengths do not
     /// add up within an address space.
-    pub(crate) fn new(buffers: Vec<Held>, traits: RegionTraits) -> Result<Arc<Self>, Vec<Held>> {
+    #[inline]
+    pub(crate) fn new(
+        buffers: impl Into<Few<Held>>,
+        traits: RegionTraits,
+    ) -> Result<Arc<Self>, Few<Held>> {
+        let buffers = buffers.into();
         let Some(first) = buffers.first() else {
             return Err(buffers);
         };
         let writable = first.is_writable();
         let kernel_only = first.is_range();
         let mut len = 0usize;
-        let mut segments = Vec::with_capacity(buffers.len());
-        for held in &buffers {
-            segments.push(Segment::of(held, len));
+        let mut segments = match &*buffers {
+            [one] => Few::One(Segment::of(one, 0)),
+            many => Few::Many(Vec::with_capacity(many.len())),
+        };
+        for held in &*buffers {
+            if let Few::Many(segments) = &mut segments {
+                segments.push(Segment::of(held, len));
+            }
             let alike = held.is_writable() == writable && held.is_range() == kernel_only;
             match len.checked_add(held.len()) {
                 Some(sum) if alike && !held.wraps_around() => len = sum,
@@ -92,18 +114,23 @@ impl RegionMemory {
             }
         }
         Ok(Arc::new(RegionMemory {
-            segments: segments.into_boxed_slice(),
+            segments,
             len,
             writable,
             kernel_only,
-            gate: Arc::new(if traits.disabled {
+            gate: if traits.disabled {
                 Gate::new_disabled()
             } else {
                 Gate::new()
-            }),
+            },
             attached: Attached::new(traits),
-            pins: Lock::new(LockKind::Mutex, None),
-            owners: Lock::new(LockKind::Mutex, Some(buffers)),
+            kept: Lock::new(
+                LockKind::Mutex,
+                Kept {
+                    pins: None,
+                    owners: Some(buffers),
+                },
+            ),
         }))
     }
 
@@ -139,7 +166,7 @@ impl RegionMemory {
         &self.attached
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
 
@@ -169,14 +196,14 @@ impl RegionMemory {
 
     /// Copies out, as a local user.
     pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
-        let _entry = self.gate.enter(Role::Local)?;
+        let _entry = self.gate.inside(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.read_inside(offset, into) }
     }
 
     /// Copies in, as a local user. The region must be writable.
     pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
-        let _entry = self.gate.enter(Role::Local)?;
+        let _entry = self.gate.inside(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.write_inside(offset, from) }
     }
@@ -238,7 +265,7 @@ impl RegionMemory {
         size: usize,
         change: impl FnMut([u8; 8]) -> Option<[u8; 8]>,
     ) -> Result<Option<[u8; 8]>, GateClosed> {
-        let _entry = self.gate.enter(Role::Local)?;
+        let _entry = self.gate.inside(Role::Local)?;
         let may_have_atomics = self.writable && !self.kernel_only;
         let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);
@@ -267,27 +294,24 @@ impl RegionMemory {
 
     /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
     /// or if they have been taken already. Read-only buffers are shared, and stay here too.
-    pub(crate) fn take(&self) -> Option<Vec<Held>> {
-        if self.gate.is_open(Role::Local) != Err(GateClosed::Closed) {
-            return None;
-        }
-        let mut key = None;
-        let drained = self
-            .gate
-            .poll_drained(Drained::All, &mut key, Waker::noop());
-        self.gate.forget(&mut key);
-        if drained.is_pending() {
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Few<Held>> {
+        if !self.gate.is_over() {
             return None;
         }
         // From here on no entry exists and none can be made, so nobody touches a span of this
         // memory any more, whatever else still holds the `Arc`.
-        drop(self.pins.lock("unpin a region").take());
-        let mut owners = self.owners.lock("take a region's buffers");
-        if self.writable {
-            owners.take()
+        let mut kept = self.kept.lock("take a region's buffers");
+        let pins = kept.pins.take();
+        let owners = if self.writable {
+            kept.owners.take()
         } else {
-            owners.as_ref()?.iter().map(Held::share).collect()
-        }
+            let shared = kept.owners.as_ref()?.iter().map(Held::share);
+            shared.collect::<Option<Vec<_>>>().map(Few::from)
+        };
+        drop(kept);
+        drop(pins);
+        owners
     }
 
     /// Brings the pages of a range into memory and keeps them there until the buffers are given
@@ -296,8 +320,8 @@ impl RegionMemory {
     pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
         let segments = self.segments.iter();
         let ranges = segments.map(|segment| segment.span.addresses());
-        let mut pins = self.pins.lock("pin a region");
-        let pins = pins.get_or_insert_with(|| Pins::new(ranges));
+        let mut kept = self.kept.lock("pin a region");
+        let pins = kept.pins.get_or_insert_with(|| Pins::new(ranges));
         self.try_each(from, len, |segment, at, len| {
             pins.pin(&segment.span.part(at, len).addresses())
         })
@@ -305,8 +329,8 @@ impl RegionMemory {
 
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
     pub(crate) fn windows(&self) -> Option<Vec<Held>> {
-        let owners = self.owners.lock("share a region's windows");
-        let windows = owners.as_ref()?.iter();
+        let kept = self.kept.lock("share a region's windows");
+        let windows = kept.owners.as_ref()?.iter();
         windows
             .map(|held| held.as_window().map(|_| held.share())?)
             .collect()
@@ -315,10 +339,9 @@ impl RegionMemory {
     /// True if all its bytes are of a kind with many owners, and none of those is left but this
     /// region, or other regions of the same cache.
     pub(crate) fn is_ours_alone(&self) -> bool {
-        let owners = self.owners.lock("look for a region's owners");
-        owners
-            .as_ref()
-            .is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
+        let kept = self.kept.lock("look for a region's owners");
+        let owners = kept.owners.as_ref();
+        owners.is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
     }
 
     /// The segment of a byte, and its offset there.

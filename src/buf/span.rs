@@ -110,6 +110,12 @@ impl SpanList {
         true
     }
 
+    /// Appends room to be received into, as [`push`](Self::push) does. The borrow ends here:
+    /// whoever lists it sees to it that the room stays, and is nobody else's.
+    pub(crate) fn push_room(&mut self, room: &mut [u8]) -> bool {
+        self.push(Span::new(room.as_mut_ptr(), room.len()))
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.count == SPAN_LIST_MAX
     }

@@ -14,7 +14,7 @@ use super::*;
 use crate::sync::{Drained, GateClosed, Role};
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
-    let held = segments.iter().map(|it| Held::from(it.to_vec())).collect();
+    let held: Vec<_> = segments.iter().map(|it| Held::from(it.to_vec())).collect();
     RegionMemory::new(held, RegionTraits::plain(0)).unwrap()
 }
 
@@ -365,7 +365,13 @@ fn stalled_peer_does_not_hold_the_buffers() {
     let mut stalled = Payload::from_region_uses(vec![stalled]);
     assert!(memory.take().is_none(), "open regions keep their buffers");
     memory.gate().close().unwrap();
-    let vec = memory.take().unwrap().pop().unwrap().into_vec().unwrap();
+    let vec = memory
+        .take()
+        .unwrap()
+        .into_one()
+        .unwrap()
+        .into_vec()
+        .unwrap();
     assert_eq!((vec.as_ptr().addr() as u64, &vec[..]), (at, &b"bytes"[..]));
     assert!(memory.take().is_none(), "given away once");
     drop(vec);

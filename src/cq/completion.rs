@@ -69,8 +69,9 @@ pub struct Completion {
 
 impl Completion {
     /// Who sent the message that was received (`FI_SOURCE`; `fi_cq_readfrom`), as far as the
-    /// endpoint's address vector knows the sender now. `None` otherwise (`FI_ADDR_NOTAVAIL`), and
-    /// of whatever is no message received by a connectionless endpoint.
+    /// endpoint's address vector knows the sender: a reliable sender now, that of a datagram when
+    /// it came. `None` otherwise (`FI_ADDR_NOTAVAIL`), and of whatever is no message received by a
+    /// connectionless endpoint.
     pub fn source(&self) -> Option<FabricAddr> {
         self.source.as_ref()?.name().fabric
     }
@@ -81,8 +82,9 @@ impl Completion {
         self.source.as_ref()?.name().user_id
     }
 
-    /// Where the sender listens, whether or not the address vector has it: what to insert there to
-    /// answer a sender that is not known. `None` once the endpoint is closed.
+    /// The sender's address, where it listens if it is reliable, whether or not the address vector
+    /// has it: what to insert there to answer a sender that is not known. `None` once the endpoint
+    /// is closed, except of a datagram.
     pub fn source_addr(&self) -> Option<SocketAddr> {
         self.source.as_ref()?.name().address
     }

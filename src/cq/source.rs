@@ -24,26 +24,30 @@ pub(crate) trait Sources: Send + Sync {
     fn name(&self, number: u64) -> SourceName;
 }
 
-/// A sender, by its number. It is looked up when it is asked for, so that a message whose sender
-/// nobody asks for costs no look-up.
+/// A sender.
 #[derive(Clone)]
-pub(crate) struct Source {
-    number: u64,
-    sources: Arc<dyn Sources>,
+pub(crate) enum Source {
+    /// As it was known when its message came.
+    Named(SourceName),
+    /// By its number. It is looked up when it is asked for, so that a message whose sender nobody
+    /// asks for costs no look-up.
+    Numbered(u64, Arc<dyn Sources>),
 }
 
 impl Source {
-    pub(crate) fn new(number: u64, sources: Arc<dyn Sources>) -> Self {
-        Source { number, sources }
-    }
-
     pub(crate) fn name(&self) -> SourceName {
-        self.sources.name(self.number)
+        match self {
+            Source::Named(name) => *name,
+            Source::Numbered(number, sources) => sources.name(*number),
+        }
     }
 }
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Source({})", self.number)
+        match self {
+            Source::Named(name) => name.fmt(f),
+            Source::Numbered(number, _) => write!(f, "Source({number})"),
+        }
     }
 }

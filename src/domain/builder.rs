@@ -1,5 +1,6 @@
 //! Opening a domain.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::progress::{Engine, EngineConfig};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Backend, Runner, TransportOptions};
 
+use super::auth::domain_secret;
 use super::workers::Workers;
 use super::{Binding, Domain, Inner, expected_regions};
 
@@ -115,6 +117,7 @@ impl DomainBuilder {
                 key_size: self.info.domain.mr_key_size,
             }
         };
+        let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
         let lock_kind = LockKind::Mutex;
         let raw = mr_mode.contains(MrMode::RAW);
         let table = MrTable::new(addressing, keys, RawKeys::new(raw)?)
@@ -140,10 +143,12 @@ impl DomainBuilder {
                 regions,
                 workers,
                 binding: Mutex::new(Binding::default()),
+                registers: AtomicBool::new(false),
                 dependents: Dependents::new(),
                 context: self.context,
                 mr_mode,
                 id: DomainId::next(),
+                auth_secret,
                 mapped: MappedKeys::new(raw),
                 _fabric: self.fabric,
                 _fabric_dependence: self.dependence,

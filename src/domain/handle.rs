@@ -1,10 +1,10 @@
 //! The two kinds of region that a registration can give.
 
-use crate::buf::Held;
 use crate::eq::Event;
-use crate::error::Error;
 use crate::id::Context;
-use crate::mr::{Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, ReadOnlyRegion};
+use crate::mr::{
+    Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, NotMade, ReadOnlyRegion,
+};
 
 /// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
 pub trait RegionHandle: Clone + Send + Sized + 'static {
@@ -14,7 +14,7 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
-    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+    fn create(parts: NewRegion) -> Result<Self, NotMade>;
 
     /// What tells of its registration.
     #[doc(hidden)]
@@ -27,13 +27,13 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 /// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
 /// tells.
 pub(super) trait Made: Clone + Send + 'static {
-    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)>;
+    fn make(parts: NewRegion) -> Result<Self, NotMade>;
     fn event(self, context: Context) -> Option<Event>;
     fn key_made(&self) -> u64;
 }
 
 impl<R: RegionHandle> Made for R {
-    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+    fn make(parts: NewRegion) -> Result<Self, NotMade> {
         R::create(parts)
     }
 
@@ -47,7 +47,7 @@ impl<R: RegionHandle> Made for R {
 }
 
 impl Made for FreshRegion {
-    fn make(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+    fn make(parts: NewRegion) -> Result<Self, NotMade> {
         FreshRegion::create(parts)
     }
 
@@ -64,7 +64,7 @@ impl RegionHandle for MemoryRegion {
     const ACCESS_MAX: Access = Access::all();
 
     #[allow(private_interfaces, reason = "as in the trait")]
-    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+    fn create(parts: NewRegion) -> Result<Self, NotMade> {
         MemoryRegion::create(parts)
     }
 
@@ -84,7 +84,7 @@ impl RegionHandle for ReadOnlyRegion {
     const ACCESS_MAX: Access = Access::READ_ONLY;
 
     #[allow(private_interfaces, reason = "as in the trait")]
-    fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+    fn create(parts: NewRegion) -> Result<Self, NotMade> {
         ReadOnlyRegion::create(parts)
     }
 

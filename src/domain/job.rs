@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::buf::{Held, RegionMemory};
+use crate::buf::{Few, Held, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
 use crate::info::MrMode;
-use crate::mr::{KEY_NOT_AVAILABLE, prepare, unprepare};
+use crate::mr::{KEY_NOT_AVAILABLE, NotMade, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
@@ -21,7 +21,7 @@ use super::workers::Workers;
 /// others get their turn.
 pub(super) const FAULT_PIECE: usize = 16 << 20;
 
-pub(super) type Outcome<R> = Result<R, (Error, Vec<Held>)>;
+pub(super) type Outcome<R> = Result<R, NotMade>;
 
 /// A registration at work, shared by its future and the thread that does the work.
 pub(super) struct Job<R> {
@@ -98,7 +98,7 @@ impl<R: Made> Job<R> {
         let outcome = if self.is_abandoned() {
             Err((
                 Error::new(ErrorKind::Canceled, "the registration was dropped"),
-                Vec::new(),
+                Few::None,
             ))
         } else {
             outcome
@@ -126,7 +126,7 @@ impl<R: Made> Job<R> {
 
 pub(super) fn start_job<R: Made>(
     domain: Domain,
-    held: Vec<Held>,
+    held: Few<Held>,
     request: Request,
     job: Arc<Job<R>>,
 ) {
@@ -146,17 +146,18 @@ pub(super) fn start_job<R: Made>(
         domain,
         request,
     };
-    do_in_pieces(workers, work);
+    do_in_pieces(&workers, work);
 }
 
 /// A piece each in the order of asking: a short registration does not wait for the end of a long
 /// one.
-fn do_in_pieces<R: Made>(workers: Workers, work: Work<R>) {
-    workers.clone().run(move || {
+fn do_in_pieces<R: Made>(workers: &Workers, work: Work<R>) {
+    let again = workers.clone();
+    workers.run(move || {
         // The result comes through the job; workers that go away drop the work instead, and with
         // it the guard.
         if let Some(rest) = work.step() {
-            do_in_pieces(workers, rest);
+            do_in_pieces(&again, rest);
         }
     });
 }
@@ -179,7 +180,7 @@ impl<R: Made> FinishGuard<R> {
 impl<R: Made> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
-            job.finish(Err((crate::progress::Engine::gone_error(), Vec::new())));
+            job.finish(Err((crate::progress::Engine::gone_error(), Few::None)));
         }
     }
 }
@@ -236,9 +237,10 @@ fn look_at_piece(
     Ok(())
 }
 
+#[inline]
 pub(super) fn register_now<R: Made>(
     domain: &Domain,
-    held: Vec<Held>,
+    held: Few<Held>,
     request: &Request,
 ) -> Outcome<R> {
     if !domain.looks_at_pages(request) {
@@ -254,7 +256,8 @@ pub(super) fn register_now<R: Made>(
     create(domain, memory, request)
 }
 
-fn make_region<R: Made>(domain: &Domain, held: Vec<Held>, request: &Request) -> Outcome<R> {
+#[inline]
+fn make_region<R: Made>(domain: &Domain, held: Few<Held>, request: &Request) -> Outcome<R> {
     let memory = prepare(held, domain.traits(request))?;
     let len = memory.len();
     let made = create(domain, memory, request);
@@ -264,11 +267,8 @@ fn make_region<R: Made>(domain: &Domain, held: Vec<Held>, request: &Request) -> 
     made
 }
 
+#[inline]
 fn create<R: Made>(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
-    let keep = match domain.keep_open("memory region") {
-        Ok(keep) => keep,
-        Err(error) => return Err((error, unprepare(&memory))),
-    };
-    R::make(domain.new_region(memory, request, keep))
+    R::make(domain.new_region(memory, request))
         .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
 }

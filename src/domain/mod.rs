@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod bind;
 mod builder;
 mod cache;
@@ -18,6 +19,7 @@ mod workers;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::av::AddressVectorBuilder;
@@ -28,9 +30,9 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
-use crate::mr::{MappedKeys, SharedTable};
+use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::Engine;
-use crate::sync::{Dependence, Dependents, Keep, LockKind};
+use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use workers::Workers;
@@ -90,10 +92,14 @@ struct Inner {
     /// Where registrations fault pages in.
     workers: Workers,
     binding: Mutex<Binding>,
+    /// Bound with `REG_MR`.
+    registers: AtomicBool,
     dependents: Dependents,
     context: Option<Context>,
     mr_mode: MrMode,
     id: DomainId,
+    /// The key of endpoints and regions that have none of their own.
+    auth_secret: Option<AuthSecret>,
     mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,
@@ -105,7 +111,6 @@ struct Binding {
     events: Option<WeakEventQueue>,
     /// The queue cannot be closed while the domain is bound to it.
     dependence: Option<Dependence>,
-    registers: bool,
 }
 
 /// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
@@ -122,6 +127,33 @@ fn expected_regions(info: &Info) -> usize {
     match info.domain.mr_cnt {
         asked if asked > crate::info::MR_CNT => asked.min(REGIONS_AHEAD_MAX),
         _ => 0,
+    }
+}
+
+impl Inner {
+    /// Closes it to everything new if nothing depends on it, else tells what does. Regions are not
+    /// among the dependents: they are counted by their table.
+    fn close(&self) -> std::result::Result<(), String> {
+        let mut regions = self.regions.lock("close a domain");
+        let open = match regions.len() {
+            0 => return self.dependents.close().inspect(|()| regions.close()),
+            1 => "a memory region".to_owned(),
+            count => format!("{count} memory regions"),
+        };
+        match self.dependents.names() {
+            Some(names) => Err(format!("{names}, {open}")),
+            None => Err(format!("still used by {open}")),
+        }
+    }
+}
+
+impl Parent for Inner {
+    fn table(&self) -> &Lock<MrTable> {
+        &self.regions
+    }
+
+    fn nudge(&self) {
+        self.engine.nudge_for_regions();
     }
 }
 
@@ -155,7 +187,8 @@ impl Domain {
         binding.dependence =
             Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
         binding.events = Some(events.downgrade());
-        binding.registers = flags.contains(DomainBind::REG_MR);
+        let registers = flags.contains(DomainBind::REG_MR);
+        self.inner.registers.store(registers, Ordering::Release);
         Ok(())
     }
 
@@ -202,8 +235,10 @@ impl Domain {
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
     pub fn address_vector(&self) -> AddressVectorBuilder {
-        let offered = self.inner.info.domain.av_type;
-        AddressVectorBuilder::new(self.lock_kind(), offered, self.keep("address vector"))
+        let workers = self.inner.workers.others();
+        let run = Box::new(move |work| workers.clone().run(work));
+        let info = self.inner.info.clone();
+        AddressVectorBuilder::new(self.lock_kind(), info, run, self.keep("address vector"))
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
@@ -244,7 +279,7 @@ impl Domain {
     /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
     /// is awaited to its end.
     pub async fn close(&self) -> Result<()> {
-        self.inner.dependents.close().map_err(|names| {
+        self.inner.close().map_err(|names| {
             Error::new(
                 ErrorKind::Busy,
                 format!("still open in the domain: {names}"),

@@ -6,7 +6,7 @@ use super::job::FAULT_PIECE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MemoryRegion;
 use crate::progress::{Engine, beside};
-use crate::sync::Drained;
+use crate::sync::{Drained, Gated};
 
 impl MemoryRegion {
     /// Tells the library that the pages behind these parts of the region, in bytes from its start,
@@ -39,10 +39,10 @@ impl MemoryRegion {
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
         }
-        let gate = self.memory().gate();
-        let refreshing = gate.begin_refresh().map_err(crate::mr::closed)?;
+        let memory = self.memory();
+        let refreshing = memory.begin_refresh().map_err(crate::mr::closed)?;
         self.nudge();
-        gate.drained(Drained::Remote).await;
+        memory.drained(Drained::Remote).await;
         if self.memory().traits().notified_pages {
             for part in parts {
                 self.look_at(part.clone()).await?;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
+use crate::info::AuthKey;
 use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
 
@@ -66,10 +67,20 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
         self
     }
 
-    /// The key that peers will use (`requested_key`). Default: 64 random bits of the operating
-    /// system. A key that the application chooses can be guessed as well as it is chosen.
+    /// The key that peers will use (`requested_key`). Default: 64 random bits. A key that the
+    /// application chooses can be guessed as well as it is chosen.
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
+        self
+    }
+
+    /// Only peers whose endpoint is connected to one of this domain's with this key may reach the
+    /// region (`auth_key`). Default, and for a key without bytes: the domain's, if it has one. In
+    /// use since version 1.5 of the interface, and ignored before.
+    ///
+    /// To all others the region is not there: [`Refusal::UnknownKey`](crate::Refusal::UnknownKey).
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.request.auth_key = Some(key);
         self
     }
 

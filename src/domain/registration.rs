@@ -37,8 +37,8 @@ enum State<B, R> {
     },
     /// The job runs.
     Running(Arc<Job<R>>),
-    /// It could not be submitted.
-    Refused(Option<Failed<B>>),
+    /// There was nothing to wait for, or it could not be submitted.
+    Ended(Option<Result<R, Failed<B>>>),
     Done,
 }
 
@@ -76,13 +76,18 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
 
     fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B, R> {
         match take_buffers(&domain, buffers, &request) {
+            // There is no work, and no event to be written.
+            Ok(held) if slot.is_none() && !domain.looks_at_pages(&request) => {
+                let made = register_now(&domain, held, &request);
+                State::Ended(Some(made.map_err(give_buffers)))
+            }
             Ok(held) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
                 start_job(domain, held, request, Arc::clone(&job));
                 State::Running(job)
             }
             // The slot goes back unused: a submission that fails writes no event.
-            Err(failed) => State::Refused(Some(failed)),
+            Err(failed) => State::Ended(Some(Err(failed))),
         }
     }
 }
@@ -93,6 +98,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     pub fn key(&self) -> u64 {
         match &self.state {
             State::Running(job) => job.key(),
+            State::Ended(Some(Ok(region))) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
     }
@@ -135,12 +141,10 @@ impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
                     this.state = State::Done;
                     return Poll::Ready(result.map_err(give_buffers));
                 }
-                State::Refused(failed) => {
-                    let failed = failed
-                        .take()
-                        .expect("a refused registration is polled once");
+                State::Ended(result) => {
+                    let result = result.take().expect("it is polled once after its end");
                     this.state = State::Done;
-                    return Poll::Ready(Err(failed));
+                    return Poll::Ready(result);
                 }
                 State::Done => panic!("a registration was polled after it ended"),
             }

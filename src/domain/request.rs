@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::buf::{
-    ConvertMany, Held, LocalUse, Memory, Payload, RegionMemory, RegionTraits, check_kernel_copies,
+    ConvertMany, Few, Held, LocalUse, Memory, Payload, RegionMemory, RegionTraits,
+    check_kernel_copies,
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::info::{Caps, MrMode};
-use crate::mr::{Access, MrFlags, NewRegion};
+use crate::info::{AuthKey, Caps, MrMode};
+use crate::mr::{Access, MrFlags, NewRegion, NotMade};
 use crate::op_error::Failed;
-use crate::sync::Keep;
 
 use super::{Domain, RegistrationProgress};
 
@@ -25,6 +26,8 @@ impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
+    /// Instead of the domain's.
+    pub(super) auth_key: Option<AuthKey>,
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
@@ -39,6 +42,7 @@ impl Request {
         Request {
             access,
             key: None,
+            auth_key: None,
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
@@ -48,6 +52,7 @@ impl Request {
     }
 
     /// Judges what can be judged without the memory.
+    #[inline]
     pub(super) fn check(&self, domain: &Domain) -> Result<()> {
         if self.offset != 0 {
             let message = "offset is reserved and must be 0 (fi_mr(3))";
@@ -61,6 +66,7 @@ impl Request {
             let message = format!("{unknown:#x} for a registration");
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
+        domain.check_auth_key(self.auth_key.as_ref())?;
         let caps = domain.info().caps;
         for (flag, cap, name) in [
             (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
@@ -75,6 +81,7 @@ impl Request {
     }
 
     /// Judges the memory.
+    #[inline]
     pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
         if !self.flags.contains(MrFlags::RMA_PMEM) {
             return Ok(());
@@ -117,22 +124,17 @@ pub(super) fn show(
 impl Domain {
     /// True if an event queue was bound with `REG_MR`.
     pub(super) fn registers_asynchronously(&self) -> bool {
-        self.binding().registers
+        self.inner.registers.load(Ordering::Acquire)
     }
 
-    pub(super) fn new_region(
-        &self,
-        memory: Arc<RegionMemory>,
-        request: &Request,
-        keep: Keep,
-    ) -> NewRegion {
+    #[inline]
+    pub(super) fn new_region(&self, memory: Arc<RegionMemory>, request: &Request) -> NewRegion {
         NewRegion {
             memory,
             requested_key: request.key,
+            auth_key: self.auth_secret(request.auth_key.as_ref()),
             context: request.context,
-            table: Arc::clone(&self.inner.regions),
-            nudge: self.inner.engine.region_nudge(),
-            keep,
+            parent: self.inner.clone(),
         }
     }
 
@@ -152,6 +154,7 @@ impl Domain {
     }
 
     /// What a region asked for so is, by the domain's modes.
+    #[inline]
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);
@@ -172,7 +175,7 @@ pub(super) fn take_buffers<B: Buffers>(
     domain: &Domain,
     buffers: B,
     request: &Request,
-) -> Result<Vec<Held>, Failed<B>> {
+) -> Result<Few<Held>, Failed<B>> {
     if let Err(error) = request.check(domain) {
         let error = error.with_operation(OperationKind::Register);
         return Err(Failed::new(error, Some(buffers)));
@@ -219,8 +222,9 @@ pub(super) fn check_address_ranges() -> Result<()> {
     })
 }
 
-pub(super) fn give_buffers<B: Buffers>((error, held): (Error, Vec<Held>)) -> Failed<B> {
-    let payload = Payload::from_pieces(held.into_iter().map(Memory::Held).collect());
+pub(super) fn give_buffers<B: Buffers>((error, held): NotMade) -> Failed<B> {
+    let pieces = held.into_vec().into_iter().map(Memory::Held);
+    let payload = Payload::from_pieces(pieces.collect());
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_payload(payload))
 }

@@ -1,29 +1,34 @@
-//! Where the work of registrations is done: on the blocking threads of the driver's runtime, or,
-//! where the driver has a thread of its own, on threads that live as long as there is work.
+//! Where work that blocks is done, as registrations that fault pages in and lookups of names: on
+//! the blocking threads of the driver's runtime, or, where the driver has a thread of its own, on
+//! threads that live as long as there is work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
-/// Registrations of one domain that fault pages in at the same time: enough to keep one core of a
-/// small machine busy without taking the blocking threads from everybody else.
+/// Works that are done at the same time, as the registrations of one domain that fault pages in:
+/// enough to keep one core of a small machine busy without taking the blocking threads from
+/// everybody else.
 const JOBS_AT_ONCE: usize = 2;
 
+/// How long a thread goes on with one piece of work after the other before it asks to be called
+/// again: a hand-over from thread to thread takes as long as many short ones, and a runtime that
+/// ends waits for the threads it has called.
+const TURN: Duration = Duration::from_millis(1);
+
 #[derive(Clone)]
-pub(super) enum Workers {
-    Runtime {
-        runtime: Handle,
-        permits: Arc<Semaphore>,
-    },
-    Threads(Arc<Mutex<Queue>>),
+pub(super) struct Workers {
+    /// None: threads of their own.
+    runtime: Option<Handle>,
+    queue: Arc<Mutex<Queue>>,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+struct Queue {
     works: VecDeque<Work>,
     threads: usize,
 }
@@ -32,74 +37,105 @@ type Work = Box<dyn FnOnce() + Send>;
 
 impl Workers {
     pub(super) fn of_runtime(runtime: Handle) -> Self {
-        Workers::Runtime {
-            runtime,
-            permits: Arc::new(Semaphore::new(JOBS_AT_ONCE)),
+        Workers {
+            runtime: Some(runtime),
+            queue: Arc::default(),
         }
     }
 
     pub(super) fn threads() -> Self {
-        Workers::Threads(Arc::default())
+        Workers {
+            runtime: None,
+            queue: Arc::default(),
+        }
+    }
+
+    /// Others of the same kind, which do not wait for these.
+    pub(super) fn others(&self) -> Self {
+        Workers {
+            runtime: self.runtime.clone(),
+            queue: Arc::default(),
+        }
     }
 
     /// Does the work some time. A runtime that ends before that drops it.
-    pub(super) fn run(self, work: impl FnOnce() + Send + 'static) {
-        match self {
-            Workers::Runtime { runtime, permits } => {
-                runtime.spawn(async move {
-                    let Ok(permit) = permits.acquire_owned().await else {
-                        return;
-                    };
-                    let work = move || {
-                        // Lives until the work has ended, whoever waits for that.
-                        let _permit = permit;
-                        work();
-                    };
-                    let _ = tokio::task::spawn_blocking(work).await;
-                });
+    pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
+        {
+            let mut queue = self.lock();
+            queue.works.push_back(Box::new(work));
+            if queue.threads == JOBS_AT_ONCE {
+                return;
             }
-            Workers::Threads(queue) => run_in_thread(queue, Box::new(work)),
+            queue.threads += 1;
         }
+        self.call_thread();
     }
-}
 
-fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
-}
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-fn run_in_thread(queue: Arc<Mutex<Queue>>, work: Work) {
-    {
-        let mut queue = lock(&queue);
-        queue.works.push_back(work);
-        if queue.threads == JOBS_AT_ONCE {
+    /// Calls a thread that has been counted.
+    fn call_thread(&self) {
+        let Some(runtime) = &self.runtime else {
+            let workers = self.clone();
+            let thread = thread::Builder::new().name("fabric-worker".to_owned());
+            if let Err(error) = thread.spawn(move || workers.work_off()) {
+                tracing::warn!(%error, "no thread for work that blocks, the caller waits for it");
+                self.work_off();
+            }
             return;
-        }
-        queue.threads += 1;
+        };
+        let turn = Turn(Some(self.clone()));
+        // It panics where no thread can be had, which drops the turn.
+        let called = || drop(runtime.spawn_blocking(|| turn.work()));
+        let _ = catch_unwind(AssertUnwindSafe(called));
     }
-    let shared = Arc::clone(&queue);
-    let spawned = thread::Builder::new()
-        .name("fabric-register".to_owned())
-        .spawn(move || work_off(&shared));
-    if let Err(error) = spawned {
-        tracing::warn!(%error, "no thread for a registration, the caller waits for it");
-        work_off(&queue);
+
+    /// Works until nothing is left, or until its turn is over.
+    fn work_off(&self) {
+        let begin = Instant::now();
+        loop {
+            let work = {
+                let mut queue = self.lock();
+                match queue.works.pop_front() {
+                    Some(work) => work,
+                    None => {
+                        queue.threads -= 1;
+                        return;
+                    }
+                }
+            };
+            // What a panic leaves behind tells of it by its drop.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+            if self.runtime.is_some() && begin.elapsed() > TURN {
+                return self.call_thread();
+            }
+        }
     }
 }
 
-/// Works until nothing is left.
-fn work_off(queue: &Mutex<Queue>) {
-    loop {
-        let work = {
-            let mut queue = lock(queue);
-            match queue.works.pop_front() {
-                Some(work) => work,
-                None => {
-                    queue.threads -= 1;
-                    return;
-                }
-            }
-        };
-        // What a panic leaves behind tells of it by its drop.
-        let _ = catch_unwind(AssertUnwindSafe(work));
+/// A thread of the runtime that has been called. Dropped instead, as by a runtime that has ended,
+/// it takes all works with it, and they tell of that by their own drop.
+struct Turn(Option<Workers>);
+
+impl Turn {
+    fn work(mut self) {
+        if let Some(workers) = self.0.take() {
+            workers.work_off();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(workers) = self.0.take() {
+            let works = {
+                let mut queue = workers.lock();
+                queue.threads -= 1;
+                std::mem::take(&mut queue.works)
+            };
+            drop(works);
+        }
     }
 }

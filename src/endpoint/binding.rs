@@ -5,6 +5,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, EndpointId};
+use crate::info::AuthKey;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, Extending, PortSizes, SendOrder};
 
@@ -22,6 +23,7 @@ pub(super) struct Binding {
     pub(super) sizes: PortSizes,
     pub(super) extending: Extending,
     pub(super) on_refusal: OnRefusal,
+    pub(super) auth_key: Option<AuthKey>,
 }
 
 impl Binding {
@@ -49,13 +51,15 @@ impl Binding {
             },
             extending: Extending::default(),
             on_refusal: OnRefusal::default(),
+            auth_key: info.endpoint.auth_key.clone(),
         }
     }
 
     /// What is offered to peers beyond the plain protocol, once all that was asked for is judged.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] names what is out of range.
+    /// [`ErrorKind::InvalidArgument`] names what is out of range, or asks for a key without what
+    /// proves it; [`ErrorKind::Unsupported`] for keys of an address vector.
     pub(super) fn judged(&self) -> Result<Extending> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
@@ -69,8 +73,17 @@ impl Binding {
             }
         }
         self.extending.liveness.check()?;
+        self.domain.check_auth_key(self.auth_key.as_ref())?;
+        let auth_key = self.domain.auth_secret(self.auth_key.as_ref());
+        if auth_key.is_some() && !self.extending.offered {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "an authorization key is proven by the extension, which is not offered",
+            ));
+        }
         Ok(Extending {
             refusals_max: self.on_refusal.refusals_max()?,
+            auth_key,
             ..self.extending
         })
     }
@@ -97,7 +110,7 @@ impl Binding {
             transmit_queue: self.transmit_queue,
             receive_queue,
             _keep: keep,
-            dependences: dependences,
+            dependences,
         })
     }
 }
@@ -208,6 +221,24 @@ macro_rules! binding_setters {
             /// extension there is no choice: refusing an operation takes closing the connection.
             pub fn on_refusal(mut self, on_refusal: crate::OnRefusal) -> Self {
                 self.binding.on_refusal = on_refusal;
+                self
+            }
+
+            /// Who may communicate with the endpoint: only peers whose endpoint has the same key
+            /// (`auth_key` of `fi_endpoint(3)`). Default, and for a key without bytes: the Info's,
+            /// else the domain's. In use since version 1.5 of the interface, and ignored before.
+            ///
+            /// Each side proves its key to the other before anything else is said, and no byte of
+            /// it goes over the wire. A peer that does not prove the same, or cannot, as a C
+            /// program cannot, is refused: there is no connection, and what was to make one fails
+            /// with [`ErrorKind::NotAuthorized`](crate::ErrorKind::NotAuthorized), or, at a peer
+            /// that was rejected before it could prove anything, with
+            /// [`ErrorKind::ConnectionRefused`](crate::ErrorKind::ConnectionRefused).
+            ///
+            /// What follows is as plain as ever: whoever can read or change the bytes between the
+            /// peers still can.
+            pub fn auth_key(mut self, key: crate::AuthKey) -> Self {
+                self.binding.auth_key = Some(key);
                 self
             }
         }

@@ -64,7 +64,9 @@ impl EndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::Liveness) out of
-    /// range, [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
+    /// range, and for an authorization key without the [`extension`](Self::extension), which proves
+    /// it, [`ErrorKind::Unsupported`] for keys of an address vector,
+    /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
     /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
     /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {

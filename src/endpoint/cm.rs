@@ -206,6 +206,15 @@ impl Accept {
         let endpoint = endpoint?;
         check_data(&data)?;
         let peer = request.peer_addr();
+        // Only who has a key has one to prove. Dropping the request rejects it.
+        let what = match (endpoint.inner.port.auth_key(), request.has_auth_key()) {
+            (Some(_), false) => Some("the peer has no authorization key"),
+            (None, true) => Some("the peer has an authorization key, this endpoint has none"),
+            _ => None,
+        };
+        if let Some(what) = what {
+            return Err(Error::new(ErrorKind::NotAuthorized, what).with_peer(peer));
+        }
         let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted").with_peer(peer);
         let handover = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
         let handover = handover.await.map_err(|_| gone())?;

@@ -6,6 +6,7 @@ mod binding;
 mod builder;
 mod cm;
 mod common;
+mod dgram;
 mod msg;
 mod multi_recv;
 mod on_refusal;
@@ -35,6 +36,9 @@ use place::Place;
 
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
+pub use dgram::{
+    DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup, RecvDatagram, SendDatagram,
+};
 pub use msg::{Received, Recv, RecvFrom, Send};
 pub use multi_recv::MultiRecv;
 pub use on_refusal::OnRefusal;

@@ -119,12 +119,12 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
 impl Place {
     /// Sorts an operation's end into the result its future gives.
     fn finish<B: IoBufs, R: Told>(&self, end: End) -> Result<(R, B), Failed<B>> {
+        let source = self.source_name(&end);
         let End {
             result,
             len,
             data,
             tag,
-            source,
             payload,
             overflow,
             ..
@@ -136,7 +136,7 @@ impl Place {
                     len,
                     data,
                     tag,
-                    source: source.and_then(|source| self.source_name(source)),
+                    source,
                 };
                 Ok((R::from_end(facts), buffers))
             }

@@ -6,13 +6,13 @@ use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, Phase};
 use crate::id::{FabricAddr, OperationId};
-use crate::progress::{Manner, OpCell, Port, Posted, Report};
-use crate::proto::{OpKey, SourceId, Wanted, Withdrawn};
+use crate::progress::{Manner, OpCell, Port, Posted, Report, name_of};
+use crate::proto::{End, OpKey, Wanted, Withdrawn};
 
 use super::common::Common;
 use super::peek::Claim;
 use super::post::Shape;
-use super::{Endpoint, RdmEndpoint};
+use super::{DgramEndpoint, Endpoint, RdmEndpoint};
 
 /// What an operation is to be posted to.
 pub(super) enum To {
@@ -26,6 +26,8 @@ pub(super) enum To {
     Many(RdmEndpoint, Selector),
     /// A message that came before.
     Claimed(Claim),
+    /// Datagrams: to this peer; or of any, or of this one only.
+    Datagrams(DgramEndpoint, Option<FabricAddr>),
 }
 
 /// Which messages a receive takes.
@@ -56,8 +58,10 @@ impl Selector {
 impl To {
     /// Narrows what is received to one peer.
     pub(super) fn select_source(&mut self, peer: FabricAddr) {
-        if let To::Receives(_, selector) | To::Many(_, selector) = self {
-            selector.source = Some(peer);
+        match self {
+            To::Receives(_, selector) | To::Many(_, selector) => selector.source = Some(peer),
+            To::Datagrams(_, from) => *from = Some(peer),
+            To::Connection(_) | To::Peer(..) | To::Claimed(_) => {}
         }
     }
 
@@ -75,6 +79,7 @@ impl To {
                 &endpoint.inner.common
             }
             To::Claimed(claim) => &claim.endpoint.inner.common,
+            To::Datagrams(endpoint, _) => &endpoint.inner.common,
         }
     }
 
@@ -114,6 +119,10 @@ impl To {
                     receives.receive_claimed(claimed, payload, report(), manner.timeout)?;
                 Ok((Place::Receives(endpoint), posted))
             }
+            To::Datagrams(endpoint, peer) => {
+                let posted = endpoint.post(shape, peer, payload, report(), manner)?;
+                Ok((Place::Datagrams(endpoint), posted))
+            }
         }
     }
 }
@@ -123,13 +132,16 @@ pub(super) enum Place {
     Connection(Endpoint),
     Peer(RdmEndpoint, Arc<Port>),
     Receives(RdmEndpoint),
+    Datagrams(DgramEndpoint),
 }
 
 impl Place {
     /// The operation's name within its endpoint.
     pub(super) fn name(&self, key: OpKey) -> OperationId {
         match self {
-            Place::Connection(_) | Place::Receives(_) => OperationId::own(key.to_bits()),
+            Place::Connection(_) | Place::Receives(_) | Place::Datagrams(_) => {
+                OperationId::own(key.to_bits())
+            }
             Place::Peer(_, port) => OperationId::of_port(port.key().to_bits(), key.to_bits()),
         }
     }
@@ -139,6 +151,7 @@ impl Place {
             Place::Connection(endpoint) => endpoint.inner.port.phase(key),
             Place::Peer(_, port) => port.phase(key),
             Place::Receives(endpoint) => endpoint.inner.receives.phase(key),
+            Place::Datagrams(endpoint) => endpoint.inner.port.phase(key),
         }
     }
 
@@ -148,6 +161,7 @@ impl Place {
             Place::Connection(endpoint) => endpoint.inner.port.cancel(key),
             Place::Peer(_, port) => port.cancel(key),
             Place::Receives(endpoint) => endpoint.inner.receives.cancel(key),
+            Place::Datagrams(endpoint) => endpoint.inner.port.cancel(key),
         };
         withdrawn == Withdrawn::Ended
     }
@@ -158,11 +172,14 @@ impl Place {
     }
 
     /// What is known of whoever sent a message that was received here.
-    pub(super) fn source_name(&self, source: SourceId) -> Option<SourceName> {
+    pub(super) fn source_name(&self, end: &End) -> Option<SourceName> {
         match self {
             Place::Connection(_) => None,
             Place::Peer(endpoint, _) | Place::Receives(endpoint) => {
-                Some(endpoint.source_name(source.0))
+                end.source.map(|source| endpoint.source_name(source.0))
+            }
+            Place::Datagrams(endpoint) => {
+                end.from.map(|from| name_of(&endpoint.inner.vector, from))
             }
         }
     }
@@ -173,6 +190,7 @@ impl Place {
             Place::Connection(endpoint) => endpoint.inner.port.detach(key, cell),
             Place::Peer(_, port) => port.detach(key, cell),
             Place::Receives(endpoint) => endpoint.detach_receive(key, cell),
+            Place::Datagrams(endpoint) => endpoint.inner.port.detach(key, cell),
         }
     }
 
@@ -182,6 +200,7 @@ impl Place {
             Place::Connection(endpoint) => endpoint.inner.port.withdraw_waiting(key, cell),
             Place::Peer(_, port) => port.withdraw_waiting(key, cell),
             Place::Receives(endpoint) => endpoint.inner.receives.withdraw_waiting(key, cell),
+            Place::Datagrams(endpoint) => endpoint.inner.port.withdraw_waiting(key, cell),
         }
     }
 }

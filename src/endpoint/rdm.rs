@@ -36,9 +36,9 @@ pub use builder::RdmEndpointBuilder;
 ///
 /// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
-/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes of
-/// a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits for
-/// the next receive once they are there; smaller ones behind it may have passed by then.
+/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
+/// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
+/// for the next receive once they are there; smaller ones behind it may have passed by then.
 ///
 /// Messages that come before their receive are kept within a
 /// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
@@ -310,7 +310,7 @@ impl RdmEndpoint {
     /// A sender as completions name it, if they do.
     pub(super) fn source(&self, source: SourceId) -> Option<Source> {
         let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
-        Some(Source::new(source.0, Arc::clone(sources)))
+        Some(Source::Numbered(source.0, Arc::clone(sources)))
     }
 
     pub(super) fn source_name(&self, number: u64) -> SourceName {
@@ -326,11 +326,13 @@ impl Inner {
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
         // Asked for first: whatever is removed from now on is looked up again by the next post.
         let removals = self.vector.removals();
-        if let Some(port) = self.ports.get(peer, removals) {
+        if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
         }
         let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
-        self.ports.put(peer, removals, &port);
+        if let Some(removals) = removals {
+            self.ports.put(peer, removals, &port);
+        }
         Ok(port)
     }
 

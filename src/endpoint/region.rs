@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::common::Common;
-use super::{Endpoint, Inner, RdmEndpoint, rdm};
+use super::{DgramEndpoint, Endpoint, Inner, RdmEndpoint, dgram, rdm};
 use crate::error::Result;
 use crate::mr::MemoryRegion;
 use crate::proto::Lifecycle;
@@ -25,7 +25,7 @@ impl MemoryRegion {
     }
 }
 
-/// An endpoint that regions are bound to: [`Endpoint`], [`RdmEndpoint`]. Sealed.
+/// An endpoint that regions are bound to: [`Endpoint`], [`RdmEndpoint`], [`DgramEndpoint`]. Sealed.
 pub trait RegionEndpoint {
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
@@ -46,6 +46,13 @@ impl RegionEndpoint for RdmEndpoint {
     }
 }
 
+#[allow(private_interfaces, reason = "as in the trait")]
+impl RegionEndpoint for DgramEndpoint {
+    fn bound(&self) -> (&Common, Arc<dyn Attachable>) {
+        (&self.inner.common, Arc::clone(&self.inner) as _)
+    }
+}
+
 impl Attachable for Inner {
     fn is_open(&self) -> bool {
         self.port.lifecycle() != Lifecycle::Closed
@@ -55,6 +62,14 @@ impl Attachable for Inner {
 }
 
 impl Attachable for rdm::Inner {
+    fn is_open(&self) -> bool {
+        !self.has_ended()
+    }
+
+    fn count(&self, _wakes: &mut WakeList) {}
+}
+
+impl Attachable for dgram::Inner {
     fn is_open(&self) -> bool {
         !self.has_ended()
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::ConnRequest;
-use crate::error::Error;
-use crate::id::{Context, EndpointId};
+use crate::error::{Error, Result};
+use crate::id::{Context, EndpointId, FabricAddr};
 use crate::limits::ERR_DATA_SIZE_MAX;
 use crate::mr::{MemoryRegion, ReadOnlyRegion};
 
@@ -54,6 +54,17 @@ pub enum Event {
         /// The region, ready for use.
         region: ReadOnlyRegion,
     },
+    /// An insertion into an address vector that asked for an event has ended (`FI_AV_COMPLETE`).
+    /// "All error completions for a given call to fi_av_insert will precede" it: one
+    /// [`Event::Error`] for each address that failed.
+    AvComplete {
+        /// The context given with the insertion.
+        context: Context,
+        /// How many addresses were inserted.
+        count: usize,
+        /// What names each address, in the order in which they were given, or why it failed.
+        addresses: Vec<Result<FabricAddr>>,
+    },
     /// What the application wrote by [`EventQueue::write`](super::EventQueue::write).
     User {
         /// The application's code.
@@ -100,6 +111,16 @@ impl fmt::Debug for Event {
                 .field("context", context)
                 .field("region", region)
                 .finish(),
+            Event::AvComplete {
+                context,
+                count,
+                addresses,
+            } => f
+                .debug_struct("AvComplete")
+                .field("context", context)
+                .field("count", count)
+                .field("failed", &(addresses.len() - count))
+                .finish(),
             Event::User { code, data } => f
                 .debug_struct("User")
                 .field("code", code)
@@ -120,6 +141,9 @@ pub struct EventError {
     pub context: Option<Context>,
     /// The endpoint concerned, if one is.
     pub endpoint: Option<EndpointId>,
+    /// The place of an address that could not be inserted, among those that were given (`data` of
+    /// `fi_av(3)`'s error entries: "the index of the failed address").
+    pub index: Option<usize>,
     /// `err_data`: what came with the error, as the private data of a peer that rejected a
     /// connection. 256 bytes at most.
     pub data: Bytes,
@@ -134,12 +158,18 @@ impl EventError {
             error,
             context: None,
             endpoint: None,
+            index: None,
             data,
         }
     }
 
     pub(crate) fn with_context(mut self, context: Option<Context>) -> Self {
         self.context = context;
+        self
+    }
+
+    pub(crate) fn with_index(mut self, index: usize) -> Self {
+        self.index = Some(index);
         self
     }
 
@@ -171,6 +201,7 @@ impl fmt::Debug for EventError {
             .field("error", &self.error)
             .field("context", &self.context)
             .field("endpoint", &self.endpoint)
+            .field("index", &self.index)
             .field("data_len", &self.data.len())
             .finish()
     }

@@ -22,7 +22,9 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::EQ_SIZE_DEFAULT;
-use crate::sync::{Dependence, Keep, LockKind, Reader, Reserve, Ring, Slot, WakeList, WeakRing};
+use crate::sync::{
+    Dependence, Keep, LockKind, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing,
+};
 
 pub use event::{Event, EventError};
 pub use request::ConnRequest;
@@ -170,6 +172,20 @@ impl EventQueue {
     pub(crate) fn reserve(&self) -> EventReserve {
         EventReserve {
             reserve: self.ring().reserve(),
+        }
+    }
+
+    /// Takes places for so many events, or none when they are not all free (or the queue is
+    /// closed).
+    pub(crate) fn try_reserve_many(&self, count: usize) -> Option<Vec<EventSlot>> {
+        self.ring().try_reserve_many(count).map(event_slots)
+    }
+
+    /// Waits for so many places at the same time, which the queue must have; `None` once it is
+    /// closed. May be dropped at any time.
+    pub(crate) fn reserve_many(&self, count: usize) -> EventReserveMany {
+        EventReserveMany {
+            reserve: self.ring().reserve_many(count),
         }
     }
 
@@ -336,5 +352,25 @@ impl Future for EventReserve {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.reserve).poll(cx);
         polled.map(|slot| slot.map(|slot| EventSlot { slot }))
+    }
+}
+
+fn event_slots(slots: Vec<Slot<Event>>) -> Vec<EventSlot> {
+    slots.into_iter().map(|slot| EventSlot { slot }).collect()
+}
+
+/// Waits for several places; `None` once the queue is closed. May be dropped at any time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct EventReserveMany {
+    reserve: ReserveMany<Event>,
+}
+
+impl Future for EventReserveMany {
+    type Output = Option<Vec<EventSlot>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.reserve).poll(cx);
+        polled.map(|slots| slots.map(event_slots))
     }
 }

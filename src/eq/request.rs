@@ -37,6 +37,7 @@ pub struct ConnRequest {
     peer_addr: SocketAddr,
     local_addr: SocketAddr,
     data: Bytes,
+    has_auth_key: bool,
     ticket: Ticket<Verdict>,
 }
 
@@ -47,6 +48,7 @@ impl ConnRequest {
         peer_addr: SocketAddr,
         local_addr: SocketAddr,
         data: Bytes,
+        has_auth_key: bool,
     ) -> (ConnRequest, TicketHolder<Verdict>) {
         let (ticket, holder) = Ticket::pair();
         let request = ConnRequest {
@@ -54,6 +56,7 @@ impl ConnRequest {
             peer_addr,
             local_addr,
             data,
+            has_auth_key,
             ticket,
         };
         (request, holder)
@@ -79,6 +82,12 @@ impl ConnRequest {
         &self.data
     }
 
+    /// True if the peer's endpoint has an authorization key (`auth_key` of `fi_endpoint(3)`): only
+    /// an endpoint with the same key can accept it, and one without a key a peer without one.
+    pub fn has_auth_key(&self) -> bool {
+        self.has_auth_key
+    }
+
     /// True once the peer has gone away, or the listener was closed, so that accepting must fail.
     pub fn is_withdrawn(&self) -> bool {
         self.ticket.is_abandoned()
@@ -97,6 +106,7 @@ impl fmt::Debug for ConnRequest {
             .field("peer_addr", &self.peer_addr)
             .field("local_addr", &self.local_addr)
             .field("data_len", &self.data.len())
+            .field("has_auth_key", &self.has_auth_key)
             .field("withdrawn", &self.is_withdrawn())
             .finish()
     }

@@ -41,6 +41,7 @@ fn request() -> (ConnRequest, crate::sync::TicketHolder<Verdict>) {
         peer,
         local,
         Bytes::from_static(b"hello"),
+        false,
     )
 }
 

@@ -8,7 +8,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No region has this key (any more).
+    /// No region has this key (any more), or none that may be reached from this endpoint: a region
+    /// with an authorization key is there for endpoints with the same only.
     UnknownKey,
     /// The range is not all within the region.
     OutOfBounds,

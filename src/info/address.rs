@@ -216,6 +216,13 @@ fn address_text(text: &str, has_service: bool) -> Result<Side> {
     })
 }
 
+/// The address that libfabric's text form tells (`FI_ADDR_STR` of `fi_getinfo(3)`).
+pub(crate) fn address_of_text(text: &str) -> Result<SocketAddr> {
+    let side = address_text(text, false)?;
+    let ip = side.ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    Ok(socket_address(ip, side.port, side.scope_id))
+}
+
 impl Side {
     fn show(&self) -> String {
         match self.ip {

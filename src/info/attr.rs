@@ -3,6 +3,9 @@
 //! was asked for.
 
 use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
 
 use super::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use super::kinds::{
@@ -17,7 +20,8 @@ use super::kinds::{
 pub struct FabricAttr {
     /// The subnet, written `10.0.0.0/24`.
     pub name: String,
-    /// Always `tcp`: the name of the C provider whose protocol this library speaks.
+    /// The name of the C provider whose protocol this library speaks: `tcp`, or `udp` for datagram
+    /// endpoints.
     pub provider: String,
     /// The version of this crate.
     pub provider_version: ApiVersion,
@@ -44,7 +48,8 @@ pub struct DomainAttr {
     pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
     pub resource_mgmt: ResourceManagement,
-    /// As asked. Connected endpoints use no address vector.
+    /// As asked: address vectors of this type alone can be opened, or any. Connected endpoints use
+    /// none.
     pub av_type: AvType,
     /// The rules of registration that the domain will hold the application to.
     ///
@@ -57,7 +62,7 @@ pub struct DomainAttr {
     /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
     /// 8 bytes that fits.
     pub mr_key_size: usize,
-    /// Bytes of remote CQ data.
+    /// Bytes of remote CQ data; 0 of datagram endpoints, whose messages have no room for it.
     pub cq_data_size: usize,
     /// Completion queues.
     pub cq_cnt: usize,
@@ -83,7 +88,7 @@ pub struct DomainAttr {
     pub caps: Caps,
     /// Always empty.
     pub mode: Mode,
-    /// The key that endpoints and regions of the domain carry. Always `None` for now.
+    /// The key that endpoints and regions of the domain carry, unless they have their own.
     pub auth_key: Option<AuthKey>,
     /// Bytes of data that come with an error event, at most.
     pub max_err_data: usize,
@@ -123,7 +128,7 @@ pub struct EndpointAttr {
     pub tx_ctx_cnt: ContextCount,
     /// Receive contexts of the endpoint.
     pub rx_ctx_cnt: ContextCount,
-    /// The key that limits who may talk to the endpoint. Always `None` for now.
+    /// The key that limits who may talk to the endpoint. `None`: the domain's does.
     pub auth_key: Option<AuthKey>,
 }
 
@@ -175,21 +180,37 @@ pub struct RxAttr {
     pub iov_limit: usize,
 }
 
-/// An authorization key (`auth_key` of `fi_domain(3)` and `fi_endpoint(3)`). `Debug` shows its
-/// length and nothing else.
-#[derive(Clone, PartialEq, Eq)]
+/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): who has
+/// one communicates only with peers that prove the same. It should be 16 random bytes or more:
+/// whoever an endpoint with a key connects to can try out guesses of it afterwards.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{AuthKey, Fabric, Hints};
+///
+/// # let from_the_launcher = vec![7u8; 32];
+/// let job = AuthKey::new(from_the_launcher);
+/// // Endpoints of this domain are connected to those of the same job only, and to no C program.
+/// let domain = Fabric::open(Hints::new().auth_key(job))?.domain().open()?;
+/// # assert_eq!(domain.info().domain.auth_key.as_ref().map(AuthKey::len), Some(32));
+/// # Ok(()) }
+/// ```
+///
+/// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
+/// keys are compared in constant time.
+#[derive(Clone)]
 pub struct AuthKey(Source);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 enum Source {
-    Bytes(Box<[u8]>),
+    Bytes(Arc<Zeroizing<Box<[u8]>>>),
     AddressVector,
 }
 
 impl AuthKey {
     /// A key of these bytes.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
-        AuthKey(Source::Bytes(bytes.into()))
+        AuthKey(Source::Bytes(Arc::new(Zeroizing::new(bytes.into()))))
     }
 
     /// Keys are those of the address vector's entries (`FI_AV_AUTH_KEY`).
@@ -197,7 +218,7 @@ impl AuthKey {
         AuthKey(Source::AddressVector)
     }
 
-    /// Its length in bytes; 0 when the keys are the address vector's.
+    /// Its length in bytes (`auth_key_size`); 0 when the keys are the address vector's.
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.len(),
@@ -210,7 +231,33 @@ impl AuthKey {
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
     }
+
+    /// The bytes of a key that has any.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Bytes(bytes) => Some(bytes.as_ref().as_ref()).filter(|it| !it.is_empty()),
+            Source::AddressVector => None,
+        }
+    }
+
+    /// True if keys are those of the address vector.
+    pub(crate) fn is_of_address_vector(&self) -> bool {
+        matches!(self.0, Source::AddressVector)
+    }
 }
+
+impl PartialEq for AuthKey {
+    /// In a time that tells nothing of where two keys differ.
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Bytes(one), Source::Bytes(two)) => blake3::hash(one) == blake3::hash(two),
+            (Source::AddressVector, Source::AddressVector) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for AuthKey {}
 
 impl fmt::Debug for AuthKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -71,8 +71,9 @@ hints! {
     /// # let _ = hints;
     /// ```
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`] and [`EndpointType::Rdm`]. Whoever
-        /// names none gets all that fit, in this order.
+        /// The kind of endpoint. Offered: [`EndpointType::Msg`], [`EndpointType::Rdm`], and
+        /// [`EndpointType::Dgram`]: provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean
+        /// that too. Whoever names none gets the reliable ones that fit, connected ones first.
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,
@@ -138,7 +139,7 @@ hints! {
         domain_caps: Caps,
         /// Modes of the domain the program can live with.
         domain_mode: Mode,
-        /// The domain's authorization key; not offered yet. Ignored before version 1.5.
+        /// The domain's authorization key. Ignored before version 1.5, and without bytes.
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
         max_err_data: usize,
@@ -149,8 +150,8 @@ hints! {
         /// Authorization keys of a connectionless endpoint; not offered yet.
         max_ep_auth_key: usize,
 
-        /// The protocol. Offered: [`Protocol::SOCK_TCP`] connected, [`Protocol::XNET`]
-        /// connectionless.
+        /// The protocol. Offered: [`Protocol::SOCK_TCP`] connected, [`Protocol::XNET`] reliable and
+        /// connectionless, [`Protocol::UDP`] for datagrams.
         protocol: Protocol,
         /// The protocol's version, at least. Offered: 0 connected, 1 connectionless.
         protocol_version: u32,
@@ -170,7 +171,7 @@ hints! {
         ep_tx_ctx_cnt: ContextCount,
         /// Receive contexts of the endpoint. Offered: one of its own.
         ep_rx_ctx_cnt: ContextCount,
-        /// The endpoint's authorization key; not offered yet. Ignored before version 1.5.
+        /// The authorization key of endpoints, instead of the domain's. Ignored likewise.
         ep_auth_key: AuthKey,
 
         /// Capabilities of the transmit side; a subset of [`caps`](Self::caps).

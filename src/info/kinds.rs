@@ -91,16 +91,17 @@ pub enum ResourceManagement {
     Enabled,
 }
 
-/// The kind of address vector (`av_type` of `fi_domain(3)`). Connected endpoints use none.
+/// The kind of address vector (`av_type` of `fi_domain(3)`, `type` of `fi_av(3)`). Connected
+/// endpoints use none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AvType {
-    /// Either.
+    /// Either. A vector that is opened so is a table.
     #[default]
     Unspec,
-    /// Entries are named by opaque values.
+    /// Addresses are named by opaque values.
     Map,
-    /// Entries are named by their index.
+    /// Addresses are named by values with an index in them that can be foretold.
     Table,
 }
 
@@ -216,6 +217,11 @@ impl ApiVersion {
     pub const NEWEST: ApiVersion = ApiVersion::new(2, 6);
     /// From here on an empty `mr_mode` means scalable, and authorization keys count.
     pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
+
+    /// Whether authorization keys are looked at.
+    pub(crate) fn counts_auth_keys(self) -> bool {
+        self >= ApiVersion::MODE_BITS
+    }
 
     /// `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {

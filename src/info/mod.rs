@@ -22,6 +22,7 @@ mod tests;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub(crate) use address::address_of_text;
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use fallback::{Fallback, FallbackCause};
@@ -108,9 +109,25 @@ pub struct Interface {
     pub speed_mbps: Option<u64>,
     /// True for the interface that reaches only this machine.
     pub loopback: bool,
+    /// Bytes of the largest packet, if the system knows it.
+    pub mtu: Option<u32>,
 }
 
 impl Interface {
+    /// Bytes of the largest UDP datagram that goes as one packet by this interface.
+    pub(crate) fn datagram_max(&self) -> usize {
+        /// What everybody's Ethernet takes.
+        const MTU_USUAL: u32 = 1500;
+        const UDP_HEADER: u32 = 8;
+        // A length field has 16 bits: that of IPv4 counts its own header too.
+        let (ip_header, max) = match self.address {
+            IpAddr::V4(_) => (20, 0xffff - 20 - UDP_HEADER),
+            IpAddr::V6(_) => (40, 0xffff - UDP_HEADER),
+        };
+        let room = (self.mtu.unwrap_or(MTU_USUAL)).saturating_sub(ip_header + UDP_HEADER);
+        room.min(max) as usize
+    }
+
     /// The subnet of this address, written `10.0.0.0/24`; the fabric's name.
     pub fn subnet(&self) -> String {
         let (network, prefix_len) = match self.address {

@@ -1,7 +1,8 @@
 //! What each kind of endpoint offers, attribute by attribute, with the values of libfabric's
 //! providers wherever ours need not differ. A new kind is one more row of [`OFFERS`].
 
-use super::caps::{Caps, MsgOrder, OpFlags};
+use super::Interface;
+use super::caps::{Caps, CompOrder, MsgOrder, OpFlags};
 use super::kinds::{EndpointType, Protocol};
 use crate::limits;
 
@@ -9,15 +10,23 @@ use crate::limits;
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) endpoint_type: EndpointType,
+    /// The name of the C provider with this protocol.
+    pub(super) provider: &'static str,
     pub(super) protocol: Protocol,
     pub(super) protocol_version: u32,
     /// All there is; an answer has what was asked for of it.
     pub(super) caps: Caps,
+    /// Enabled whether or not they are asked for.
+    pub(super) caps_always: Caps,
     /// Order kept in any case, and more of it that is kept when it is asked for.
     pub(super) msg_order: MsgOrder,
     pub(super) msg_order_on_demand: MsgOrder,
+    /// The order of transmit completions.
+    pub(super) tx_comp_order: CompOrder,
     /// Bytes of one transfer.
     pub(super) max_msg_size: u64,
+    /// A message is one packet: the interface bounds it, and what is injected with it.
+    pub(super) is_packet: bool,
     /// Bytes up to which reads after writes, and writes after writes, are ordered.
     pub(super) max_order_size: u64,
     /// The bits of a tag, in the form of `mem_tag_format`; 0 without tags.
@@ -26,16 +35,32 @@ pub(super) struct Offer {
     pub(super) tx_op_flags: OpFlags,
     pub(super) rx_op_flags: OpFlags,
     pub(super) inject_size: usize,
+    pub(super) rma_iov_limit: usize,
+    /// Bytes of remote CQ data.
+    pub(super) cq_data_size: usize,
+}
+
+impl Offer {
+    /// The offer on this interface, where that makes a difference.
+    pub(super) fn on(&self, interface: &Interface) -> Option<Offer> {
+        let max = interface.datagram_max();
+        self.is_packet.then_some(Offer {
+            max_msg_size: max as u64,
+            inject_size: max,
+            ..*self
+        })
+    }
 }
 
 /// Every kind, in the order in which they are offered to whoever names none.
-pub(super) const OFFERS: &[Offer] = &[MSG, RDM];
+pub(super) const OFFERS: &[Offer] = &[MSG, RDM, DGRAM];
 
 /// What a domain can do; enabled in any case.
 pub(super) const DOMAIN_CAPS: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 const MSG: Offer = Offer {
     endpoint_type: EndpointType::Msg,
+    provider: "tcp",
     protocol: Protocol::SOCK_TCP,
     protocol_version: 0,
     caps: Caps::MSG
@@ -45,9 +70,13 @@ const MSG: Offer = Offer {
         .union(Caps::RMA_PMEM)
         .union(Caps::FENCE)
         .union(DOMAIN_CAPS),
+    caps_always: DOMAIN_CAPS,
     msg_order: STREAM_ORDER,
     msg_order_on_demand: BEHIND_SENDS,
+    // A read is reported when its data is here, a later send when it has left.
+    tx_comp_order: CompOrder::empty(),
     max_msg_size: u64::MAX,
+    is_packet: false,
     max_order_size: u64::MAX,
     mem_tag_format: 0,
     tx_op_flags: OpFlags::INJECT
@@ -57,6 +86,43 @@ const MSG: Offer = Offer {
         .union(OpFlags::COMPLETION),
     rx_op_flags: OpFlags::COMPLETION,
     inject_size: limits::INJECT_SIZE_MAX,
+    rma_iov_limit: limits::RMA_IOV_LIMIT,
+    cq_data_size: CQ_DATA_SIZE,
+};
+
+/// Bytes of CQ data, as on libfabric's `tcp` wire.
+const CQ_DATA_SIZE: usize = 8;
+
+/// Bare UDP payloads (`fi_udp(7)`): nothing is ordered nor answered on the way, and there is no
+/// room for data beside a message.
+const DGRAM: Offer = Offer {
+    endpoint_type: EndpointType::Dgram,
+    provider: "udp",
+    protocol: Protocol::UDP,
+    protocol_version: 0,
+    caps: Caps::MSG
+        .union(Caps::MULTICAST)
+        .union(Caps::MESSAGE_DIRECTIONS)
+        .union(Caps::SOURCE)
+        .union(Caps::DIRECTED_RECV)
+        .union(DOMAIN_CAPS),
+    caps_always: DOMAIN_CAPS.union(Caps::SOURCE),
+    msg_order: MsgOrder::empty(),
+    msg_order_on_demand: MsgOrder::empty(),
+    tx_comp_order: CompOrder::STRICT,
+    max_msg_size: 0,
+    is_packet: true,
+    max_order_size: 0,
+    mem_tag_format: 0,
+    tx_op_flags: OpFlags::INJECT
+        .union(OpFlags::INJECT_COMPLETE)
+        .union(OpFlags::TRANSMIT_COMPLETE)
+        .union(OpFlags::MULTICAST)
+        .union(OpFlags::COMPLETION),
+    rx_op_flags: OpFlags::COMPLETION,
+    inject_size: 0,
+    rma_iov_limit: 0,
+    cq_data_size: 0,
 };
 
 /// Over the same connections, one per peer.

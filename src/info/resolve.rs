@@ -20,7 +20,6 @@ use super::{Info, Interface, address};
 use crate::error::Result;
 use crate::limits;
 
-const PROVIDER: &str = "tcp";
 const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
@@ -54,8 +53,6 @@ const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
 const MR_KEY_SIZE: usize = 8;
 /// Bytes of a raw key, which headers do not carry whole.
 const MR_RAW_KEY_SIZE: usize = limits::RAW_KEY_SIZE;
-/// Bytes of CQ data, as on the wire.
-const CQ_DATA_SIZE: usize = 8;
 /// Pieces of memory per region.
 const MR_IOV_LIMIT: usize = 16;
 /// Objects of a domain. Nothing but memory and descriptors bounds them; these are the numbers
@@ -74,11 +71,10 @@ pub(crate) const MR_CNT: usize = 65_536;
 /// `NoMatch`: nothing fits; the message names the hint, what was asked and what is offered.
 /// `InvalidArgument`, `BadFlags`: a hint makes no sense whatever is offered.
 pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
-    let fabric = fabric(hints)?;
     let mut infos = Vec::new();
     let mut refusal = None;
     for offer in candidates(hints)? {
-        match resolve_as(offer, hints, &fabric, interfaces) {
+        match resolve_as(offer, hints, interfaces) {
             Ok(found) => infos.extend(found),
             Err(error) => refusal = refusal.or(Some(error)),
         }
@@ -93,7 +89,10 @@ pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Inf
 /// reason: it is the one that can do most of what was asked for.
 fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     let named = hints.endpoint.unwrap_or_default();
-    let is_meant = |offer: &&Offer| named == EndpointType::Unspec || offer.endpoint_type == named;
+    let is_meant = |offer: &&Offer| match named {
+        EndpointType::Unspec => !offer.is_packet || wants_packets(hints, offer),
+        named => offer.endpoint_type == named,
+    };
     let mut meant: Vec<_> = OFFERS.iter().filter(is_meant).collect();
     if meant.is_empty() {
         let offered: Vec<_> = OFFERS.iter().map(|offer| offer.endpoint_type).collect();
@@ -105,51 +104,83 @@ fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     Ok(meant)
 }
 
+/// Messages that may get lost are for who names their kind, provider or protocol, or sends to
+/// groups, which nothing else does.
+fn wants_packets(hints: &Hints, offer: &Offer) -> bool {
+    let names_it = |filter: &str| {
+        !filter.starts_with('^') && !filter.is_empty() && names_provider(filter, offer.provider)
+    };
+    hints.provider.as_deref().is_some_and(names_it)
+        || hints.protocol == Some(offer.protocol)
+        || (hints.caps).is_some_and(|caps| caps.contains(Caps::MULTICAST))
+}
+
 /// The answers of one kind of endpoint.
-fn resolve_as(
-    offer: &Offer,
-    hints: &Hints,
-    fabric: &FabricAttr,
-    interfaces: &[Interface],
-) -> Result<Vec<Info>> {
+fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
+    let fabric = fabric(hints, offer)?;
     let api = fabric.api_version;
     let caps = caps(hints, offer)?;
-    let domain = domain(hints, api)?;
-    let tx = transmit(hints, offer, caps, &domain)?;
-    let rx = receive(hints, offer, caps)?;
-    let endpoint = endpoint(hints, api, offer, tx.caps, rx.caps)?;
+    let domain = domain(hints, offer, api)?;
+    if offer.is_packet {
+        no_key("auth_key", domain.auth_key.as_ref())?;
+        no_key(
+            "ep_auth_key",
+            auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?.as_ref(),
+        )?;
+    }
     let places = address::places(hints, interfaces)?;
-    Ok(places
-        .into_iter()
-        .map(|place| Info {
+    let mut infos = Vec::new();
+    let mut refusal = None;
+    for place in places {
+        let interface = place.interface;
+        let on_packets = offer.on(interface);
+        let offer = on_packets.as_ref().unwrap_or(offer);
+        let sides = (|| {
+            let tx = transmit(hints, offer, caps, &domain)?;
+            let rx = receive(hints, offer, caps)?;
+            let endpoint = endpoint(hints, api, offer, tx.caps, rx.caps)?;
+            Ok((tx, rx, endpoint))
+        })();
+        let (tx, rx, endpoint) = match sides {
+            Ok(sides) => sides,
+            Err(error) => {
+                refusal = refusal.or(Some(error));
+                continue;
+            }
+        };
+        infos.push(Info {
             caps,
             mode: Mode::empty(),
-            address_format: match place.interface.address.is_ipv4() {
+            address_format: match interface.address.is_ipv4() {
                 true => AddressFormat::SockaddrIn,
                 false => AddressFormat::SockaddrIn6,
             },
             source: place.source,
             dest: place.dest,
             fabric: FabricAttr {
-                name: place.interface.subnet(),
+                name: interface.subnet(),
                 ..fabric.clone()
             },
             domain: DomainAttr {
-                name: place.interface.name.clone(),
+                name: interface.name.clone(),
                 ..domain.clone()
             },
-            endpoint: endpoint.clone(),
-            tx: tx.clone(),
-            rx: rx.clone(),
-            interface: place.interface.clone(),
+            endpoint,
+            tx,
+            rx,
+            interface: interface.clone(),
             backend: hints.backend.clone(),
             fallback: None,
-        })
-        .collect())
+        });
+    }
+    match refusal {
+        Some(error) if infos.is_empty() => Err(error),
+        _ => Ok(infos),
+    }
 }
 
 /// All but the name, which is the interface's.
-fn fabric(hints: &Hints) -> Result<FabricAttr> {
+fn fabric(hints: &Hints, offer: &Offer) -> Result<FabricAttr> {
     let api_version = hints.api_version.unwrap_or_default();
     if !(ApiVersion::OLDEST..=ApiVersion::NEWEST).contains(&api_version) {
         let offered = format!("{} to {}", ApiVersion::OLDEST, ApiVersion::NEWEST);
@@ -159,9 +190,9 @@ fn fabric(hints: &Hints) -> Result<FabricAttr> {
         .provider
         .as_deref()
         .filter(|filter| !filter.is_empty())
-        && !names_provider(filter)
+        && !names_provider(filter, offer.provider)
     {
-        return Err(no_match("provider", filter, PROVIDER));
+        return Err(no_match("provider", filter, offer.provider));
     }
     if let Some(version) = hints.provider_version
         && version > PROVIDER_VERSION
@@ -170,19 +201,19 @@ fn fabric(hints: &Hints) -> Result<FabricAttr> {
     }
     Ok(FabricAttr {
         name: String::new(),
-        provider: PROVIDER.to_owned(),
+        provider: offer.provider.to_owned(),
         provider_version: PROVIDER_VERSION,
         api_version,
     })
 }
 
 /// `tcp`, `udp,tcp`, `^udp`: a list of those allowed, or of those left out.
-fn names_provider(filter: &str) -> bool {
+fn names_provider(filter: &str, provider: &str) -> bool {
     let (list, wanted) = match filter.strip_prefix('^') {
         Some(list) => (list, false),
         None => (filter, true),
     };
-    list.split(',').any(|name| name.trim() == PROVIDER) == wanted
+    list.split(',').any(|name| name.trim() == provider) == wanted
 }
 
 fn caps(hints: &Hints, offer: &Offer) -> Result<Caps> {
@@ -202,7 +233,7 @@ fn caps(hints: &Hints, offer: &Offer) -> Result<Caps> {
     }
     within("caps", asked, offer.caps)?;
     // Counting for regions costs a look per access, so whoever lists what it needs has to ask.
-    Ok(full | DOMAIN_CAPS)
+    Ok(full | offer.caps_always)
 }
 
 /// Without a direction, a primary capability has them all.
@@ -254,20 +285,16 @@ fn side_caps(
 }
 
 /// All but the name, which is the interface's.
-fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
+fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
     if hints.data_progress == Some(Progress::ControlUnified) {
         return Err(invalid(
             "hint data_progress: ControlUnified is for control progress only",
         ));
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
-    no_key("auth_key", hints.auth_key.as_ref(), api)?;
-    let domain_caps = DOMAIN_CAPS;
-    within(
-        "domain_caps",
-        hints.domain_caps.unwrap_or_default(),
-        domain_caps,
-    )?;
+    let asked_caps = hints.domain_caps.unwrap_or_default();
+    let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
+    within("domain_caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
     let mr_mode = mr_mode(hints, api)?;
     let mr_key_size = match mr_mode.contains(MrMode::RAW) {
         true => MR_RAW_KEY_SIZE,
@@ -286,7 +313,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         av_type: hints.av_type.unwrap_or_default(),
         mr_mode,
         mr_key_size: limit("mr_key_size", hints.mr_key_size, mr_key_size)?,
-        cq_data_size: limit("cq_data_size", hints.cq_data_size, CQ_DATA_SIZE)?,
+        cq_data_size: limit("cq_data_size", hints.cq_data_size, offer.cq_data_size)?,
         cq_cnt: at_least(hints.cq_cnt, CQ_CNT),
         ep_cnt: at_least(hints.ep_cnt, EP_CNT),
         tx_ctx_cnt: at_least(hints.tx_ctx_cnt, EP_CNT),
@@ -299,7 +326,7 @@ fn domain(hints: &Hints, api: ApiVersion) -> Result<DomainAttr> {
         mr_iov_limit: limit("mr_iov_limit", hints.mr_iov_limit, MR_IOV_LIMIT)?,
         caps: domain_caps,
         mode: Mode::empty(),
-        auth_key: None,
+        auth_key: auth_key("auth_key", hints.auth_key.as_ref(), api)?,
         max_err_data: limit(
             "max_err_data",
             hints.max_err_data,
@@ -356,7 +383,6 @@ fn endpoint(
     tx: Caps,
     rx: Caps,
 ) -> Result<EndpointAttr> {
-    no_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?;
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
         protocol: choose("protocol", hints.protocol, &[offer.protocol], "")?,
@@ -381,7 +407,7 @@ fn endpoint(
         mem_tag_format: tag_format(hints, offer)?,
         tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
         rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
-        auth_key: None,
+        auth_key: auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?,
     })
 }
 
@@ -417,16 +443,15 @@ fn transmit(hints: &Hints, offer: &Offer, endpoint: Caps, domain: &DomainAttr) -
         hints.tx_msg_order.unwrap_or_default(),
         offer.msg_order | offer.msg_order_on_demand,
     )?;
-    // A read is reported when its data is here, a later send when it has left: no order to promise.
     within(
         "tx_comp_order",
         hints.tx_comp_order.unwrap_or_default(),
-        CompOrder::empty(),
+        offer.tx_comp_order,
     )?;
     // The proof of a raw key takes a segment behind each.
     let rma_iov_limit = match domain.mr_mode.contains(MrMode::RAW) {
-        true => limits::RMA_IOV_LIMIT / 2,
-        false => limits::RMA_IOV_LIMIT,
+        true => offer.rma_iov_limit / 2,
+        false => offer.rma_iov_limit,
     };
     let asked_flags = hints.tx_op_flags.unwrap_or_default();
     Ok(TxAttr {
@@ -439,7 +464,7 @@ fn transmit(hints: &Hints, offer: &Offer, endpoint: Caps, domain: &DomainAttr) -
             offer.tx_op_flags,
         )?,
         msg_order: msg_order(hints, offer),
-        comp_order: CompOrder::empty(),
+        comp_order: offer.tx_comp_order,
         inject_size: limit("inject_size", hints.inject_size, offer.inject_size)?,
         size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
         iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
@@ -506,15 +531,28 @@ fn traffic_class(hint: &'static str, asked: Option<TrafficClass>) -> Result<Traf
     choose(hint, asked, &[TrafficClass::BestEffort], "")
 }
 
-/// A key that would be taken and not honoured is worse than none.
-fn no_key(hint: &'static str, asked: Option<&AuthKey>, api: ApiVersion) -> Result<()> {
+/// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
+/// none.
+fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> {
     match asked {
-        Some(key) if api >= ApiVersion::MODE_BITS && !key.is_empty() => Err(no_match(
+        Some(key) => Err(no_match(hint, format!("{key:?}"), "none, for datagrams")),
+        None => Ok(()),
+    }
+}
+
+/// The key in force: none without bytes, and none before there were keys.
+fn auth_key(
+    hint: &'static str,
+    asked: Option<&AuthKey>,
+    api: ApiVersion,
+) -> Result<Option<AuthKey>> {
+    match asked.filter(|_| api.counts_auth_keys()) {
+        Some(key) if key.is_of_address_vector() => Err(no_match(
             hint,
             format!("{key:?}"),
-            "no authorization keys yet",
+            "keys of bytes: endpoints are connected",
         )),
-        _ => Ok(()),
+        asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),
     }
 }
 

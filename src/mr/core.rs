@@ -3,38 +3,50 @@
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::access::Access;
+use super::auth::{AuthSecret, Grant};
 use super::key::KEY_NOT_AVAILABLE;
 use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
 use super::slice::RegionSlice;
-use super::table::SharedTable;
-use crate::buf::{Denied, Held, RegionMemory, RegionTraits};
+use super::table::MrTable;
+use crate::buf::{Denied, Few, Held, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, GateClosed, Keep};
+use crate::sync::{Drained, GateClosed, Gated, Lock};
+
+/// What a region needs of its domain, which it holds.
+pub(crate) trait Parent: Send + Sync {
+    fn table(&self) -> &Lock<MrTable>;
+
+    /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
+    fn nudge(&self);
+}
 
 /// All that makes a region of prepared memory.
 pub(crate) struct NewRegion {
     /// From [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
+    /// Only peers that have proven it may come; `None`: all.
+    pub(crate) auth_key: Option<AuthSecret>,
     pub(crate) context: Option<Context>,
-    pub(crate) table: SharedTable,
-    /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
-    pub(crate) nudge: Waker,
-    /// The domain's handle: a region holds its parent.
-    pub(crate) keep: Keep,
+    pub(crate) parent: Arc<dyn Parent>,
 }
+
+/// Why a registration failed, and its buffers.
+pub(crate) type NotMade = (Error, Few<Held>);
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
 /// memory yet, so this is when its pages are faulted in.
+#[inline]
 pub(crate) fn prepare(
-    buffers: Vec<Held>,
+    buffers: impl Into<Few<Held>>,
     traits: RegionTraits,
-) -> Result<Arc<RegionMemory>, (Error, Vec<Held>)> {
+) -> Result<Arc<RegionMemory>, NotMade> {
+    let buffers = buffers.into();
     let access = Access::from_bits_truncate(traits.rights);
     let invalid =
         |message, buffers| Err((Error::new(ErrorKind::InvalidArgument, message), buffers));
@@ -61,10 +73,10 @@ pub(crate) fn prepare(
 }
 
 /// Gives the buffers of memory that never became a region back.
-pub(crate) fn unprepare(memory: &RegionMemory) -> Vec<Held> {
+pub(crate) fn unprepare(memory: &RegionMemory) -> Few<Held> {
     // Neither can fail: nobody else has ever had this memory.
     let _ = memory.gate().close();
-    memory.take().unwrap_or_default()
+    memory.take().unwrap_or(Few::None)
 }
 
 /// One registered region. Its handles share it; when the last one goes the region is deregistered.
@@ -78,19 +90,21 @@ pub(super) struct RegionCore {
     raw_only: bool,
     addr: u64,
     context: Option<Context>,
-    table: SharedTable,
-    nudge: Waker,
-    _keep: Keep,
+    parent: Arc<dyn Parent>,
+    /// It has been deregistered: its key is forgotten.
+    ended: AtomicBool,
 }
 
 impl RegionCore {
-    pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, (Error, Vec<Held>)> {
+    #[inline]
+    pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
         let memory = parts.memory;
         let access = Access::from_bits_truncate(memory.rights());
-        let mut table = parts.table.lock("register a region");
+        let mut table = parts.parent.table().lock("register a region");
         let addr = table.addressing().base_of(&memory);
         let raw_only = table.demands_tags();
-        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), access);
+        let grant = Grant::new(access, parts.auth_key);
+        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), grant);
         drop(table);
         match inserted {
             Ok(key) => Ok(Arc::new(RegionCore {
@@ -100,9 +114,8 @@ impl RegionCore {
                 raw_only,
                 addr,
                 context: parts.context,
-                table: parts.table,
-                nudge: parts.nudge,
-                _keep: parts.keep,
+                parent: parts.parent,
+                ended: AtomicBool::new(false),
             })),
             Err(error) => Err((error, unprepare(&memory))),
         }
@@ -127,7 +140,7 @@ impl RegionCore {
 
     /// Base address and raw key.
     pub(super) fn raw_key(&self) -> (u64, RawKey) {
-        let table = self.table.lock("make a raw key");
+        let table = self.parent.table().lock("make a raw key");
         (
             self.addr,
             table.raw_key(self.key, &self.memory, self.access),
@@ -167,27 +180,24 @@ impl RegionCore {
 
     /// Wakes the driver after the gate began to refuse.
     pub(super) fn nudge(&self) {
-        self.nudge.wake_by_ref();
+        self.parent.nudge();
     }
 
     pub(super) async fn revoke(self: Arc<Self>) {
-        let gate = self.memory.gate();
-        gate.revoke();
+        self.memory.gate().revoke();
         self.nudge();
-        gate.drained(Drained::Remote).await;
+        self.memory.drained(Drained::Remote).await;
     }
 
-    pub(super) async fn deregister(self: Arc<Self>) -> Result<Vec<Held>> {
+    pub(super) async fn deregister(self: Arc<Self>) -> Result<Few<Held>> {
         let bound = self.memory.attached().open_names();
         if !bound.is_empty() {
             let message = format!("still bound to the region: {}", bound.join(", "));
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        let gate = self.memory.gate();
-        gate.close().map_err(closed)?;
-        self.forget_key();
-        self.nudge();
-        gate.drained(Drained::All).await;
+        if !self.end().map_err(closed)? {
+            self.memory.drained(Drained::All).await;
+        }
         self.memory.take().ok_or_else(|| {
             Error::new(
                 ErrorKind::BadState,
@@ -196,20 +206,34 @@ impl RegionCore {
         })
     }
 
-    fn forget_key(&self) {
-        let mut table = self.table.lock("deregister a region");
-        table.remove(self.key, &self.memory);
+    /// Shuts the gate for good and voids the key. Says whether nobody is inside.
+    #[inline]
+    fn end(&self) -> Result<bool, GateClosed> {
+        let is_drained = self.memory.gate().close()?;
+        if !self.ended.load(Ordering::Acquire) {
+            let mut table = self.parent.table().lock("deregister a region");
+            table.remove(self.key, &self.memory);
+            drop(table);
+            self.ended.store(true, Ordering::Release);
+        }
+        // Whoever uses the memory has it, and nobody can get it any more but by a handle; so mostly
+        // there is nothing for the driver to do.
+        if Arc::strong_count(&self.memory) > 1 {
+            self.nudge();
+        }
+        Ok(is_drained)
     }
 }
 
 impl Drop for RegionCore {
     fn drop(&mut self) {
-        self.forget_key();
+        if *self.ended.get_mut() {
+            return;
+        }
         // A guard holds a handle, so none is out, and this cannot be refused. The memory is freed
         // when the last operation that holds it ends.
-        let closed = self.memory.gate().close();
-        debug_assert!(closed.is_ok(), "a guard keeps its region's handle");
-        self.nudge();
+        let ended = self.end();
+        debug_assert!(ended.is_ok(), "a guard keeps its region's handle");
     }
 }
 

@@ -38,8 +38,7 @@ impl KeyPolicy {
         Ok(())
     }
 
-    /// A key that `is_taken` denies: from the operating system's random source, so that no peer can
-    /// guess it. Never zero, which C programs use for "no key".
+    /// A key that `is_taken` denies, of random bits that no peer can guess. Never zero, which C programs use for "no key".
     pub(crate) fn choose(self, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
         self.choose_from(&mut RandomBits::default(), is_taken)
     }
@@ -69,38 +68,107 @@ impl KeyPolicy {
     }
 }
 
-/// Bits of the operating system's random source, drawn ahead: a system call for each key would be
-/// half the cost of a registration. Each is given once and not kept.
-#[derive(Default)]
+/// What stands before the seed, so that no other use of BLAKE3 gives the same bits.
+const PURPOSE: &[u8] = b"tokio-fabric memory region keys, version 1";
+
+/// Random bits drawn ahead: a system call for each key would cost more than the registration. They
+/// are a keyed BLAKE3 stream that begins with a seed of the operating system's random source. Each
+/// refill takes the next seed from the stream and forgets the one before, and now and then takes
+/// more from the system; so who learns the state learns no key that was given before. Bits are
+/// given once and not kept. A process that forks does not share a domain with its child.
 pub(super) struct RandomBits {
+    seed: [u8; 32],
+    refills: u32,
     ahead: [u64; RandomBits::AHEAD],
     left: usize,
 }
 
+impl Default for RandomBits {
+    fn default() -> Self {
+        RandomBits {
+            seed: [0; 32],
+            refills: 0,
+            ahead: [0; RandomBits::AHEAD],
+            left: 0,
+        }
+    }
+}
+
 impl RandomBits {
-    const AHEAD: usize = 32;
+    /// With the seed, a whole number of BLAKE3's blocks.
+    const AHEAD: usize = 60;
+    /// Refills from one look at the system's source to the next.
+    const RESEED: u32 = 64;
 
     fn draw(&mut self) -> Result<u64> {
         if self.left == 0 {
-            let mut bytes = [0; RandomBits::AHEAD * 8];
-            getrandom::fill(&mut bytes).map_err(|error| {
-                Error::new(
-                    ErrorKind::System,
-                    format!("random bytes for a key: {error}"),
-                )
-            })?;
-            let (words, _) = bytes.as_chunks();
-            for (word, bytes) in self.ahead.iter_mut().zip(words) {
-                *word = u64::from_ne_bytes(*bytes);
-            }
-            self.left = RandomBits::AHEAD;
+            self.refill()?;
         }
         self.left -= 1;
         Ok(std::mem::take(&mut self.ahead[self.left]))
+    }
+
+    #[cold]
+    fn refill(&mut self) -> Result<()> {
+        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
+        hasher.update(PURPOSE);
+        if self.refills.is_multiple_of(Self::RESEED) {
+            let mut fresh = [0; 32];
+            getrandom::fill(&mut fresh).map_err(|error| {
+                let message = format!("random bytes for a key: {error}");
+                Error::new(ErrorKind::System, message)
+            })?;
+            hasher.update(&fresh);
+        }
+        self.refills = self.refills.wrapping_add(1);
+        let mut stream = hasher.finalize_xof();
+        stream.fill(&mut self.seed);
+        let mut bytes = [0; Self::AHEAD * 8];
+        stream.fill(&mut bytes);
+        let (words, _) = bytes.as_chunks();
+        for (word, bytes) in self.ahead.iter_mut().zip(words) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        self.left = Self::AHEAD;
+        Ok(())
     }
 }
 
 /// A key of 64 random bits that `is_taken` denies.
 pub(super) fn draw_key(is_taken: impl Fn(u64) -> bool) -> Result<u64> {
     KeyPolicy::Provider.choose(is_taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Ruling 23: keys are random: none comes twice, no two sources agree, every bit is as often
+    /// set as not; and what has been given is not kept.
+    #[test]
+    fn drawn_bits_are_random_and_given_once() {
+        let (mut one, mut other) = (RandomBits::default(), RandomBits::default());
+        let count = RandomBits::AHEAD * (2 * RandomBits::RESEED as usize + 1);
+        let mut seen = HashSet::new();
+        let mut set = [0usize; 64];
+        for _ in 0..count {
+            for random in [&mut one, &mut other] {
+                let seed = random.seed;
+                let bits = random.draw().unwrap();
+                assert!(seen.insert(bits));
+                assert!(!random.ahead.contains(&bits));
+                // The seed is replaced with every refill.
+                assert_eq!(random.left + 1 == RandomBits::AHEAD, random.seed != seed);
+                for (at, set) in set.iter_mut().enumerate() {
+                    *set += (bits >> at & 1) as usize;
+                }
+            }
+        }
+        // Ten standard deviations.
+        let off = 10.0 * (2.0 * count as f64).sqrt() / 2.0;
+        let is_even = |set: &usize| (*set as f64 - count as f64).abs() < off;
+        assert!(set.iter().all(is_even), "{set:?}");
+    }
 }

@@ -14,6 +14,7 @@
 
 mod access;
 mod atomic;
+mod auth;
 mod cache;
 mod core;
 mod flags;
@@ -43,7 +44,8 @@ pub use region::MemoryRegion;
 pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
-pub(crate) use self::core::{NewRegion, closed, prepare, unprepare};
+pub(crate) use self::core::{NewRegion, NotMade, Parent, closed, prepare, unprepare};
+pub(crate) use auth::{AuthSecret, Sealed, SessionKey, Through};
 pub(crate) use cache::{
     FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
 };

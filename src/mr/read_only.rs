@@ -6,10 +6,10 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, RegionCore, unprepare};
+use super::core::{NewRegion, NotMade, RegionCore, unprepare};
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
-use crate::buf::{Buffer, Held};
+use crate::buf::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 
@@ -27,7 +27,7 @@ pub struct ReadOnlyRegion {
 impl ReadOnlyRegion {
     /// Registers prepared memory; the buffers come back if it is not read-only and of one piece, or
     /// if the key cannot be had.
-    pub(crate) fn create(parts: NewRegion) -> Result<ReadOnlyRegion, (Error, Vec<Held>)> {
+    pub(crate) fn create(parts: NewRegion) -> Result<ReadOnlyRegion, NotMade> {
         if parts.memory.as_read_only().is_none() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
@@ -88,7 +88,7 @@ impl ReadOnlyRegion {
     pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
         let core = Arc::clone(&self.core);
         async move {
-            let held = core.deregister().await?.pop();
+            let held = core.deregister().await?.into_one();
             Ok(Buffer::new(
                 held.expect("a region has one buffer per segment"),
             ))

@@ -6,13 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, RegionCore, check_range, closed, denied, unprepare};
+use super::core::{NewRegion, NotMade, RegionCore, check_range, closed, denied, unprepare};
 use super::flags::MrFlags;
 use super::quiesce::Quiesced;
 use super::raw::{RawKey, RawKeyTooSmall};
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
-use crate::buf::{Buffer, Held, RegionMemory};
+use crate::buf::{Buffer, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 
@@ -34,7 +34,8 @@ pub struct MemoryRegion {
 impl MemoryRegion {
     /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
     /// had.
-    pub(crate) fn create(parts: NewRegion) -> Result<MemoryRegion, (Error, Vec<Held>)> {
+    #[inline]
+    pub(crate) fn create(parts: NewRegion) -> Result<MemoryRegion, NotMade> {
         if !parts.memory.is_writable() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
@@ -216,7 +217,7 @@ impl MemoryRegion {
                     "the region has several buffers: deregister_all gives them back",
                 ));
             }
-            let held = core.deregister().await?.pop();
+            let held = core.deregister().await?.into_one();
             Ok(Buffer::new(
                 held.expect("a region has one buffer per segment"),
             ))
@@ -236,7 +237,7 @@ impl MemoryRegion {
     ) -> impl Future<Output = Result<Vec<Buffer>>> + Send + 'static + use<> {
         let core = Arc::clone(&self.core);
         async move {
-            let buffers = core.deregister().await?;
+            let buffers = core.deregister().await?.into_vec();
             Ok(buffers.into_iter().map(Buffer::new).collect())
         }
     }

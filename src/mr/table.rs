@@ -4,15 +4,16 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::access::Access;
+use super::auth::{AuthSecret, Grant, Through};
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
-use crate::id::EndpointId;
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -68,6 +69,8 @@ pub(crate) struct Claim {
 struct Registered {
     memory: Arc<RegionMemory>,
     access: Access,
+    /// Only peers that have proven it may come; `None`: all.
+    auth_key: Option<AuthSecret>,
     /// Demanded with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
 }
@@ -79,8 +82,10 @@ pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
     raw: RawKeys,
-    regions: HashMap<u64, Registered>,
+    regions: HashMap<u64, Registered, BuildKeyHasher>,
     random: RandomBits,
+    /// The domain is closed: nothing is registered any more.
+    closed: bool,
 }
 
 impl MrTable {
@@ -89,8 +94,9 @@ impl MrTable {
             addressing,
             keys,
             raw,
-            regions: HashMap::new(),
+            regions: HashMap::default(),
             random: RandomBits::default(),
+            closed: false,
         }
     }
 
@@ -108,8 +114,15 @@ impl MrTable {
         &mut self,
         requested: Option<u64>,
         memory: Arc<RegionMemory>,
-        access: Access,
+        grant: impl Into<Grant>,
     ) -> Result<u64> {
+        if self.closed {
+            return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
+        }
+        let Grant {
+            access,
+            key: auth_key,
+        } = grant.into();
         let key = match requested {
             Some(key) => {
                 self.keys.check(key)?;
@@ -131,6 +144,7 @@ impl MrTable {
                 slot.insert(Registered {
                     memory,
                     access,
+                    auth_key,
                     tag,
                 });
                 Ok(key)
@@ -147,13 +161,21 @@ impl MrTable {
         }
     }
 
-    /// The memory that a claim means, if the peer behind this endpoint may have it.
-    pub(crate) fn resolve(&self, claim: &Claim, through: EndpointId) -> Result<RegionUse, Refusal> {
+    /// The memory that a claim means, if the peer that comes this way may have it.
+    pub(crate) fn resolve<'a>(
+        &self,
+        claim: &Claim,
+        through: impl Into<Through<'a>>,
+    ) -> Result<RegionUse, Refusal> {
+        let through = through.into();
         let region = self.regions.get(&claim.key).ok_or(Refusal::UnknownKey)?;
-        // Who lacks the tag, or comes through an endpoint that the region is not bound to, learns
-        // no more than with a key that nothing has.
+        // Who lacks the tag or the authorization key, or comes through an endpoint that the region
+        // is not bound to, learns no more than with a key that nothing has.
         let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
-        if !region.tag.as_ref().is_none_or(is_shown) || !region.memory.attached().admits(through) {
+        let is_admitted = region.tag.as_ref().is_none_or(is_shown)
+            && through.has(region.auth_key.as_ref())
+            && region.memory.attached().admits(through.endpoint);
+        if !is_admitted {
             return Err(Refusal::UnknownKey);
         }
         region.memory.gate().is_open(Role::Remote)?;
@@ -169,6 +191,11 @@ impl MrTable {
             return Err(Refusal::Fault);
         }
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
+    }
+
+    /// Takes nothing any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// True if every access brings the tag of a raw key (`FI_MR_RAW`).
@@ -208,6 +235,31 @@ impl MrTable {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.regions.is_empty()
+    }
+}
+
+/// Hashes keys. Nobody but this process enters keys, so there is nobody to look for those that hash
+/// alike; and most of them are random.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        // Both halves of the product: the table looks at bits of either end.
+        let product = u128::from(self.0 ^ key) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -2,97 +2,24 @@
 //! promise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
 use crate::buf::{
-    Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, RegionUse,
-    SpanList,
+    Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, SpanList,
 };
-use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::error::{ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
-use crate::sync::{Lock, LockKind, Role};
+use crate::sync::Role;
 
+mod auth;
 mod claims;
+mod home;
 mod values;
 
-#[derive(Default)]
-struct Nudges(AtomicUsize);
-
-impl Wake for Nudges {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// What a domain has: a table, a driver to nudge, itself.
-struct Home {
-    table: SharedTable,
-    nudges: Arc<Nudges>,
-    parent: Arc<()>,
-}
-
-impl Home {
-    fn new(addressing: MrAddressing, keys: KeyPolicy) -> Home {
-        let table = MrTable::new(addressing, keys, RawKeys::new(false).unwrap());
-        Home {
-            table: Arc::new(Lock::new(LockKind::Mutex, table)),
-            nudges: Arc::default(),
-            parent: Arc::new(()),
-        }
-    }
-
-    fn parts(&self, memory: Arc<RegionMemory>, requested_key: Option<u64>) -> NewRegion {
-        NewRegion {
-            memory,
-            requested_key,
-            context: Some(Context(5)),
-            table: Arc::clone(&self.table),
-            nudge: Waker::from(Arc::clone(&self.nudges)),
-            keep: Box::new(Arc::clone(&self.parent)),
-        }
-    }
-
-    fn try_region(
-        &self,
-        buffers: Vec<Held>,
-        access: Access,
-        key: Option<u64>,
-    ) -> Result<MemoryRegion, (Error, Vec<Held>)> {
-        MemoryRegion::create(self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key))
-    }
-
-    #[track_caller]
-    fn region(&self, len: usize, access: Access) -> MemoryRegion {
-        self.try_region(vec![vec![0; len].into()], access, None)
-            .unwrap()
-    }
-
-    fn resolve(&self, region: RemoteRegion, need: Access) -> Result<RegionUse, Refusal> {
-        let table = self.table.lock("test");
-        let claim = Claim {
-            key: region.key,
-            tag: None,
-            addr: region.addr,
-            len: region.len,
-            need,
-            persistent: false,
-        };
-        table.resolve(&claim, EndpointId::next())
-    }
-
-    fn nudges(&self) -> usize {
-        self.nudges.0.load(Ordering::SeqCst)
-    }
-}
-
-fn home() -> Home {
-    Home::new(MrAddressing::Offset, KeyPolicy::Application { key_size: 8 })
-}
+use home::{Home, home};
 
 #[track_caller]
 fn kind<T>(result: Result<T>) -> ErrorKind {
@@ -193,9 +120,9 @@ fn enokey_requested_key_is_already_in_use() {
     let buffer = vec![2; 4];
     let at = buffer.as_ptr();
     let refused = home.try_region(vec![buffer.into()], Access::all(), Some(42));
-    let (error, mut back) = refused.unwrap_err();
+    let (error, back) = refused.unwrap_err();
     assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::KeyInUse, 266));
-    assert_eq!(Buffer::new(back.pop().unwrap()).as_ptr(), at);
+    assert_eq!(Buffer::new(back.into_one().unwrap()).as_ptr(), at);
     drop(first);
     assert!(
         home.try_region(vec![vec![3].into()], Access::all(), Some(42))
@@ -248,8 +175,8 @@ fn ekeyrejected_where_the_provider_chooses_keys() {
     assert!(one.key() != 0 && one.key() != u64::MAX);
 }
 
-/// Ruling 23: "Keys chosen by the library: 64 bits from the operating system's random source." In a
-/// small key space they stay within it, are never taken ones, and end with an error, not a loop.
+/// Ruling 23: "Keys chosen by the library are 64 random bits, drawn from a keyed BLAKE3 stream". In
+/// a small key space they stay within it, are never taken ones, and end with an error, not a loop.
 #[test]
 fn chosen_keys_are_free_and_in_range_down_to_the_last() {
     let keys = KeyPolicy::Application { key_size: 1 };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
-use crate::proto::{Connection, End, OpKey, Withdrawn};
+use crate::proto::{End, OpKey, Withdrawn};
 
 use super::port::{Port, PortState};
 use super::report::Report;
@@ -31,7 +31,7 @@ impl Deadlines {
     }
 
     /// The times of what was posted begin now.
-    pub(super) fn start<T>(&mut self, now: Instant, machine: &Connection<T>) {
+    pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey) -> bool) {
         if self.fresh.is_empty() {
             return;
         }
@@ -41,7 +41,7 @@ impl Deadlines {
                 .extend(now.checked_add(timeout).map(|at| (at, op)));
         }
         if self.kept.len() > self.kept_max {
-            self.kept.retain(|(_, op)| machine.phase(*op).is_some());
+            self.kept.retain(|(_, op)| is_there(*op));
             self.kept_max = KEPT_MIN.max(2 * self.kept.len());
         }
     }
@@ -56,7 +56,7 @@ impl Deadlines {
         self.kept.len() + self.fresh.len()
     }
 
-    fn pop_due(&mut self, now: Instant) -> Option<OpKey> {
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<OpKey> {
         if self.first()? > now {
             return None;
         }
@@ -101,6 +101,7 @@ impl Port {
             source: None,
             connection: None,
             order: 0,
+            from: None,
             payload: Payload::empty(),
         };
         self.operation_ended(state, report, end);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use crate::slab::Key;
 use crate::transport::Clock;
 
+use super::driven::Driven;
 use super::engine::Engine;
 use super::liveness::VisitGrid;
-use super::port::Port;
 
 /// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
 /// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    fn port(&self, key: Key) -> Option<Arc<Port>> {
+    fn port(&self, key: Key) -> Option<Arc<dyn Driven>> {
         self.engine.lock_ports().get(key).map(Arc::clone)
     }
 

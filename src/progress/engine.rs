@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -13,6 +13,7 @@ use crate::slab::{Key, Slab};
 use crate::sync::{Lock, LockKind};
 use crate::transport::{Runner, Transport};
 
+use super::driven::Driven;
 use super::driver::{Driver, Spin};
 use super::port::Port;
 
@@ -36,7 +37,7 @@ pub(crate) struct Engine {
     pub(super) lock_kind: LockKind,
     /// Tells this life of the domain from others, to its peers; not 0.
     incarnation: u64,
-    pub(super) ports: Mutex<Slab<Arc<Port>>>,
+    pub(super) ports: Mutex<Slab<Arc<dyn Driven>>>,
     ready: Mutex<Ready>,
     stopping: AtomicBool,
     gone: AtomicBool,
@@ -77,9 +78,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The port of this name ([`Port::key`] as one word).
+    /// The connection of this name ([`Port::key`] as one word).
     pub(crate) fn port(&self, name: u64) -> Option<Arc<Port>> {
-        self.lock_ports().get(Key::from_bits(name)).cloned()
+        let driven = self.lock_ports().get(Key::from_bits(name)).cloned();
+        driven?.connection()
     }
 
     /// Asks the driver to close everything and end. Called when the last handle goes away.
@@ -131,25 +133,17 @@ impl Engine {
         &self.transport
     }
 
-    /// A waker that makes the driver look for operations on regions that were closed.
-    pub(crate) fn region_nudge(self: &Arc<Self>) -> Waker {
-        struct Nudge(Weak<Engine>);
-        impl Wake for Nudge {
-            fn wake(self: Arc<Self>) {
-                if let Some(engine) = self.0.upgrade() {
-                    engine.regions_changed.store(true, Ordering::Release);
-                    engine.wake_driver();
-                }
-            }
-        }
-        Waker::from(Arc::new(Nudge(Arc::downgrade(self))))
+    /// Makes the driver look for operations on regions that were closed.
+    pub(crate) fn nudge_for_regions(&self) {
+        self.regions_changed.store(true, Ordering::Release);
+        self.wake_driver();
     }
 
     pub(super) fn take_regions_changed(&self) -> bool {
         self.regions_changed.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Port>>> {
+    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<dyn Driven>>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

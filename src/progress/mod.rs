@@ -21,6 +21,8 @@
 mod closing;
 mod commit;
 mod deadlines;
+mod dgram;
+mod driven;
 mod driver;
 mod engine;
 mod establish;
@@ -38,6 +40,7 @@ mod tests;
 mod turn;
 
 pub(crate) use commit::beside;
+pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{EventAudience, ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
@@ -48,7 +51,7 @@ pub(crate) use rdm::{Rdm, RdmBindings, RdmConfig};
 pub(crate) use receive_context::{Claimed, ClearToSend, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
 
-pub(crate) use crate::proto::SendOrder;
+pub(crate) use crate::proto::{DgramSizes, SendOrder};
 
 /// Frees what this thread keeps of operations that have ended.
 #[cfg(feature = "test-util")]

@@ -14,16 +14,18 @@ use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot, Sources};
 use crate::eq::EventSlot;
-use crate::error::{OperationKind, Phase, Result};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
+use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
-use crate::wire::{Capabilities, Hello};
+use crate::wire::{Capabilities, Hello, Nonce};
 
 use super::commit::Commit;
 use super::deadlines::Deadlines;
+use super::driven::Driven;
 use super::engine::Engine;
 use super::leftovers;
 use super::liveness::{Life, Liveness};
@@ -34,7 +36,7 @@ use super::report::{OpCell, Report};
 pub(crate) type PortSizes = Sizes;
 
 /// What an endpoint offers its peer beyond the plain protocol.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Extending {
     /// False: nothing.
     pub(crate) offered: bool,
@@ -42,6 +44,8 @@ pub(crate) struct Extending {
     pub(crate) refusals_max: u32,
     /// When a silent peer counts as dead.
     pub(crate) liveness: Liveness,
+    /// What the peer has to prove, and is proven; `None`: nothing.
+    pub(crate) auth_key: Option<AuthSecret>,
 }
 
 impl Default for Extending {
@@ -50,12 +54,13 @@ impl Default for Extending {
             offered: true,
             refusals_max: 0,
             liveness: Liveness::default(),
+            auth_key: None,
         }
     }
 }
 
 impl Extending {
-    pub(super) fn terms(self, engine: &Engine) -> Terms {
+    pub(super) fn terms(&self, engine: &Engine) -> Terms {
         Terms {
             capabilities: if self.offered {
                 OFFERED
@@ -214,6 +219,8 @@ pub(crate) struct Port {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
+    /// What both sides of its connection have proven once it is up.
+    auth_key: Option<AuthSecret>,
     wake_state: Arc<PortWaker>,
     pub(super) moved: Moved,
 }
@@ -226,10 +233,38 @@ pub(super) struct PortParts {
 }
 
 /// Puts its port on the engine's ready list, once per turn.
-struct PortWaker {
+pub(super) struct PortWaker {
     engine: Weak<Engine>,
     key: OnceLock<Key>,
     queued: AtomicBool,
+}
+
+impl PortWaker {
+    pub(super) fn new(engine: &Arc<Engine>) -> Arc<Self> {
+        Arc::new(PortWaker {
+            engine: Arc::downgrade(engine),
+            key: OnceLock::new(),
+            queued: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the port known to the engine; once.
+    pub(super) fn enter(&self, engine: &Engine, port: Arc<dyn Driven>) -> Result<()> {
+        let key = engine.lock_ports().insert(port);
+        self.key.set(key).expect("the key is set once, here");
+        // The driver may have ended between the check and the insertion; then nobody drains the
+        // table any more.
+        if engine.is_gone() {
+            engine.lock_ports().remove(key);
+            return Err(Engine::gone_error());
+        }
+        Ok(())
+    }
+
+    /// The port has its turn.
+    pub(super) fn is_queued_no_more(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
 }
 
 impl Wake for PortWaker {
@@ -257,8 +292,9 @@ impl Port {
         extending: Extending,
         bindings: Bindings,
     ) -> Result<Arc<Port>> {
+        let terms = extending.terms(engine);
         Port::open_with(engine, id, extending, bindings, |_| PortParts {
-            machine: Connection::new(sizes, extending.terms(engine)),
+            machine: Connection::new(sizes, terms),
             peer: None,
             side: None,
         })
@@ -273,17 +309,14 @@ impl Port {
         parts: impl FnOnce(&Waker) -> PortParts,
     ) -> Result<Arc<Port>> {
         engine.check_alive()?;
-        let wake_state = Arc::new(PortWaker {
-            engine: Arc::downgrade(engine),
-            key: OnceLock::new(),
-            queued: AtomicBool::new(false),
-        });
+        let wake_state = PortWaker::new(engine);
         let waker = Waker::from(Arc::clone(&wake_state));
         let PortParts {
-            machine,
+            mut machine,
             peer,
             side,
         } = parts(&waker);
+        demand_key(&mut machine, extending.auth_key.as_ref())?;
         let state = PortState {
             machine,
             link: None,
@@ -322,20 +355,12 @@ impl Port {
             engine: Arc::clone(engine),
             state: Lock::new(engine.lock_kind, state),
             waker,
+            auth_key: extending.auth_key,
             wake_state,
             moved: Moved::default(),
         });
-        let key = engine.lock_ports().insert(Arc::clone(&port));
-        port.wake_state
-            .key
-            .set(key)
-            .expect("the key is set once, here");
-        // The driver may have ended between the check and the insertion; then nobody drains the
-        // table any more.
-        if engine.is_gone() {
-            engine.lock_ports().remove(key);
-            return Err(Engine::gone_error());
-        }
+        let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
+        port.wake_state.enter(engine, driven)?;
         Ok(port)
     }
 
@@ -349,8 +374,13 @@ impl Port {
         *key.expect("a port that was opened has its key")
     }
 
+    /// The key without which it has no peer.
+    pub(crate) fn auth_key(&self) -> Option<&AuthSecret> {
+        self.auth_key.as_ref()
+    }
+
     pub(super) fn is_queued_no_more(&self) {
-        self.wake_state.queued.store(false, Ordering::Release);
+        self.wake_state.is_queued_no_more();
     }
 
     /// Asks the driver to visit this port from now on.
@@ -393,6 +423,24 @@ impl Port {
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.unexpected_bytes()
     }
+}
+
+/// An attempt at a connection begins, which takes proving this key, if there is one.
+pub(super) fn demand_key(machine: &mut Connection<Report>, key: Option<&AuthSecret>) -> Result<()> {
+    if let Some(key) = key {
+        machine.demand_key(key.clone(), new_nonce()?);
+    }
+    Ok(())
+}
+
+/// Random bytes for an attempt's proofs.
+fn new_nonce() -> Result<Nonce> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(|error| {
+        let message = format!("random bytes for an endpoint with a key: {error}");
+        Error::new(ErrorKind::System, message)
+    })?;
+    Ok(nonce)
 }
 
 /// The port's lock, held. Released before the wakers collected under it are woken.

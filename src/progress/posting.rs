@@ -43,8 +43,9 @@ impl Port {
         state.activity += 1;
         let idle = state.machine.is_transmit_idle();
         let paused = state.machine.is_read_paused();
-        // Who posts one at a time gains nothing by another turn of the driver's.
-        let left = state.bursts && (state.link.as_ref()).is_some_and(|link| link.leaves_sends());
+        // Whoever posts several at a time has them sent together, by the driver; whoever posts one
+        // at a time gains nothing by another turn of it.
+        let left = state.bursts;
         let key = match state.post(self, post, report, PostFlags { wait, fence }) {
             Ok(key) => key,
             Err((error, payload)) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::buf::Payload;
 use crate::cntr::Counter;
-use crate::cq::{Completion, CompletionError, CompletionFlags, Source, Sources};
+use crate::cq::{Completion, CompletionError, CompletionFlags, Source, SourceName, Sources};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
@@ -82,6 +82,7 @@ impl Port {
             endpoint: self.id(),
             counter: state.bindings.counters.of(end.operation),
             sources: state.bindings.sources.as_ref(),
+            sender: None,
         };
         match telling.tell(report, end, &mut state.wakes) {
             Untold::Nothing => {}
@@ -174,6 +175,8 @@ pub(super) struct Telling<'a> {
     pub(super) counter: Option<&'a Counter>,
     /// Knows who sent what was received, if that is to be told.
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
+    /// Who sent the datagram that was received.
+    pub(super) sender: Option<SourceName>,
 }
 
 /// What is left when an end has been told.
@@ -271,8 +274,10 @@ impl Telling<'_> {
         if let Some(tag) = end.tag {
             completion = completion.with_tag(tag);
         }
-        if let (Some(source), Some(sources)) = (end.source, self.sources) {
-            completion = completion.with_source(Source::new(source.0, Arc::clone(sources)));
+        let numbered = end.source.zip(self.sources);
+        let numbered = numbered.map(|(id, all)| Source::Numbered(id.0, Arc::clone(all)));
+        if let Some(source) = numbered.or(self.sender.map(Source::Named)) {
+            completion = completion.with_source(source);
         }
         if let Err(error) = end.result {
             let error = CompletionError::new(error).with_overflow_len(end.overflow);

@@ -199,3 +199,35 @@ impl Report {
         }
     }
 }
+
+impl Report {
+    /// Reserves the slot of an operation that reports to a queue, and tells whoever waits for its
+    /// acceptance. `false`: there is none now; the waker is woken when there is room.
+    pub(super) fn reserve(&mut self, waker: &Waker, wakes: &mut WakeList) -> bool {
+        let Report::Queue {
+            queue,
+            slot,
+            waiting,
+            ..
+        } = self
+        else {
+            return true;
+        };
+        if slot.is_some() {
+            return true;
+        }
+        *slot = queue.try_reserve();
+        if slot.is_none() {
+            // Register, then look again: a slot freed in between would not be told.
+            queue.on_room(waker);
+            *slot = queue.try_reserve();
+        }
+        if slot.is_none() {
+            return false; // Whoever waits goes on waiting.
+        }
+        if let Some(cell) = waiting.take() {
+            cell.accept(wakes);
+        }
+        true
+    }
+}

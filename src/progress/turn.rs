@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::mr::{Access, Claim, MrTable};
+use crate::mr::{Access, Claim, MrTable, Through};
 use crate::proto::{
     Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan, Receives,
 };
@@ -32,31 +32,7 @@ pub(super) struct View<'a> {
 
 impl Host<Report> for View<'_> {
     fn reserve(&mut self, token: &mut Report) -> bool {
-        let Report::Queue {
-            queue,
-            slot,
-            waiting,
-            ..
-        } = token
-        else {
-            return true;
-        };
-        if slot.is_some() {
-            return true;
-        }
-        *slot = queue.try_reserve();
-        if slot.is_none() {
-            // Register, then look again: a slot freed in between would not be told.
-            queue.on_room(&self.port.waker);
-            *slot = queue.try_reserve();
-        }
-        if slot.is_none() {
-            return false; // Whoever waits goes on waiting.
-        }
-        if let Some(cell) = waiting.take() {
-            cell.accept(self.wakes);
-        }
-        true
+        token.reserve(&self.port.waker, self.wakes)
     }
 
     fn reserve_unasked(&mut self) -> bool {
@@ -69,10 +45,9 @@ impl Host<Report> for View<'_> {
     }
 
     fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
-        let found = self
-            .regions
-            .lock("resolve")
-            .resolve(claim, self.port.id())?;
+        // A port that demands a key takes no access before the peer has proven it.
+        let through = Through::new(self.port.id(), self.port.auth_key());
+        let found = self.regions.lock("resolve").resolve(claim, through)?;
         let for_writing = claim.need.contains(Access::REMOTE_WRITE);
         match found.probe(for_writing) {
             Ok(()) => Ok(found),
@@ -166,7 +141,8 @@ impl Port {
         if let Some(timeout) = state.timeout.take() {
             state.deadline = now.checked_add(timeout);
         }
-        state.deadlines.start(now, &state.machine);
+        let machine = &state.machine;
+        state.deadlines.start(now, |op| machine.phase(op).is_some());
         let mut left = OUTCOMES_PER_TURN;
         loop {
             let committed = self.commit(state);

@@ -1,5 +1,7 @@
 //! What a connection tells its owner to publish.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 
 use crate::buf::Payload;
@@ -27,6 +29,8 @@ pub(crate) struct End {
     /// The place of such a message among those of all connections that share receives, in case it
     /// is given back.
     pub(crate) order: u64,
+    /// Where a received datagram came from.
+    pub(crate) from: Option<SocketAddr>,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }

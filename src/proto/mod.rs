@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod conn;
+mod dgram;
 mod event;
 mod matching;
 mod op;
@@ -27,6 +28,7 @@ pub(crate) use conn::{
     Connection, Identity, Lifecycle, OFFERED, Outgoing, Peering, ReceivePlan, SendOrder, Sizes,
     Terms, Withdrawn,
 };
+pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
     Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Gone,

@@ -104,7 +104,60 @@ impl State {
     }
 }
 
-/// Admits users to a region's bytes and tells when they have left. Shared by `Arc`.
+/// What has a gate and is shared by `Arc`: whoever is inside keeps it.
+pub(crate) trait Gated: fmt::Debug + Send + Sync + 'static {
+    fn gate(&self) -> &Gate;
+
+    /// As [`Gate::inside`], for as long as the entry is kept.
+    fn enter(self: &Arc<Self>, role: Role) -> Result<Entry, GateClosed>
+    where
+        Self: Sized,
+    {
+        self.gate().admit(role)?;
+        Ok(Entry {
+            of: Arc::clone(self) as Arc<dyn Gated>,
+            role,
+        })
+    }
+
+    /// As [`Gated::enter`] in the local role, for an operation and not only a copy: refused also
+    /// while the region is disabled.
+    fn enter_operation(self: &Arc<Self>) -> Result<Entry, GateClosed>
+    where
+        Self: Sized,
+    {
+        self.gate().admit_operation()?;
+        Ok(Entry {
+            of: Arc::clone(self) as Arc<dyn Gated>,
+            role: Role::Local,
+        })
+    }
+
+    /// Refuses everyone from now on, until the result is dropped. Those inside stay.
+    fn begin_refresh(self: &Arc<Self>) -> Result<Refreshing, GateClosed>
+    where
+        Self: Sized,
+    {
+        self.gate().shut_for_refresh()?;
+        Ok(Refreshing {
+            of: Arc::clone(self) as Arc<dyn Gated>,
+        })
+    }
+
+    /// A future of [`Gate::poll_drained`] that withdraws itself when dropped.
+    fn drained(self: &Arc<Self>, roles: Drained) -> Draining
+    where
+        Self: Sized,
+    {
+        Draining {
+            of: Arc::clone(self) as Arc<dyn Gated>,
+            roles,
+            key: None,
+        }
+    }
+}
+
+/// Admits users to a region's bytes and tells when they have left.
 pub(crate) struct Gate {
     state: Lock<State>,
 }
@@ -129,23 +182,17 @@ impl Gate {
         self.state.lock("enable").disabled = false;
     }
 
-    /// As [`Gate::enter`] in the local role, for an operation and not only a copy: refused also
-    /// while the region is disabled.
-    pub(crate) fn enter_operation(self: &Arc<Self>) -> Result<Entry, GateClosed> {
+    fn admit_operation(&self) -> Result<(), GateClosed> {
         let mut state = self.state.lock("enter a gate");
         state.admits(Role::Local)?;
         if state.disabled {
             return Err(GateClosed::Disabled);
         }
         state.local += 1;
-        Ok(Entry {
-            gate: Arc::clone(self),
-            role: Role::Local,
-        })
+        Ok(())
     }
 
-    /// Refuses everyone from now on, until the result is dropped. Those inside stay.
-    pub(crate) fn begin_refresh(self: &Arc<Self>) -> Result<Refreshing, GateClosed> {
+    fn shut_for_refresh(&self) -> Result<(), GateClosed> {
         let mut state = self.state.lock("begin to refresh");
         if state.closed {
             return Err(GateClosed::Closed);
@@ -157,23 +204,24 @@ impl Gate {
             return Err(GateClosed::Refreshing);
         }
         state.refreshing = true;
-        Ok(Refreshing {
-            gate: Arc::clone(self),
-        })
+        Ok(())
     }
 
-    /// Lets one user in, who is inside until the entry is dropped. Refuses at once and never waits.
-    pub(crate) fn enter(self: &Arc<Self>, role: Role) -> Result<Entry, GateClosed> {
+    /// Lets one user in, who is inside until the result is dropped. Refuses at once and never
+    /// waits.
+    pub(crate) fn inside(&self, role: Role) -> Result<Inside<'_>, GateClosed> {
+        self.admit(role)?;
+        Ok(Inside { gate: self, role })
+    }
+
+    fn admit(&self, role: Role) -> Result<(), GateClosed> {
         let mut state = self.state.lock("enter a gate");
         state.admits(role)?;
         match role {
             Role::Local => state.local += 1,
             Role::Remote => state.remote += 1,
         }
-        Ok(Entry {
-            gate: Arc::clone(self),
-            role,
-        })
+        Ok(())
     }
 
     /// Tells whether this role would be admitted now, without entering.
@@ -215,15 +263,22 @@ impl Gate {
         self.state.lock("park").parked = parked;
     }
 
-    /// Refuses everyone from now on, for ever. `Err(Quiesced)` while someone holds the exclusion,
-    /// and then nothing has changed. Closing what is closed is no error.
-    pub(crate) fn close(&self) -> Result<(), GateClosed> {
+    /// Refuses everyone from now on, for ever, and says whether everyone has left. `Err(Quiesced)`
+    /// while someone holds the exclusion, and then nothing has changed. Closing what is closed is
+    /// no error.
+    pub(crate) fn close(&self) -> Result<bool, GateClosed> {
         let mut state = self.state.lock("close a gate");
         if state.quiesced {
             return Err(GateClosed::Quiesced);
         }
         state.closed = true;
-        Ok(())
+        Ok(state.is_drained(Drained::All))
+    }
+
+    /// True once it is closed and everyone has left: then nobody is ever inside again.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state.lock("ask whether a gate is over");
+        state.closed && state.is_drained(Drained::All)
     }
 
     /// Ready once these users have left. `key` names the waiter from poll to poll; who stops
@@ -253,15 +308,6 @@ impl Gate {
                 .lock("stop waiting for a gate")
                 .waiters
                 .remove(key);
-        }
-    }
-
-    /// A future of [`Gate::poll_drained`] that withdraws itself when dropped.
-    pub(crate) fn drained(self: &Arc<Self>, roles: Drained) -> Draining {
-        Draining {
-            gate: Arc::clone(self),
-            roles,
-            key: None,
         }
     }
 
@@ -302,34 +348,49 @@ impl fmt::Debug for Gate {
 #[derive(Debug)]
 #[must_use = "dropping the entry leaves the gate"]
 pub(crate) struct Entry {
-    gate: Arc<Gate>,
+    of: Arc<dyn Gated>,
     role: Role,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        self.of.gate().leave(self.role);
+    }
+}
+
+/// As [`Entry`], for somebody who keeps the gate meanwhile.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the gate"]
+pub(crate) struct Inside<'a> {
+    gate: &'a Gate,
+    role: Role,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
         self.gate.leave(self.role);
     }
 }
 
-/// Keeps a gate shut for a refresh, until dropped; made by [`Gate::begin_refresh`].
+/// Keeps a gate shut for a refresh, until dropped; made by [`Gated::begin_refresh`].
 #[derive(Debug)]
 #[must_use = "dropping it ends the refresh"]
 pub(crate) struct Refreshing {
-    gate: Arc<Gate>,
+    of: Arc<dyn Gated>,
 }
 
 impl Drop for Refreshing {
     fn drop(&mut self) {
-        self.gate.state.lock("end a refresh").refreshing = false;
+        let gate = self.of.gate();
+        gate.state.lock("end a refresh").refreshing = false;
     }
 }
 
-/// Waits for users to leave; made by [`Gate::drained`]. May be dropped at any time.
+/// Waits for users to leave; made by [`Gated::drained`]. May be dropped at any time.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Draining {
-    gate: Arc<Gate>,
+    of: Arc<dyn Gated>,
     roles: Drained,
     key: Option<WaiterKey>,
 }
@@ -339,14 +400,14 @@ impl Future for Draining {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.gate
-            .poll_drained(this.roles, &mut this.key, cx.waker())
+        let gate = this.of.gate();
+        gate.poll_drained(this.roles, &mut this.key, cx.waker())
     }
 }
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        self.gate.forget(&mut self.key);
+        self.of.gate().forget(&mut self.key);
     }
 }
 
@@ -355,6 +416,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    impl Gated for Gate {
+        fn gate(&self) -> &Gate {
+            self
+        }
+    }
 
     fn gate() -> Arc<Gate> {
         Arc::new(Gate::new())
@@ -399,7 +466,7 @@ mod tests {
         gate.park(false);
         assert!(gate.enter(Role::Remote).is_ok());
         gate.park(true);
-        assert_eq!(gate.close(), Ok(()));
+        assert_eq!(gate.close(), Ok(true));
         assert_eq!(gate.is_open(Role::Local), Err(GateClosed::Closed));
     }
 
@@ -411,8 +478,12 @@ mod tests {
         assert_eq!(gate.close(), Err(GateClosed::Quiesced));
         gate.end_quiesce();
         assert!(gate.is_open(Role::Local).is_ok());
-        assert_eq!(gate.close(), Ok(()));
-        assert_eq!(gate.close(), Ok(()));
+        let inside = gate.inside(Role::Local).unwrap();
+        assert_eq!(gate.close(), Ok(false));
+        assert!(!gate.is_over());
+        drop(inside);
+        assert_eq!(gate.close(), Ok(true));
+        assert!(gate.is_over());
         assert_eq!(gate.enter(Role::Local).unwrap_err(), GateClosed::Closed);
         assert_eq!(gate.enter(Role::Remote).unwrap_err(), GateClosed::Closed);
         assert_eq!(gate.begin_quiesce(), Err(GateClosed::Closed));

@@ -12,8 +12,8 @@ mod wake;
 
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
-pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Role};
+pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::{Lock, LockKind};
-pub(crate) use ring::{Keep, Reader, Reserve, Ring, Slot, WeakRing};
+pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};

@@ -59,7 +59,11 @@ impl<T> State<T> {
     }
 
     fn has_room(&self, capacity: usize) -> bool {
-        !self.closed && self.reserved + self.filled() < capacity
+        self.has_room_for(1, capacity)
+    }
+
+    fn has_room_for(&self, count: usize, capacity: usize) -> bool {
+        !self.closed && count <= capacity - self.reserved - self.filled()
     }
 
     /// The first entry, unless a peek holds it: later ones must not pass.
@@ -159,11 +163,40 @@ impl<T> Ring<T> {
         })
     }
 
+    /// Takes so many places, or none if they are not all free or the ring is closed.
+    pub(crate) fn try_reserve_many(&self, count: usize) -> Option<Vec<Slot<T>>> {
+        let mut state = self.shared.state.lock("reserve slots");
+        if !state.has_room_for(count, self.shared.capacity) {
+            return None;
+        }
+        state.reserved += count;
+        state.check(self.shared.capacity);
+        drop(state);
+        Some(self.slots(count))
+    }
+
+    /// As many slots as were counted as reserved.
+    fn slots(&self, count: usize) -> Vec<Slot<T>> {
+        let slot = || Slot {
+            shared: Some(Arc::clone(&self.shared)),
+        };
+        std::iter::repeat_with(slot).take(count).collect()
+    }
+
     /// Waits for a place; `None` if the ring is closed. Withdraws itself when dropped.
     pub(crate) fn reserve(&self) -> Reserve<T> {
         Reserve {
             ring: self.clone(),
             key: None,
+        }
+    }
+
+    /// Waits until so many places are free at the same time, and takes them all. More than the ring
+    /// has are never free. `None` if it is closed. Withdraws itself when dropped.
+    pub(crate) fn reserve_many(&self, count: usize) -> ReserveMany<T> {
+        ReserveMany {
+            one: self.reserve(),
+            count,
         }
     }
 
@@ -357,27 +390,52 @@ pub(crate) struct Reserve<T> {
     key: Option<WaiterKey>,
 }
 
-impl<T> Future for Reserve<T> {
-    type Output = Option<Slot<T>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let shared = &this.ring.shared;
+impl<T> Reserve<T> {
+    /// Counts so many places as reserved once they are free; false if the ring is closed.
+    fn poll_count(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<bool> {
+        let shared = &self.ring.shared;
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
         let mut state = shared.state.lock("wait to reserve");
         if state.closed {
-            return Poll::Ready(None);
+            return Poll::Ready(false);
         }
-        if !state.has_room(shared.capacity) {
-            _stale = state.room.register(&mut this.key, cx.waker());
+        if !state.has_room_for(count, shared.capacity) {
+            _stale = state.room.register(&mut self.key, cx.waker());
             return Poll::Pending;
         }
-        state.reserved += 1;
+        state.reserved += count;
         state.check(shared.capacity);
-        _stale = state.room.remove(&mut this.key);
-        Poll::Ready(Some(Slot {
-            shared: Some(Arc::clone(shared)),
+        _stale = state.room.remove(&mut self.key);
+        Poll::Ready(true)
+    }
+}
+
+impl<T> Future for Reserve<T> {
+    type Output = Option<Slot<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let is_open = ready!(self.poll_count(cx, 1));
+        Poll::Ready(is_open.then(|| Slot {
+            shared: Some(Arc::clone(&self.ring.shared)),
         }))
+    }
+}
+
+/// Waits for several places; made by [`Ring::reserve_many`]. May be dropped at any time.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct ReserveMany<T> {
+    one: Reserve<T>,
+    count: usize,
+}
+
+impl<T> Future for ReserveMany<T> {
+    type Output = Option<Vec<Slot<T>>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let count = self.count;
+        let is_open = ready!(self.one.poll_count(cx, count));
+        Poll::Ready(is_open.then(|| self.one.ring.slots(count)))
     }
 }
 

@@ -14,10 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+mod datagrams;
+
+use datagrams::FaultDatagrams;
+
 use super::{
-    Backend, Clock, IoSizes, KeepAlive, Link, Listener, Outcome, RawLink, Receive, Received,
-    SendBatch, Transport, Vitals,
+    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAlive, Link, Listener, Outcome,
+    RawLink, Receive, Received, SendBatch, Transport, Vitals,
 };
+use crate::buf::Stage;
 use crate::error::Result;
 
 /// What shall go wrong, and the seed that repeats it. `Debug` shows the seed: a test that fails
@@ -28,6 +33,9 @@ pub struct FaultPlan {
     short_io: f64,
     delay: Option<RangeInclusive<Duration>>,
     cut_after_bytes: Option<RangeInclusive<u64>>,
+    lose: f64,
+    duplicate: f64,
+    reorder: f64,
 }
 
 #[cfg_attr(
@@ -42,6 +50,9 @@ impl FaultPlan {
             short_io: 0.0,
             delay: None,
             cut_after_bytes: None,
+            lose: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
         }
     }
 
@@ -66,6 +77,28 @@ impl FaultPlan {
         self
     }
 
+    /// The probability, 0 to 1, that a datagram is lost on its way. None by default.
+    #[must_use]
+    pub fn lose(mut self, probability: f64) -> Self {
+        self.lose = probability.clamp(0.0, 1.0);
+        self
+    }
+
+    /// The probability, 0 to 1, that a datagram comes twice. None by default.
+    #[must_use]
+    pub fn duplicate(mut self, probability: f64) -> Self {
+        self.duplicate = probability.clamp(0.0, 1.0);
+        self
+    }
+
+    /// The probability, 0 to 1, that a datagram is overtaken by the next one of its socket, for
+    /// which it waits. None by default.
+    #[must_use]
+    pub fn reorder(mut self, probability: f64) -> Self {
+        self.reorder = probability.clamp(0.0, 1.0);
+        self
+    }
+
     /// The seed, to be printed.
     pub fn seed(&self) -> u64 {
         self.seed
@@ -81,6 +114,7 @@ pub(super) struct FaultInjector {
     plan: FaultPlan,
     connected: AtomicU64,
     adopted: AtomicU64,
+    opened: AtomicU64,
 }
 
 impl FaultInjector {
@@ -90,6 +124,7 @@ impl FaultInjector {
             plan,
             connected: AtomicU64::new(0),
             adopted: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
         }
     }
 
@@ -148,6 +183,21 @@ impl Transport for FaultInjector {
         let number = 2 * self.adopted.fetch_add(1, Ordering::Relaxed) + 1;
         let inner = self.inner.adopt(raw, waker.clone())?;
         self.wrap(inner, number, waker)
+    }
+
+    fn datagrams(
+        &self,
+        options: &DatagramOptions,
+        waker: Waker,
+    ) -> Result<Box<dyn DatagramSocket>> {
+        let inner = self.inner.datagrams(options, waker)?;
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        let seed = self.plan.seed ^ SplitMix(number).next();
+        Ok(Box::new(FaultDatagrams::new(inner, &self.plan, seed)))
+    }
+
+    fn stage(&self) -> Stage {
+        self.inner.stage()
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -267,10 +317,6 @@ impl Link for FaultLink {
 
     fn send(&mut self, batch: SendBatch) {
         self.inner.send(batch);
-    }
-
-    fn leaves_sends(&self) -> bool {
-        self.inner.leaves_sends()
     }
 
     fn cancel_send(&mut self) {

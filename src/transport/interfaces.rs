@@ -21,6 +21,8 @@ pub(crate) struct NetworkInterface {
     pub(crate) running: bool,
     /// In bits per second; unknown for interfaces that do not say (loopback, most virtual ones).
     pub(crate) speed: Option<u64>,
+    /// Bytes of the largest packet, if the system says.
+    pub(crate) mtu: Option<u32>,
 }
 
 /// All addresses of all interfaces, in the system's order.
@@ -31,6 +33,7 @@ pub(crate) fn interfaces() -> Result<Vec<NetworkInterface>> {
         .into_iter()
         .map(|found| NetworkInterface {
             speed: speed(&found.name),
+            mtu: mtu(&found.name),
             index: found.index,
             ip: found.ip(),
             prefix: match &found.addr {
@@ -42,6 +45,12 @@ pub(crate) fn interfaces() -> Result<Vec<NetworkInterface>> {
             name: found.name,
         })
         .collect())
+}
+
+fn mtu(name: &str) -> Option<u32> {
+    let device = name.split(':').next().unwrap_or(name);
+    let text = std::fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// What the driver says, in megabits per second: an error or -1 when it does not know.
@@ -64,6 +73,7 @@ mod tests {
         assert!(lo.ip.is_loopback());
         assert!(lo.prefix > 0);
         assert_eq!(lo.speed, None);
+        assert!(lo.mtu.is_some_and(|mtu| mtu >= 1500));
     }
 
     #[test]

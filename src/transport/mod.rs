@@ -47,6 +47,7 @@ mod loopback;
 mod run;
 mod select;
 mod submitted;
+mod udp;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 #[allow(unsafe_code)]
 mod uring;
@@ -72,6 +73,10 @@ pub(crate) use interfaces::interfaces;
 pub(crate) use loopback::LoopbackNet;
 pub(crate) use run::Runner;
 pub(crate) use select::{Selection, TransportOptions, open};
+pub(crate) use udp::{
+    Arrived, DATAGRAMS_PER_CALL, DatagramOptions, DatagramSocket, Departing, Membership, More,
+    Place, too_long,
+};
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +149,13 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// Makes an accepted connection a link of this transport, maybe on another runtime than its
     /// listener's. The link is connected; there is no [`Outcome::Connected`] for it.
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
+
+    /// Opens a socket for datagrams; its waker's rule is told by [`udp`].
+    fn datagrams(&self, options: &DatagramOptions, waker: Waker)
+    -> Result<Box<dyn DatagramSocket>>;
+
+    /// Lends a staging buffer.
+    fn stage(&self) -> Stage;
 
     /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
     /// transport: first in each of its polls, since it makes links ready. Registers that task;
@@ -230,12 +242,6 @@ pub(crate) trait Link: Send {
     /// the next [`Link::poll_outcome`] gives it before anything else is tried. A batch that finds
     /// no room waits inside until it moves at least a byte.
     fn send(&mut self, batch: SendBatch);
-
-    /// True while what is posted is better left to the driver than sent at once: it sends for many
-    /// connections by one call.
-    fn leaves_sends(&self) -> bool {
-        false
-    }
 
     /// Takes back a batch that waits for room: it ends by `Sent` with `Ok(0)`, or with what it
     /// moved. Without it a peer that stops reading could hold the leases of a batch, and so a

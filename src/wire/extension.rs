@@ -25,6 +25,8 @@ bitflags::bitflags! {
         const CREDIT = 1 << 2;
         /// A connection ends when both sides have said so.
         const CLOSE = 1 << 3;
+        /// Both sides prove that they have the same authorization key.
+        const AUTH = 1 << 4;
         /// A message may be announced before it is sent, also one without a tag. Of connectionless
         /// endpoints only.
         const RENDEZVOUS = 1 << 7;
@@ -51,6 +53,16 @@ impl Offer {
     /// What the peer can do, or does.
     pub(crate) fn capabilities(self) -> Capabilities {
         self.capabilities
+    }
+
+    /// True if its endpoint has an authorization key.
+    pub(crate) fn proves_key(self) -> bool {
+        self.capabilities.contains(Capabilities::AUTH)
+    }
+
+    /// The version of it.
+    pub(super) fn version(self) -> u8 {
+        self.version
     }
 
     /// The answer to a peer's offer by one that can do `ours`.

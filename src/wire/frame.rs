@@ -494,6 +494,8 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::TaggedRts => (flagged + 2, false, false, false),
         Op::Rts => (flagged + 1, false, false, false),
         Op::Cts => (0, false, false, true),
+        // It stands before the frames that are read here, and nowhere else.
+        Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
     let is_named = matches!(op, Op::TaggedRts | Op::Rts | Op::Cts | Op::Data);
     if is_named && !(INDEX_MIN..=INDEX_MAX).contains(&base.op_data) {
@@ -616,6 +618,7 @@ fn read_frame(
             ack,
             len: payload_len,
         },
+        Op::Proof => return Err(WireError::UnknownOp(base.op.to_byte())),
     })
 }
 

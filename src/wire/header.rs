@@ -107,6 +107,8 @@ pub(crate) enum Op {
     /// The first frame of each side of an extended connection, and all that follow in this list:
     /// frames of the extension (`docs/extension.md`).
     Hello,
+    /// One step of proving an authorization key, before the HELLO.
+    Proof,
     /// Asks for a sign of life.
     Ping,
     /// The sign of life asked for.
@@ -143,6 +145,7 @@ impl Op {
             6 => Op::Cts,
             7 => Op::Data,
             0x80 => Op::Hello,
+            0x81 => Op::Proof,
             0x82 => Op::Ping,
             0x83 => Op::Pong,
             0x84 => Op::Credit,
@@ -173,8 +176,8 @@ impl Op {
             Op::TaggedRts => 5,
             Op::Cts => 6,
             Op::Data => 7,
-            // 0x81 is kept for the proof that follows a HELLO with authentication.
             Op::Hello => 0x80,
+            Op::Proof => 0x81,
             Op::Ping => 0x82,
             Op::Pong => 0x83,
             Op::Credit => 0x84,

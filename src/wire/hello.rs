@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::WireError;
+use super::auth::Seal;
 use super::frame::FrameHeader;
 use super::header::{BASE_SIZE, BaseHeader, ByteOrder, Op};
 use crate::limits::HELLO_SIZE_MAX;
@@ -17,6 +18,9 @@ const INCARNATION: u16 = 1;
 const MESSAGES: u16 = 2;
 const REFUSALS: u16 = 3;
 const ASKING: u16 = 4;
+const SEAL: u16 = 0x8010;
+/// Type and length of the value that seals the others.
+const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 
 /// What one side says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +49,26 @@ pub(crate) struct MessageCredit {
 }
 
 impl Hello {
-    /// The whole frame, the first of its direction.
-    pub(crate) fn encode(&self, order: ByteOrder) -> Vec<u8> {
+    /// The whole frame with number `id`. What `seal` makes of the values, if it does, is the last
+    /// value.
+    pub(crate) fn encode(
+        &self,
+        order: ByteOrder,
+        id: u8,
+        seal: impl FnOnce(&[u8]) -> Option<Seal>,
+    ) -> Vec<u8> {
+        let mut values = self.values();
+        if let Some(seal) = seal(&values) {
+            values.extend(SEAL_HEAD);
+            values.extend(seal);
+        }
+        let header = FrameHeader::Hello {
+            len: values.len() as u64,
+        };
+        [&header.encode(order, id), values.as_slice()].concat()
+    }
+
+    fn values(&self) -> Vec<u8> {
         let mut values = Vec::new();
         let mut put = |kind: u16, value: &[u8]| {
             values.extend(kind.to_be_bytes());
@@ -63,12 +85,7 @@ impl Hello {
         if let Some(asks_after_ms) = self.asks_after_ms {
             put(ASKING, &asks_after_ms.to_be_bytes());
         }
-        let header = FrameHeader::Hello {
-            len: values.len() as u64,
-        };
-        let mut frame = header.encode(order, 0).to_vec();
-        frame.extend(values);
-        frame
+        values
     }
 
     fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
@@ -143,6 +160,8 @@ pub(crate) enum HelloDecoded {
 /// and refuses a frame of another kind or size with the header that shows it.
 pub(crate) struct HelloDecoder {
     order: ByteOrder,
+    /// The last value is a seal; else there is none.
+    is_sealed: bool,
     bytes: Vec<u8>,
 }
 
@@ -151,8 +170,32 @@ impl HelloDecoder {
     pub(crate) fn new(order: ByteOrder) -> Self {
         HelloDecoder {
             order,
+            is_sealed: false,
             bytes: Vec::new(),
         }
+    }
+
+    /// Behind the proofs of a key: the frame is to be sealed.
+    pub(crate) fn sealed(order: ByteOrder) -> Self {
+        HelloDecoder {
+            is_sealed: true,
+            ..HelloDecoder::new(order)
+        }
+    }
+
+    /// Of a whole frame: all values, and what seals them.
+    pub(crate) fn values(&self) -> Result<(&[u8], Option<&Seal>), WireError> {
+        let values = self.bytes.get(BASE_SIZE..).unwrap_or_default();
+        if !self.is_sealed {
+            return Ok((values, None));
+        }
+        let (rest, seal) = values
+            .split_last_chunk()
+            .ok_or(WireError::HelloValue(SEAL))?;
+        let values = rest
+            .strip_suffix(&SEAL_HEAD)
+            .ok_or(WireError::HelloValue(SEAL))?;
+        Ok((values, Some(seal)))
     }
 
     /// Takes what belongs to the frame from the start of `bytes`.
@@ -162,7 +205,7 @@ impl HelloDecoder {
             let wanted = self.frame_len()? - self.bytes.len();
             if wanted == 0 {
                 return Ok(HelloDecoded::Hello {
-                    hello: Hello::decode(&self.bytes[BASE_SIZE..])?,
+                    hello: Hello::decode(self.values()?.0)?,
                     consumed: bytes.len() - rest.len(),
                 });
             }

@@ -57,6 +57,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod cm;
 mod extension;
 mod frame;
@@ -67,6 +68,7 @@ mod pretty;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use auth::{Introduction, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
 pub(crate) use extension::{Capabilities, Offer};
 pub(crate) use frame::{
@@ -153,6 +155,12 @@ pub(crate) enum WireError {
     /// A value of a HELLO that is not to be ignored, and is unknown here.
     #[error("a hello with the unknown value {0:#06x}, which may not be ignored")]
     HelloCritical(u16),
+    /// A key was to be proven, and the frame is not about that.
+    #[error("{0} frame where a proof was due")]
+    ProofMissing(Op),
+    /// A proof of no known step, or not of its step's length.
+    #[error("a proof of unknown step {0}")]
+    ProofStep(u8),
     /// The peer agreed to more of the extension than it was offered.
     #[error("the peer agreed to an extension that it was not offered")]
     OfferNotAsked,
@@ -192,7 +200,9 @@ impl WireError {
             | WireError::NoReason
             | WireError::HelloMissing(_)
             | WireError::HelloCut
-            | WireError::HelloValue(_) => ErrorKind::ProtocolViolation,
+            | WireError::HelloValue(_)
+            | WireError::ProofMissing(_)
+            | WireError::ProofStep(_) => ErrorKind::ProtocolViolation,
             WireError::HelloCritical(_)
             | WireError::OfferNotAsked
             | WireError::PeerData(_)

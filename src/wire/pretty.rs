@@ -19,6 +19,7 @@ impl fmt::Display for Op {
             Op::Cts => "clear-to-send",
             Op::Data => "rendezvous-data",
             Op::Hello => "hello",
+            Op::Proof => "proof",
             Op::Ping => "ping",
             Op::Pong => "pong",
             Op::Credit => "credit",

@@ -181,6 +181,8 @@ pub enum PingPongKind {
     RdmTagged,
     /// What `-p tcp -e rdm` is before 1.18: RXM, a protocol of its own on top of `tcp`.
     Rxm,
+    /// Datagram endpoints, of the provider `udp`.
+    Datagrams,
 }
 
 impl PingPongKind {
@@ -190,6 +192,7 @@ impl PingPongKind {
             PingPongKind::Rdm => ["-p", "net", "-e", "rdm", "-m", "msg"],
             PingPongKind::Rxm => ["-p", "tcp;ofi_rxm", "-e", "rdm", "-m", "msg"],
             PingPongKind::RdmTagged => ["-p", "net", "-e", "rdm", "-m", "tagged"],
+            PingPongKind::Datagrams => ["-p", "udp", "-e", "dgram", "-m", "msg"],
         }
     }
 }

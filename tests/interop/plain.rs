@@ -29,6 +29,7 @@ pub enum Author {
 }
 
 /// Which endpoints the stream is of.
+#[allow(dead_code, reason = "not every test target has both")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoints {
     Connected,

@@ -78,6 +78,7 @@ fn large_messages_have_a_buffer_each_and_small_ones_share() {
         size,
         window: 2,
         connections: 1,
+        bulk: 0,
         counts_syscalls: false,
         warm: Default::default(),
         run: Default::default(),

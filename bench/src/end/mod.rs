@@ -8,6 +8,7 @@ mod idle;
 mod landing;
 mod meter;
 mod pings;
+mod rpc;
 mod spinning;
 mod streams;
 
@@ -17,10 +18,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 
-use crate::job::{Role, Told};
+use crate::job::{Role, Told, Work};
 use crate::options;
 use crate::pin;
-use crate::subject::{self, Kind, Tcp};
+use crate::subject::{self, Kind, Rpc, Tcp};
 use crate::sys;
 
 /// Plays the end, and tells the parent, on failure too.
@@ -53,6 +54,14 @@ fn play(end: &options::End) -> Result<()> {
         (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&told),
         (Kind::Tcp(_), Role::Server) => blocking::serve(&told),
         (Kind::Tcp(how), Role::Client) => blocking::call(&told, how == Tcp::Gather),
+        (Kind::Tokio { .. }, role) if told.job.work == Work::Rpc => match role {
+            Role::Server => on_runtime(rpc::plain::serve(told)),
+            Role::Client => on_runtime(rpc::plain::call(told)),
+        },
+        (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(told)),
+        (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(told)),
+        (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(told)),
+        (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(told)),
         (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(told)),
         (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(told, gather)),
         (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, told)),

@@ -7,6 +7,7 @@ mod idle;
 mod message_rate;
 mod operation;
 mod registration;
+mod rpc;
 mod time_to_error;
 
 use std::time::Duration;
@@ -46,6 +47,7 @@ impl Scale {
             size: 64,
             window: 1,
             connections: 1,
+            bulk: 0,
             counts_syscalls: false,
             warm: self.run / 4,
             run: self.run,
@@ -89,6 +91,11 @@ const MEASURES: &[Measure] = &[
         name: "registration",
         about: "registrations and deregistrations per second, and their latency, 4 KiB to 1 GiB",
         cases: registration::cases,
+    },
+    Measure {
+        name: "rpc",
+        about: "calls per second and their latency, 64 B, and with 1 MiB in the answer",
+        cases: rpc::cases,
     },
     Measure {
         name: "time-to-error",

@@ -158,7 +158,7 @@ fn put_between(page: &str, tables: &str) -> Option<String> {
 }
 
 /// Three digits that count.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size @ ..100.0 => format!(
@@ -169,7 +169,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn capital(name: &str) -> String {
+pub(super) fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters
         .next()

@@ -1,5 +1,6 @@
 //! The result: tables to read, JSON to compute with.
 
+mod charts;
 mod json;
 mod markdown;
 mod targets;
@@ -42,6 +43,9 @@ impl Report {
         }
         if let Some(file) = &options.markdown {
             self.write_markdown(file)?;
+        }
+        if let Some(directory) = &options.charts {
+            self.draw_charts(directory)?;
         }
         Ok(())
     }

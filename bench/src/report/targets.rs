@@ -71,11 +71,31 @@ const fn registered(what: &'static str) -> Target {
     target(rate, what, ONE, Best, "libfabric:wait", AtLeast(1.0))
 }
 
+/// A figure of the default's that is a bound by itself.
+const fn itself(measure: &'static str, what: &'static str, most: f64) -> Target {
+    Target {
+        measure,
+        what,
+        cores: TWO,
+        ours: Named(URING),
+        peer: None,
+        bound: AtMost(most),
+    }
+}
+
 const HALF: &str = "half round trip, p50";
 const RATE: &str = "messages per second, 64 B";
 const SEND: &str = "bandwidth, send";
 const WRITE: &str = "bandwidth, RMA write";
 const READ: &str = "bandwidth, RMA read";
+const CALLS: &str = "calls per second";
+const CALL_P99: &str = "call, p99";
+const CALLS_64: &str = "64 B, 64 under way";
+const CALLS_256: &str = "64 B, 256 under way";
+const BULK: &str = "64 B and 1 MiB back, 8 under way";
+const MESSAGE: &str = "message of 64 B, window 64";
+const WRITE_4K: &str = "RMA write of 4 KiB, window 16";
+const READ_4K: &str = "RMA read of 4 KiB, window 16";
 const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
 
 const TARGETS: &[Target] = &[
@@ -123,6 +143,21 @@ const TARGETS: &[Target] = &[
         "tcp",
         AtMost(1.05),
     ),
+    target(CALLS, CALLS_64, TWO, Best, "tokio", AtLeast(0.9)),
+    target(CALLS, CALLS_64, TWO, Best, "tonic", AtLeast(9.0)),
+    target(CALLS, CALLS_64, TWO, Best, "tarpc", AtLeast(2.3)),
+    target(CALLS, CALLS_256, TWO, Best, "tokio", AtLeast(0.9)),
+    target(CALLS, CALLS_256, TWO, Best, "tonic", AtLeast(9.0)),
+    target(CALLS, CALLS_256, TWO, Best, "tarpc", AtLeast(2.3)),
+    target(CALL_P99, CALLS_64, TWO, Best, "tonic", AtMost(1.0)),
+    target(CALL_P99, CALLS_64, TWO, Best, "tarpc", AtMost(1.0)),
+    target(CALLS, BULK, TWO, Best, "tokio", AtLeast(1.0)),
+    target(CALLS, BULK, TWO, Best, "tonic", AtLeast(2.5)),
+    itself("allocations per operation", MESSAGE, 0.01),
+    itself("allocations per operation", WRITE_4K, 0.01),
+    itself("allocations per operation", READ_4K, 0.01),
+    itself("system calls per operation, client", MESSAGE, 0.1),
+    itself("system calls per operation, server", MESSAGE, 0.1),
     target(HALF, "64 B", TWO, Named(URING), EPOLL, AtMost(1.1)),
     target(HALF, "64 B", ONE, Named(URING), EPOLL, AtMost(1.1)),
     target(RATE, "window 64", TWO, Named(URING), EPOLL, AtLeast(0.9)),

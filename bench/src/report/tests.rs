@@ -48,6 +48,7 @@ fn report() -> Report {
                 size: 64,
                 window: 1,
                 connections: 1,
+                bulk: 0,
                 counts_syscalls: false,
                 warm: Duration::ZERO,
                 run: Duration::ZERO,

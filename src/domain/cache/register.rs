@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::buf::{Held, SharedMemory};
+use crate::buf::{Few, Held, SharedMemory};
 use crate::domain::RegistrationProgress;
 use crate::domain::job::{Job, register_now, start_job};
 use crate::domain::request::{Request, check_address_ranges};
@@ -31,7 +31,7 @@ struct Miss {
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
-    windows: Vec<Held>,
+    windows: Few<Held>,
     request: Request,
 }
 

@@ -53,15 +53,18 @@ fn any_address_vector_type_is_taken() {
     }
 }
 
-/// fi_domain(3): "This field is ignored unless the fabric is opened with API version 1.5 or
-/// greater."
+/// fi_domain(3): `fi_domain_attr.auth_key`: "This field is ignored unless the fabric is opened with
+/// API version 1.5 or greater."
+/// fi_domain(3): `fi_domain_attr.auth_key_size`: "This field is ignored unless the fabric is opened
+/// with API version 1.5 or greater."
 #[test]
 fn authorization_keys_are_ignored_before_1_5() {
-    answers(
-        old_api()
-            .auth_key(AuthKey::new(*b"secret"))
-            .ep_auth_key(AuthKey::new(*b"secret")),
-    );
+    for key in [AuthKey::new(*b"secret"), AuthKey::of_address_vector()] {
+        let hints = old_api().auth_key(key.clone()).ep_auth_key(key);
+        for info in answers(hints) {
+            assert_eq!((info.domain.auth_key, info.endpoint.auth_key), (None, None));
+        }
+    }
 }
 
 /// fi_domain(3): "If set to 0, then no authorization key will be associated with endpoints and
@@ -77,16 +80,26 @@ fn a_key_of_no_bytes_is_no_key() {
     );
 }
 
-/// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations
-/// created within the domain."
+/// fi_domain(3): `fi_domain_attr.auth_key`, structure field.
+/// fi_domain(3): `fi_domain_attr.auth_key_size`, structure field.
+/// fi_domain(3): "The length in bytes of the default authorization key for the domain."
+#[test]
+fn the_key_and_its_size_are_hinted_and_told() {
+    let (of_domain, of_endpoint) = (AuthKey::new([7; 40]), AuthKey::new([9; 16]));
+    let hints = Hints::new().auth_key(of_domain.clone());
+    let info = best(hints.ep_auth_key(of_endpoint.clone()));
+    assert_eq!(info.domain.auth_key.as_ref(), Some(&of_domain));
+    assert_eq!(info.endpoint.auth_key, Some(of_endpoint));
+    assert_eq!(info.domain.auth_key.map_or(0, |key| key.len()), 40);
+}
+
+/// Keys never in Debug, logs or errors.
 #[test]
 fn authorization_keys_are_never_shown() {
     let secret = AuthKey::new(*b"hunter2");
     let hints = Hints::new().auth_key(secret.clone()).ep_auth_key(secret);
-    let shown = format!(
-        "{hints:?} {hints:#?} {}",
-        refusal(hints.clone(), ErrorKind::NoMatch)
-    );
+    let complaint = refusal(hints.clone().mr_iov_limit(17), ErrorKind::NoMatch);
+    let shown = format!("{hints:?} {hints:#?} {complaint} {:?}", best(hints.clone()));
     assert!(
         !shown.contains("hunter2") && !shown.contains("104, 117"),
         "{shown}"
@@ -235,4 +248,17 @@ fn both_communication_capabilities_can_be_asked_for() {
         let told = best(Hints::new().domain_caps(caps).domain_name("eth0"));
         assert!(told.domain.caps.contains(caps), "{caps:?}");
     }
+}
+
+/// Vectors with names can always be opened; those whose every address has an identifier, where that
+/// is asked for.
+/// fi_domain(3): `FI_SHARED_AV`, capability.
+/// fi_domain(3): `FI_AV_USER_ID`, capability and flag of opening an address vector.
+#[test]
+fn capabilities_of_address_vectors_are_told() {
+    let plain = best(Hints::new()).domain.caps;
+    assert!(plain.contains(Caps::SHARED_AV) && !plain.contains(Caps::AV_USER_ID));
+    let asked = Caps::SHARED_AV | Caps::AV_USER_ID;
+    let told = best(Hints::new().domain_caps(asked)).domain.caps;
+    assert!(told.contains(asked));
 }

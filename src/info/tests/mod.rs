@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 mod addresses;
 mod capabilities;
+mod datagrams;
 mod domain;
 mod properties;
 mod refusals;
@@ -25,6 +26,7 @@ fn interface(name: &str, address: &str, prefix_len: u8, speed_mbps: Option<u64>)
         scope_id: 0,
         speed_mbps,
         loopback,
+        mtu: None,
     }
 }
 
@@ -275,7 +277,7 @@ fn the_api_version_asked_for_is_reported() {
 fn a_provider_filter_is_a_list_of_those_allowed() {
     answers(Hints::new().provider("tcp"));
     answers(Hints::new().provider("udp, tcp"));
-    no_match(Hints::new().provider("udp,verbs"), &["provider"]);
+    no_match(Hints::new().provider("psm3,verbs"), &["provider"]);
     no_match(Hints::new().provider("ofi_rxm;tcp"), &["provider"]);
 }
 

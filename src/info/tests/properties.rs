@@ -94,6 +94,7 @@ proptest! {
             scope_id: 0,
             speed_mbps: None,
             loopback: false,
+            mtu: None,
         };
         let (one, two) = (interface(own), interface(other));
         prop_assert!(one.contains(one.address));

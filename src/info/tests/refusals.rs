@@ -9,8 +9,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
     let new = || Hints::new().endpoint(EndpointType::Msg);
     let cases: Vec<(Hints, &[&str])> = vec![
         (
-            new().endpoint(EndpointType::Dgram),
-            &["hint endpoint", "Dgram", "offered Msg, Rdm", "later"],
+            new().endpoint(EndpointType::Dgram).caps(Caps::RMA),
+            &["hint caps: asked for RMA", "MULTICAST"],
         ),
         (
             new().endpoint(EndpointType::SockStream),
@@ -61,12 +61,12 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
         (new().max_ep_srx_ctx(1), &["hint max_ep_srx_ctx", "1", "0"]),
         (new().mr_iov_limit(17), &["hint mr_iov_limit", "17", "16"]),
         (
-            new().domain_caps(Caps::SHARED_AV),
-            &["hint domain_caps", "SHARED_AV"],
+            new().domain_caps(Caps::DIRECTED_RECV),
+            &["hint domain_caps", "DIRECTED_RECV"],
         ),
         (
-            new().auth_key(AuthKey::new(*b"job")),
-            &["hint auth_key", "3 bytes"],
+            new().auth_key(AuthKey::of_address_vector()),
+            &["hint auth_key", "address vector"],
         ),
         (
             new().ep_auth_key(AuthKey::of_address_vector()),

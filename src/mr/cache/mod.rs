@@ -27,9 +27,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Access;
-use super::core::{NewRegion, RegionCore};
-use crate::buf::{Held, Notices, Released, Watched, join_windows};
-use crate::error::Error;
+use super::core::{NewRegion, NotMade, RegionCore};
+use crate::buf::{Few, Held, Notices, Released, Watched, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::{Lock, LockKind};
 
@@ -47,7 +46,7 @@ pub use stats::CacheStats;
 pub(crate) struct FreshRegion(Arc<RegionCore>);
 
 impl FreshRegion {
-    pub(crate) fn create(parts: NewRegion) -> Result<Self, (Error, Vec<Held>)> {
+    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
         RegionCore::create(parts).map(FreshRegion)
     }
 }
@@ -120,8 +119,8 @@ impl Shared {
         kind: Kind,
         range: &Range<usize>,
         window: Held,
-    ) -> (Range<usize>, Vec<Held>) {
-        let alone = |window| (range.clone(), vec![window]);
+    ) -> (Range<usize>, Few<Held>) {
+        let alone = |window| (range.clone(), Few::One(window));
         if !self.settings.merges || range.is_empty() {
             return alone(window);
         }
@@ -156,9 +155,9 @@ impl Shared {
             // The one asked for is among them, but cut.
             let part = windows.iter().filter(|it| it.overlaps(range));
             let part: Option<Vec<_>> = part.map(|it| it.narrowed(range)).collect();
-            return (range.clone(), part.unwrap_or_default());
+            return (range.clone(), part.unwrap_or_default().into());
         }
-        (merged, windows)
+        (merged, windows.into())
     }
 
     /// Takes a new registration in and gives a handle of the range asked for. If another was faster

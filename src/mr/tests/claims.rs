@@ -1,6 +1,7 @@
 //! Peers' claims at random, against plain sums.
 
 use super::*;
+use crate::mr::auth::Grant;
 
 /// Claims of a campaign: 10^7 in the deep one.
 fn claims() -> usize {
@@ -19,12 +20,16 @@ struct Granted {
     revoked: bool,
     tag: Option<Tag>,
     through: Option<EndpointId>,
+    auth_key: Option<AuthSecret>,
 }
 
 impl Granted {
-    fn judge(&self, claim: &Claim, through: EndpointId) -> Result<usize, Refusal> {
+    fn judge(&self, claim: &Claim, through: Through<'_>) -> Result<usize, Refusal> {
         let proven = self.tag.is_none() || self.tag == claim.tag;
-        if !proven || self.through.is_some_and(|bound| bound != through) {
+        if !proven || self.through.is_some_and(|bound| bound != through.endpoint) {
+            return Err(Refusal::UnknownKey);
+        }
+        if self.auth_key.is_some() && self.auth_key.as_ref() != through.key {
             return Err(Refusal::UnknownKey);
         }
         if self.revoked {
@@ -48,6 +53,7 @@ impl Granted {
 fn random_claims_are_judged_as_by_plain_sums() {
     let nobody = EndpointId::next();
     let own = EndpointId::next();
+    let secrets = [b"one", b"two"].map(|key| AuthSecret::of(key));
     for (number, addressing) in [MrAddressing::Offset, MrAddressing::Virtual]
         .into_iter()
         .enumerate()
@@ -62,8 +68,9 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     by_endpoint: number % 5 == 0,
                     ..RegionTraits::plain(access.bits())
                 };
-                let buffers = (0..=number % 3).map(|part| vec![0; 40 * part as usize + 7].into());
-                let memory = RegionMemory::new(buffers.collect(), traits).unwrap();
+                let buffers =
+                    (0..=number % 3).map(|part| Held::from(vec![0; 40 * part as usize + 7]));
+                let memory = RegionMemory::new(buffers.collect::<Vec<_>>(), traits).unwrap();
                 if traits.by_endpoint {
                     let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
                     assert!(memory.attached().bind_endpoint(own, closed));
@@ -72,8 +79,10 @@ fn random_claims_are_judged_as_by_plain_sums() {
                 if revoked {
                     memory.gate().revoke();
                 }
+                let auth_key = secrets.get(number as usize % 4).cloned();
+                let grant = Grant::new(access, auth_key.clone());
                 let key = table
-                    .insert(Some(number * 3 + 1), Arc::clone(&memory), access)
+                    .insert(Some(number * 3 + 1), Arc::clone(&memory), grant)
                     .unwrap();
                 let raw = table.raw_key(key, &memory, access);
                 granted.push(Granted {
@@ -84,6 +93,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     revoked,
                     tag: raw.demanded_tag(),
                     through: traits.by_endpoint.then_some(own),
+                    auth_key,
                 });
             }
             let mut state = 0x9E37_79B9_97F4_A7C1_u64 ^ number as u64;
@@ -126,6 +136,11 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     persistent: random() % 16 == 0,
                 };
                 let through = if random() % 4 == 0 { nobody } else { own };
+                let proven = match random() % 4 {
+                    0 => about.auth_key.as_ref(),
+                    other => secrets.get(other as usize - 1),
+                };
+                let through = Through::new(through, proven);
                 let named = granted.iter().find(|it| it.key == claim.key);
                 let expected =
                     named.map_or(Err(Refusal::UnknownKey), |it| it.judge(&claim, through));

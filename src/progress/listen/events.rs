@@ -7,6 +7,7 @@ use crate::eq::{ConnRequest, Event, EventError, EventQueue, EventSlot};
 use crate::error::Error;
 use crate::id::{Context as UserContext, EndpointId};
 use crate::sync::WakeList;
+use crate::wire::Offer;
 
 use super::{Asking, Audience, Handover, Told};
 
@@ -33,8 +34,14 @@ impl Audience for EventAudience {
         let Some(slot) = self.slot(cx) else {
             return Told::NoRoom;
         };
-        let Asking { peer, local, data } = *asking;
-        let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone());
+        let Asking {
+            peer,
+            local,
+            data,
+            offer,
+        } = *asking;
+        let has_auth_key = offer.is_some_and(Offer::proves_key);
+        let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
         slot.fill(Event::ConnRequest(request), &mut WakeList::new());
         Told::Later(holder)
     }

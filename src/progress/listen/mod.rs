@@ -75,6 +75,8 @@ pub(crate) struct Asking<'a> {
     /// Where it found us.
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
+    /// Its offer, if it is one of a connected endpoint's.
+    pub(crate) offer: Option<Offer>,
 }
 
 /// What the audience says to a request.
@@ -475,6 +477,7 @@ impl<A: Audience> ListenTask<A> {
             peer: peer.link.peer_addr(),
             local: peer.link.local_addr(),
             data,
+            offer: asked.offer,
         };
         match self.audience.tell(&asking, now, cx) {
             Told::NoRoom => return false,

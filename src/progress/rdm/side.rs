@@ -15,7 +15,7 @@ use crate::wire::PeerData;
 
 use super::super::engine::Engine;
 use super::super::listen::Handover;
-use super::super::port::{Bindings, Closing, Port, PortParts, PortState};
+use super::super::port::{Bindings, Closing, Port, PortParts, PortState, demand_key};
 use super::super::receive_context::PortReceives;
 use super::super::report::Report;
 use super::Rdm;
@@ -91,7 +91,8 @@ impl Port {
             shutdown: None,
             context: None,
         };
-        let opened = Port::open_with(engine, config.id, config.extending, bindings, |waker| {
+        let extending = config.extending.clone();
+        let opened = Port::open_with(engine, config.id, extending, bindings, |waker| {
             let peering = Peering {
                 identity,
                 promised_bytes: config.receives.attach(identity, waker),
@@ -231,7 +232,13 @@ impl Port {
         let Some(error) = state.machine.fault().cloned() else {
             return false;
         };
-        self.retract(state, After::Tell(failure_of(&error), error));
+        let is_dialled = state.machine.lifecycle() == Lifecycle::Connecting;
+        let failure = match error.kind() {
+            // Who came here says that it is the peer, and has not proven it.
+            ErrorKind::NotAuthorized if !is_dialled => Failure::Passing,
+            _ => failure_of(&error),
+        };
+        self.retract(state, After::Tell(failure, error));
         true
     }
 
@@ -247,8 +254,14 @@ impl Port {
         state.peer_finished = false;
         state.closing = Closing::No;
         state.machine.begin_again();
+        let keyed = demand_key(&mut state.machine, self.auth_key());
         let Some(side) = &mut state.side else { return };
-        match side.after.take() {
+        let after = side.after.take();
+        let after = match keyed {
+            Ok(()) => after,
+            Err(error) => Some(After::Tell(Failure::Final, error)),
+        };
+        match after {
             Some(After::Tell(failure, error)) => {
                 side.tell_failed(failure, error, &mut state.wakes);
             }
@@ -400,9 +413,10 @@ fn failure_of(error: &Error) -> Failure {
     match error.kind() {
         // Who rejects says with which words of ours; the system says no without any.
         ErrorKind::ConnectionRefused if !error.data().is_empty() => Failure::Rejected,
-        ErrorKind::ProtocolViolation | ErrorKind::Incompatible | ErrorKind::DriverGone => {
-            Failure::Final
-        }
+        ErrorKind::ProtocolViolation
+        | ErrorKind::Incompatible
+        | ErrorKind::NotAuthorized
+        | ErrorKind::DriverGone => Failure::Final,
         _ => Failure::Passing,
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
     Answer, AttemptId, Close, Command, Failure, GiveUp, PeerSettings, Peers, Request, canonical,
 };
-use crate::wire::{PeerData, RXM_REJECT, is_rxm_request};
+use crate::wire::{Offer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::engine::Engine;
 use super::super::listen::{Asking, Audience, Handover, Told};
@@ -245,6 +245,11 @@ impl Audience for RdmTask {
             Ok(asked) if asked.port() != 0 => asked,
             _ => return Told::Reject(Bytes::new()),
         };
+        // Who has a key talks to those only who have one too, and who has none to those who do not.
+        let has_key = asked.offer().is_some_and(Offer::proves_key);
+        if has_key != self.rdm.config.extending.auth_key.is_some() {
+            return Told::Reject(Bytes::copy_from_slice(&asked.plain()));
+        }
         let (mut from, mut to) = (asking.peer, asking.local);
         from.set_port(asked.port());
         to.set_port(self.rdm.local_addr.port());

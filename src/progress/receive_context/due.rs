@@ -57,6 +57,7 @@ pub(super) fn ended(payload: Payload, error: Error, phase: Phase) -> End {
         source: None,
         connection: None,
         order: 0,
+        from: None,
         payload,
     }
 }
@@ -117,6 +118,7 @@ fn deliver(receive: PostedReceive<Report>, early: EarlyMessage) -> (Report, End)
         source: Some(arrival.source),
         connection: Some(arrival.connection),
         order: arrival.order,
+        from: None,
         payload,
     };
     (token, end)
@@ -128,6 +130,7 @@ impl ReceiveContext {
             endpoint: self.config.endpoint,
             counter: self.config.counter.as_ref(),
             sources: self.config.sources.as_ref(),
+            sender: None,
         }
     }
 

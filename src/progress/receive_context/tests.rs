@@ -229,6 +229,7 @@ impl Sender {
             source: Some(arrival.source),
             connection: Some(arrival.connection),
             order: arrival.order,
+            from: None,
             payload: receive.payload,
         };
         let context = Arc::clone(&self.receives.context);

@@ -3,14 +3,13 @@
 
 use bytes::Bytes;
 
-use crate::buf::{Frame, Payload};
 use crate::error::Error;
 use crate::wire::{
     Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, Offer, Op, WireError,
 };
 
+use super::auth::Auth;
 use super::credit::SendCredit;
-use super::tx::RAW;
 use super::{Connection, Lifecycle, violation};
 
 /// All that is offered by who does not decline the extension.
@@ -49,7 +48,9 @@ pub(super) struct Extension {
     /// What the peer said of itself.
     pub(super) peer: Option<Hello>,
     /// The acceptor's private data, until the connection is up.
-    data: Bytes,
+    pub(super) data: Bytes,
+    /// The endpoint's key, until the connection is up; boxed, since most have none.
+    pub(super) auth: Option<Box<Auth>>,
 }
 
 impl Extension {
@@ -60,6 +61,7 @@ impl Extension {
             awaited: None,
             peer: None,
             data: Bytes::new(),
+            auth: None,
         }
     }
 
@@ -79,10 +81,13 @@ impl Extension {
         Some(answer)
     }
 
-    /// Takes the response's answer; `false`: the peer is a plain one.
-    pub(super) fn take_answer(&mut self, answer: Option<Offer>) -> Result<bool, WireError> {
+    /// Takes the response's answer, and gives it back; `None`: the peer is a plain one.
+    pub(super) fn take_answer(
+        &mut self,
+        answer: Option<Offer>,
+    ) -> Result<Option<Offer>, WireError> {
         let Some(answer) = answer else {
-            return Ok(false);
+            return Ok(None);
         };
         match self.terms.offer() {
             Some(asked)
@@ -91,7 +96,7 @@ impl Extension {
                         == answer.capabilities() =>
             {
                 self.agreed = answer.capabilities();
-                Ok(true)
+                Ok(Some(answer))
             }
             _ => Err(WireError::OfferNotAsked),
         }
@@ -102,8 +107,9 @@ impl Extension {
         *self = Extension::new(self.terms);
     }
 
-    pub(super) fn is_hello_awaited(&self) -> bool {
-        self.awaited.is_some()
+    /// The peer has not said its HELLO, or what must come before it.
+    pub(super) fn is_opening(&self) -> bool {
+        self.awaited.is_some() || self.is_proving()
     }
 }
 
@@ -137,22 +143,36 @@ impl<T> Connection<T> {
             refusals_max: self.extension.terms.refusals_max,
             asks_after_ms: Some(self.extension.terms.asks_after_ms),
         };
-        let frame = hello.encode(self.order);
+        let (order, (ours, _)) = (self.order, self.hello_seals());
+        let extension = &mut self.extension;
         self.tx
-            .push_hello(Frame::new(&[], Payload::from_vec(frame), RAW));
-        self.extension.awaited = Some(HelloDecoder::new(self.order));
-        self.extension.data = data;
+            .push_opening(|id| hello.encode(order, id, |values| extension.seal(ours, values)));
+        extension.awaited = Some(extension.hello_decoder(order));
+        extension.data = data;
     }
 
-    pub(super) fn consume_hello(&mut self, input: &[u8]) -> Result<usize, Error> {
+    /// Takes what belongs to the peer's first words.
+    pub(super) fn consume_opening(&mut self, input: &[u8]) -> Result<usize, Error> {
+        match self.extension.is_proving() {
+            true => self.consume_proof(input),
+            false => self.consume_hello(input),
+        }
+    }
+
+    fn consume_hello(&mut self, input: &[u8]) -> Result<usize, Error> {
         let Some(decoder) = &mut self.extension.awaited else {
             return Ok(0);
         };
-        let HelloDecoded::Hello { hello, consumed } = decoder.feed(input)? else {
-            return Ok(input.len());
+        let (hello, consumed) = match decoder.feed(input) {
+            Ok(HelloDecoded::Hello { hello, consumed }) => (hello, consumed),
+            Ok(HelloDecoded::Need) => return Ok(input.len()),
+            Err(error) => return Err(self.extension.why_no_hello(error)),
         };
         tracing::trace!(?hello, "received");
-        self.extension.awaited = None;
+        if let Some(decoder) = self.extension.awaited.take() {
+            let (_, theirs) = self.hello_seals();
+            self.extension.take_seal(theirs, &decoder)?;
+        }
         self.extension.peer = Some(hello);
         if self.agreed().contains(Capabilities::CREDIT) {
             self.tx.credit = Some(SendCredit::new(hello.messages));

@@ -25,16 +25,24 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Accepting);
         self.order = order;
         let answer = self.extension.answer(asked);
+        if let Err(error) = self.extension.check_key_agreed() {
+            return self.fail(error);
+        }
+        // Who has a key tells its data to nobody who has not proven it.
+        let (data, told_later) = match self.extension.auth {
+            Some(_) => (&[][..], Bytes::copy_from_slice(data)),
+            None => (data, Bytes::new()),
+        };
         self.tx
             .push_raw(control_frame(ControlKind::Response, data, answer));
-        if answer.is_some() {
-            self.begin_extension(Bytes::new());
+        if let Some(agreed) = answer {
+            self.begin_agreed(agreed, told_later);
         }
     }
 
     /// The acceptor is connected once its response is out, and the peer's HELLO, if any, is in.
     pub(super) fn response_sent_if_all(&mut self) {
-        let is_all = self.tx.is_carried() && !self.extension.is_hello_awaited();
+        let is_all = self.tx.is_carried() && !self.extension.is_opening();
         if self.lifecycle != Lifecycle::Accepting || !is_all {
             return;
         }
@@ -65,15 +73,16 @@ impl<T> Connection<T> {
                 self.handshake = None;
                 self.order = order;
                 if self.peer.is_some() {
-                    if self.peer_accepted(&frame)? {
-                        self.begin_extension(Bytes::new());
-                    } else {
-                        self.connected(Bytes::new());
+                    match self.peer_accepted(&frame)? {
+                        Some(agreed) => self.begin_agreed(agreed, Bytes::new()),
+                        None => self.connected(Bytes::new()),
                     }
                     return Ok(taken);
                 }
-                if self.extension.take_answer(frame.offer())? {
-                    self.begin_extension(frame.into_data());
+                let agreed = self.extension.take_answer(frame.offer())?;
+                self.extension.check_key_agreed()?;
+                if let Some(agreed) = agreed {
+                    self.begin_agreed(agreed, frame.into_data());
                     return Ok(taken);
                 }
                 self.connected(frame.into_data());

@@ -2,9 +2,10 @@
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection, `liveness.rs` asks for signs of life and gives them, and
-//! `end.rs` ends it; `commit.rs` lets writes be made persistent, `refusal.rs` ends an operation
-//! that was refused, and `answer.rs` cuts the answers to reads into frames that can be broken off.
+//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for
+//! signs of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
+//! `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the answers to reads into
+//! frames that can be broken off.
 //!
 //! A connection of a connectionless endpoint (`peering.rs`) shares its receives with others
 //! (`shared.rs`) and may announce messages before it sends them: `announce.rs` is the sender's half
@@ -16,6 +17,7 @@
 
 mod announce;
 mod answer;
+mod auth;
 mod close;
 mod commit;
 mod credit;
@@ -249,6 +251,7 @@ impl<T> Connection<T> {
             source,
             connection: identity.map(|identity| identity.connection),
             order,
+            from: None,
             payload,
         };
         self.events.push_back(Event::Ended {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::peers::{ConnectionId, SourceId};
-use crate::wire::{ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, PeerData};
+use crate::wire::{ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, Offer, PeerData};
 
 use super::announce::{Announcements, Announcing};
 use super::credit::ReceiveCredit;
@@ -112,6 +112,9 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Accepting);
         self.order = order;
         let answer = self.extension.answer(asked.offer());
+        if let Err(error) = self.extension.check_key_agreed() {
+            return self.fail(error);
+        }
         let Some(peer) = &mut self.peer else {
             debug_assert!(false, "an endpoint that is connected has data of its own");
             return;
@@ -122,19 +125,21 @@ impl<T> Connection<T> {
         let data = response.encode();
         self.tx
             .push_raw(control_frame(ControlKind::Response, &data, None));
-        if answer.is_some() {
-            self.begin_extension(Bytes::new());
+        if let Some(agreed) = answer {
+            self.begin_agreed(agreed, Bytes::new());
         }
     }
 
-    /// The peer has accepted; `true`: its HELLO is to come.
-    pub(super) fn peer_accepted(&mut self, frame: &ControlFrame) -> Result<bool, Error> {
+    /// The peer has accepted, and agrees on this; `None`: it is a plain one.
+    pub(super) fn peer_accepted(&mut self, frame: &ControlFrame) -> Result<Option<Offer>, Error> {
         let theirs = PeerData::read(frame.data())?;
         if let Some(peer) = &mut self.peer {
             peer.theirs = Some(theirs);
             peer.versions_agree = theirs.agrees_to_announcements();
         }
-        Ok(self.extension.take_answer(theirs.offer())?)
+        let agreed = self.extension.take_answer(theirs.offer())?;
+        self.extension.check_key_agreed()?;
+        Ok(agreed)
     }
 
     /// The connection is up: what was posted before goes out, by what is known of the peer now.
@@ -171,7 +176,8 @@ impl<T> Connection<T> {
     /// The attempt is given up: it lost a tie, was rejected or could not be begun, and the link
     /// holds nothing of it any more. Everything posted is kept; what follows is
     /// [`begin_connect_peer`](Self::begin_connect_peer) or
-    /// [`begin_accept_peer`](Self::begin_accept_peer), or the end.
+    /// [`begin_accept_peer`](Self::begin_accept_peer), or the end. A key has to be
+    /// [demanded](Self::demand_key) anew, with another nonce; without that no attempt succeeds.
     pub(crate) fn begin_again(&mut self) {
         debug_assert!(!self.tx.is_out(), "the link has given everything back");
         if self.lifecycle != Lifecycle::Idle {

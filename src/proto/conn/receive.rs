@@ -75,8 +75,9 @@ impl<T> Connection<T> {
     /// nothing behind it until it is connected (ruling 9).
     fn is_reading(&self) -> bool {
         match self.lifecycle {
+            _ if self.extension.is_refusing() => false,
             Lifecycle::Connecting | Lifecycle::Connected => true,
-            Lifecycle::Accepting => self.extension.is_hello_awaited(),
+            Lifecycle::Accepting => self.extension.is_opening(),
             Lifecycle::Idle | Lifecycle::Closed => false,
         }
     }
@@ -127,8 +128,8 @@ impl<T> Connection<T> {
         if self.handshake.is_some() {
             return self.consume_handshake(input);
         }
-        if self.extension.is_hello_awaited() {
-            return self.consume_hello(input);
+        if self.extension.is_opening() {
+            return self.consume_opening(input);
         }
         let refusals = self.has_refusals();
         match &mut self.rx {
@@ -217,7 +218,7 @@ impl<T> Connection<T> {
         if self.end_is_in_order() {
             return;
         }
-        let what = if self.handshake.is_some() || self.extension.is_hello_awaited() {
+        let what = if self.handshake.is_some() || self.extension.is_opening() {
             "during the handshake"
         } else if self.rx.is_at_boundary() {
             ""

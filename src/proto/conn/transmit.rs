@@ -71,6 +71,7 @@ impl<T> Connection<T> {
             }
         }
         self.response_sent_if_all();
+        self.refusal_sent_if_all();
         self.invariants();
     }
 

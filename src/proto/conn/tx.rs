@@ -237,11 +237,11 @@ impl Tx {
         self.carry.push_back(frame);
     }
 
-    /// The first data frame, already encoded as such.
-    pub(super) fn push_hello(&mut self, frame: Frame) {
-        debug_assert_eq!(self.next_id, 0, "a hello is the first data frame");
-        self.next_id = 1;
-        self.push_raw(frame);
+    /// A frame of the connection's beginning, encoded with its number: goes out as it is.
+    pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
+        let frame = encode(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
+        self.push_raw(Frame::new(&[], Payload::from_vec(frame), RAW));
     }
 
     /// Takes a frame back that was never handed out.

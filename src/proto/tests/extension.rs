@@ -127,7 +127,7 @@ fn a_damaged_hello_ends_the_attempt() {
         refusals_max: 0,
         asks_after_ms: None,
     };
-    let good = hello.encode(ByteOrder::Native);
+    let good = hello.encode(ByteOrder::Native, 0, |_| None);
     let (mut refused, mut fine) = (0, 0);
     for seed in 0..4000 {
         let rng = &mut Rng(seed);

@@ -1,9 +1,11 @@
 //! The machine against itself: two of them, and a link in the test's hands.
 
 mod acks;
+mod auth;
 mod close;
 mod commit;
 mod credit;
+mod dgram;
 mod early;
 mod ends;
 mod extension;

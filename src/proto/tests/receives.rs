@@ -112,6 +112,7 @@ impl Shared {
             source: Some(early.arrival.source),
             connection: Some(early.arrival.connection),
             order: early.arrival.order,
+            from: None,
             payload,
         };
         self.ended.push((token, end));

@@ -399,3 +399,30 @@ fn waiters_for_room_each_get_a_place_in_time() {
     slot.fill(2, &mut WakeList::new());
     assert_eq!(ring.try_pop(), Some(2));
 }
+
+/// Several places are had together or not at all, and who waits for several takes no single one
+/// meanwhile.
+#[test]
+fn several_places_come_together_or_not_at_all() {
+    let ring = ring::<u32>(3);
+    let first = ring.try_reserve_many(2).unwrap();
+    assert_eq!((first.len(), ring.reserved()), (2, 2));
+    assert!(ring.try_reserve_many(2).is_none());
+    let (wakes, waker) = Count::new();
+    let mut cx = Context::from_waker(&waker);
+    let mut waiting = ring.reserve_many(3);
+    assert!(waiting.poll_unpin(&mut cx).is_pending());
+    drop(ring.try_reserve().unwrap());
+    assert!(wakes.wakes() > 0);
+    assert!(waiting.poll_unpin(&mut cx).is_pending());
+    assert_eq!(ring.reserved(), 2);
+    drop(first);
+    let Poll::Ready(Some(slots)) = waiting.poll_unpin(&mut cx) else {
+        panic!("all places are free");
+    };
+    assert_eq!((slots.len(), ring.reserved()), (3, 3));
+    drop(slots);
+    let mut late = ring.reserve_many(1);
+    ring.close().unwrap();
+    assert!(matches!(late.poll_unpin(&mut cx), Poll::Ready(None)));
+}

@@ -8,14 +8,17 @@
 //! # Unsafe code
 //!
 //! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
-//! the bytes of a region (memory-model rule 2): see [`calls`]. The registration of descriptors
-//! ([`register`]), whose proof is that each is owned by what registers it. And what TCP tells of a
-//! connection, for which there is no safe call: [`vitals`].
+//! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
+//! registration of descriptors ([`register_for`]), whose proof is that each is owned by what
+//! registers it. And what TCP tells of a connection, for which there is no safe call: [`vitals`].
 
 mod calls;
 mod clock;
 mod link;
 mod listener;
+mod mmsg;
+mod readiness;
+mod udp;
 mod vitals;
 
 // What a backend on a ring does alike.
@@ -24,6 +27,7 @@ pub(super) use self::{
     calls::{connect_result, interrupted, local_addr, send_some, would_block},
     clock::TimerClock,
     listener::{accept_error, died_in_backlog},
+    udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
     vitals::{keep_alive, vitals},
 };
 
@@ -37,11 +41,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::runtime::Handle;
 
+use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::StagePool;
+use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 
 /// TCP on the reactor of one Tokio runtime.
@@ -102,6 +108,20 @@ impl Transport for EpollTransport {
         let _runtime = self.runtime.enter();
         let link = link::EpollLink::connected(fd, local, peer, waker, Arc::clone(&self.stages))?;
         Ok(Box::new(link))
+    }
+
+    fn datagrams(
+        &self,
+        options: &DatagramOptions,
+        waker: Waker,
+    ) -> Result<Box<dyn DatagramSocket>> {
+        let fd = udp::open(options, self.ports)?;
+        let readiness = readiness::EpollReadiness::new(&self.runtime, fd, waker)?;
+        Ok(Box::new(udp::UdpSocket::new(readiness)?))
+    }
+
+    fn stage(&self) -> Stage {
+        self.stages.take()
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {
@@ -202,10 +222,14 @@ fn is_in_progress(error: &io::Error) -> bool {
 
 /// Registers a descriptor with the reactor of the current runtime.
 fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
+    register_for(fd, Interest::READABLE | Interest::WRITABLE, doing)
+}
+
+fn register_for(fd: OwnedFd, interest: Interest, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
     // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
     // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.
-    unsafe { AsyncFd::register(fd) }.map_err(|error| {
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(|error| {
         let error = io::Error::from(error);
         match error.raw_os_error() {
             Some(_) => Error::from_io(&error, doing),
@@ -216,8 +240,8 @@ fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
 }
 
 /// A direction of readiness.
-#[derive(Clone, Copy)]
-enum Side {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
     Read,
     Write,
 }

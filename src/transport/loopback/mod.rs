@@ -4,6 +4,7 @@
 //! A [`LoopbackNet`] is a little machine with addresses of its own: what listens in one net is not
 //! seen in another. Bytes are copied twice, into a pipe and out of it.
 
+mod datagrams;
 mod link;
 mod pipe;
 
@@ -11,16 +12,18 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
+use self::datagrams::Inbox;
 use self::link::LoopbackLink;
 use self::pipe::Pipe;
 use super::clock::TokioClock;
+use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::StagePool;
+use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::sync::{Lock, LockKind, WakeList};
 
@@ -29,6 +32,8 @@ use crate::sync::{Lock, LockKind, WakeList};
 /// All loopback fabrics of a process share [`LoopbackNet::global`], unless given one of their own.
 pub struct LoopbackNet {
     listeners: Lock<HashMap<SocketAddr, Arc<Backlog>>>,
+    /// The sockets for datagrams.
+    inboxes: Lock<Vec<Weak<Inbox>>>,
     /// The next port to try for those who have no wish.
     next_port: AtomicU16,
 }
@@ -38,6 +43,7 @@ impl LoopbackNet {
     pub fn new() -> Arc<Self> {
         Arc::new(LoopbackNet {
             listeners: Lock::new(LockKind::Mutex, HashMap::new()),
+            inboxes: Lock::new(LockKind::Mutex, Vec::new()),
             next_port: AtomicU16::new(FIRST_EPHEMERAL_PORT),
         })
     }
@@ -314,6 +320,28 @@ impl Transport for LoopbackTransport {
         };
         let stages = Arc::clone(&self.stages);
         Ok(Box::new(LoopbackLink::new(end, waker, stages)))
+    }
+
+    fn datagrams(
+        &self,
+        options: &DatagramOptions,
+        waker: Waker,
+    ) -> Result<Box<dyn DatagramSocket>> {
+        let open = |port| {
+            let bind = SocketAddr::new(options.bind.ip(), port);
+            self.net.open_datagrams(bind, options, waker.clone())
+        };
+        let socket = match (options.bind.port(), self.ports) {
+            (0, Some(ports)) => ports.first_free(open)?,
+            (0, None) => PortRange::new(FIRST_EPHEMERAL_PORT..=u16::MAX)?
+                .first_free(|_| open(self.net.ephemeral_port()))?,
+            (port, _) => open(port)?,
+        };
+        Ok(Box::new(socket))
+    }
+
+    fn stage(&self) -> Stage {
+        self.stages.take()
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {

@@ -95,16 +95,24 @@ impl State {
                     self.unload(owner, kind, cargo, result);
                 }
             }
-            OpKind::Poll(_) => {
-                if let Some(Mailbox::Link(mail)) = owner.and_then(|it| self.mailboxes.get_mut(it)) {
+            OpKind::Poll(_) => match owner.and_then(|it| self.mailboxes.get_mut(it)) {
+                Some(Mailbox::Link(mail)) => {
                     mail.poll_op = None;
                     mail.polled = Some(result);
                 }
-            }
+                // However it ended, the next call tells what there is.
+                Some(Mailbox::Watch(mail)) => {
+                    for side in [&mut mail.reading, &mut mail.writing] {
+                        side.take_if(|op| *op == key);
+                    }
+                }
+                _ => {}
+            },
         }
         match owner.and_then(|owner| self.mailboxes.get_mut(owner)) {
             Some(Mailbox::Link(mail)) => self.outbox.wakers.push(mail.waker.clone()),
             Some(Mailbox::Listener(mail)) => self.outbox.wakers.extend(mail.waker.take()),
+            Some(Mailbox::Watch(mail)) => self.outbox.wakers.push(mail.waker.clone()),
             None => {}
         }
     }

@@ -428,10 +428,6 @@ impl Link for UringLink {
         }
     }
 
-    fn leaves_sends(&self) -> bool {
-        self.ring.is_crowded()
-    }
-
     fn cancel_send(&mut self) {
         if !self.submitted.batch_lent {
             self.submitted.cancel_send();

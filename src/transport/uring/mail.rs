@@ -9,6 +9,7 @@ use super::bufs::{Arrived, BufferRing};
 use crate::buf::{Stage, StagePool};
 use crate::limits::STAGE_SIZE;
 use crate::slab::Key;
+use crate::transport::epoll::Side;
 use crate::transport::{Direct, SendBatch};
 
 /// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
@@ -20,6 +21,7 @@ pub(super) const ACCEPTED_MAX: usize = 64;
 pub(super) enum Mailbox {
     Link(Box<LinkMail>),
     Listener(ListenerMail),
+    Watch(WatchMail),
 }
 
 pub(super) struct LinkMail {
@@ -43,6 +45,31 @@ pub(super) struct LinkMail {
     /// of their buffers, then those still there.
     copied: VecDeque<Stage>,
     pub(super) arrived: VecDeque<Arrived>,
+}
+
+/// Of who makes the calls itself, and waits for readiness only.
+pub(super) struct WatchMail {
+    pub(super) waker: Waker,
+    /// The polls in flight.
+    pub(super) reading: Option<Key>,
+    pub(super) writing: Option<Key>,
+}
+
+impl WatchMail {
+    pub(super) fn new(waker: Waker) -> Self {
+        WatchMail {
+            waker,
+            reading: None,
+            writing: None,
+        }
+    }
+
+    pub(super) fn side(&mut self, side: Side) -> &mut Option<Key> {
+        match side {
+            Side::Read => &mut self.reading,
+            Side::Write => &mut self.writing,
+        }
+    }
 }
 
 #[derive(Default)]

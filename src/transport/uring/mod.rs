@@ -24,6 +24,7 @@ mod mail;
 mod mark;
 mod op;
 pub(in crate::transport) mod probe;
+mod readiness;
 mod ring;
 mod thread;
 
@@ -34,9 +35,10 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-use super::epoll::{TimerClock, bound_listener, started_connect};
+use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
+use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::StagePool;
+use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, Result};
 
 /// TCP on a ring.
@@ -133,6 +135,12 @@ impl UringTransport {
         self.ring.with(|state, _| state.ops.keys())
     }
 
+    /// True while several connections are at work.
+    #[cfg(test)]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.ring.is_crowded()
+    }
+
     /// How many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
@@ -180,6 +188,20 @@ impl Transport for UringTransport {
         let stages = Arc::clone(&self.stages);
         let link = link::UringLink::connected(&self.ring, fd, local, peer, waker, stages)?;
         Ok(Box::new(link))
+    }
+
+    fn datagrams(
+        &self,
+        options: &DatagramOptions,
+        waker: Waker,
+    ) -> Result<Box<dyn DatagramSocket>> {
+        let fd = open_datagrams(options, self.ports)?;
+        let readiness = readiness::UringReadiness::new(&self.ring, fd, waker);
+        Ok(Box::new(UdpSocket::new(readiness)?))
+    }
+
+    fn stage(&self) -> Stage {
+        self.stages.take()
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {

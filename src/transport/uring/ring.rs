@@ -36,12 +36,13 @@ use tokio::io::unix::AsyncFd;
 use super::bufs::BufferRing;
 use super::crowd::Crowd;
 use super::harvest::refuse;
-use super::mail::{LinkMail, ListenerMail, Mailbox};
+use super::mail::{LinkMail, ListenerMail, Mailbox, WatchMail};
 use super::mark::Mark;
 use super::op::{BELL, Cargo, Op, OpKind, cancel_entry};
 use super::thread::Seat;
 use crate::buf::Stage;
 use crate::slab::{Key, Slab};
+use crate::transport::epoll::Side;
 use crate::transport::{Direct, SendBatch};
 
 /// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
@@ -334,6 +335,13 @@ impl State {
         }
     }
 
+    pub(super) fn watch(&mut self, key: Key) -> &mut WatchMail {
+        match self.mailboxes.get_mut(key) {
+            Some(Mailbox::Watch(mail)) => mail,
+            _ => unreachable!("a mailbox lives as long as who watches"),
+        }
+    }
+
     /// The next bytes that have arrived for a link, at most `size_max`.
     pub(super) fn take_arrived(&mut self, key: Key, size_max: usize) -> Option<Stage> {
         match self.mailboxes.get_mut(key) {
@@ -412,6 +420,16 @@ impl State {
     pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
         let op = self.push(ring, owner, fd, OpKind::Poll(events), None);
         self.link(owner).poll_op = Some(op);
+    }
+
+    /// Polls for one side of a socket, once.
+    pub(super) fn push_watch(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, side: Side) {
+        let events = match side {
+            Side::Read => libc::POLLIN,
+            Side::Write => libc::POLLOUT,
+        };
+        let op = self.push(ring, owner, fd, OpKind::Poll(events as u32), None);
+        *self.watch(owner).side(side) = Some(op);
     }
 
     pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
@@ -609,6 +627,7 @@ impl State {
                 mail.accepted.into_iter().for_each(refuse);
                 [mail.op, None, None]
             }
+            Mailbox::Watch(mail) => [mail.reading, mail.writing, None],
         };
         for key in ops.into_iter().flatten() {
             if self.retired {

@@ -112,7 +112,10 @@ fn the_golden_handshake_of_the_page_is_what_we_send() {
     assert_eq!(frame.with_offer(Some(answer)).encode(), golden("response"));
     assert!(answer.answers(offer) && !offer.answers(answer));
     let hello = some_hello();
-    assert_eq!(hello.encode(ByteOrder::Native), golden("hello"));
+    assert_eq!(
+        hello.encode(ByteOrder::Native, 0, |_| None),
+        golden("hello")
+    );
 }
 
 fn some_hello() -> Hello {
@@ -155,7 +158,7 @@ fn hello_of(values: &[u8]) -> Vec<u8> {
 fn a_hello_is_read_in_pieces_of_any_size() {
     for order in ORDERS {
         let hello = some_hello();
-        let mut bytes = hello.encode(order);
+        let mut bytes = hello.encode(order, 0, |_| None);
         let len = bytes.len();
         bytes.extend([9; 5]);
         for step in 1..=bytes.len() {

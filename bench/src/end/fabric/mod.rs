@@ -1,6 +1,6 @@
 //! This library's ends, for each kind of work.
 
-mod connect;
+pub mod connect;
 mod death;
 mod ping_pong;
 mod register;
@@ -10,6 +10,7 @@ mod stream;
 
 use anyhow::{Result, bail};
 
+use super::rpc;
 use crate::job::{Told, Work};
 use crate::subject::Fabric;
 
@@ -18,6 +19,7 @@ pub use register::register;
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     match told.job.work {
         Work::PingPong => ping_pong::serve(how, told).await,
+        Work::Rpc => rpc::fabric::serve(how, told).await,
         Work::Stream => stream::serve(how, told).await,
         Work::Write | Work::Read => rma::serve(how, told).await,
         Work::Death => death::serve(how, told).await,
@@ -29,6 +31,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
     match told.job.work {
         Work::PingPong => ping_pong::call(how, told).await,
+        Work::Rpc => rpc::fabric::call(how, told).await,
         Work::Stream => stream::call(how, told).await,
         Work::Write | Work::Read => rma::call(how, told).await,
         Work::Death => death::call(how, told).await,

@@ -1,0 +1,92 @@
+//! This library: a message there and a message back, and the bulk by an RMA write before it.
+
+use anyhow::{Context, Result};
+use tokio_fabric::limits::INJECT_SIZE_MAX;
+use tokio_fabric::{Access, Endpoint, RemoteRegion};
+
+use super::super::fabric::connect::{Door, Side};
+use super::{Caller, check, message};
+use crate::job::{Job, Told};
+use crate::subject;
+
+/// Bytes of a request: its number, and where the bulk shall go.
+fn request_size(job: &Job) -> usize {
+    job.size.max(size_of::<u64>() + RemoteRegion::ENCODED_LEN)
+}
+
+pub async fn serve(how: subject::Fabric, told: Told) -> Result<()> {
+    let job = &told.job;
+    let side = Side::open(how, &told, 2 * job.window)?;
+    let door = Door::open(&side)?;
+    let size = request_size(job);
+    let post = |endpoint: &Endpoint| {
+        for _ in 0..job.window {
+            endpoint.recv(vec![0; size]).queue(0_usize).try_post()?;
+        }
+        Ok(())
+    };
+    let source = side.domain.register(vec![0; job.bulk.max(1)]).await?;
+    let endpoint = door.accept(&side, [], post).await?;
+    let mut completions = Vec::new();
+    loop {
+        side.completions(&mut completions).await?;
+        for mut completion in completions.drain(..) {
+            completion.result.clone().map_err(|failed| failed.error)?;
+            let Some(buffer) = completion.take_buffer() else {
+                continue; // The end of a write.
+            };
+            let request = buffer.into_vec().ok().context("a buffer of another kind")?;
+            if job.bulk > 0 {
+                let bulk = RemoteRegion::from_bytes(
+                    &request[size_of::<u64>()..][..RemoteRegion::ENCODED_LEN],
+                )?;
+                let source = source.slice(0..job.bulk)?;
+                endpoint.write(source, bulk).queue(0_usize).try_post()?;
+            }
+            // Behind the write, on the same connection: whoever reads it has the bulk.
+            endpoint.inject(&request[..job.size.min(INJECT_SIZE_MAX)])?;
+            endpoint.recv(request).queue(0_usize).try_post()?;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Fabric {
+    endpoint: Endpoint,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Caller for Fabric {
+    async fn call(&mut self, number: u64) -> Result<()> {
+        let answer = std::mem::take(&mut self.answer);
+        // Answers come in the order of the calls, and receives take them in theirs.
+        let answer = self.endpoint.recv(answer).post()?;
+        super::stamp(&mut self.request, number);
+        self.endpoint.inject(&self.request)?;
+        (_, self.answer) = answer.await?;
+        check(&self.answer, number)
+    }
+}
+
+pub async fn call(how: subject::Fabric, told: Told) -> Result<()> {
+    let job = &told.job;
+    let side = Side::open(how, &told, 2 * job.window)?;
+    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let landing = vec![0; (job.bulk * job.window).max(1)];
+    let access = Access::REMOTE_WRITE;
+    let landing = side.domain.register(landing).access(access).await?;
+    let mut callers = Vec::new();
+    for at in 0..job.window {
+        let mut request = message(0, request_size(job));
+        let begin = (at * job.bulk) as u64;
+        let bulk = landing.remote().slice(begin..begin + job.bulk as u64)?;
+        request[size_of::<u64>()..][..RemoteRegion::ENCODED_LEN].copy_from_slice(&bulk.to_bytes());
+        callers.push(Fabric {
+            endpoint: endpoint.clone(),
+            request,
+            answer: vec![0; job.size],
+        });
+    }
+    super::drive(&told, callers).await
+}

@@ -1,0 +1,106 @@
+//! Calls and their answers, `window` of them under way over one connection, each in a task of its
+//! own. With `bulk`, each answer brings so many bytes more: in the answer itself where that is all
+//! there is, by an RMA write before the answer where there is one.
+
+pub mod fabric;
+pub mod plain;
+pub mod tarpc;
+pub mod tonic;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+
+use super::meter::Meter;
+use super::say;
+use crate::job::Told;
+
+/// A call that took longer counts as this long.
+const TIME_MAX_NS: u64 = 10_000_000_000;
+
+/// What the callers of a run count together.
+#[derive(Debug)]
+struct Calls {
+    meter: Meter,
+    times: Histogram<u64>,
+}
+
+impl Calls {
+    /// A call that began then has its answer. True when it is enough; the figures have been told.
+    fn add(&mut self, since: Instant) -> bool {
+        if self.meter.is_measuring() {
+            let time = since.elapsed().as_nanos();
+            self.times
+                .saturating_record(u64::try_from(time).unwrap_or(TIME_MAX_NS));
+        }
+        if !self.meter.add(1) {
+            return false;
+        }
+        for (name, quantile) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
+            say(name, self.times.value_at_quantile(quantile));
+        }
+        true
+    }
+}
+
+/// One of the callers: it calls, again and again, with a number that no other call has.
+pub trait Caller: Send + 'static {
+    fn call(&mut self, number: u64) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Lets all of them call until it is enough.
+async fn drive<C: Caller>(told: &Told, callers: Vec<C>) -> Result<()> {
+    let calls = Arc::new(Mutex::new(Calls {
+        meter: Meter::new(told),
+        times: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,
+    }));
+    let mut tasks = JoinSet::new();
+    let count = callers.len() as u64;
+    for (at, mut caller) in callers.into_iter().enumerate() {
+        let calls = Arc::clone(&calls);
+        tasks.spawn(async move {
+            let mut number = at as u64;
+            loop {
+                let since = Instant::now();
+                caller.call(number).await?;
+                number += count;
+                if calls.lock().expect("no caller panics").add(since) {
+                    return Ok(());
+                }
+            }
+        });
+    }
+    tasks.join_next().await.context("one caller at least")??
+}
+
+/// A request, or an answer without bulk: its number, and nothing.
+fn message(number: u64, size: usize) -> Vec<u8> {
+    let mut message = vec![0; size.max(size_of::<u64>())];
+    stamp(&mut message, number);
+    message
+}
+
+fn stamp(message: &mut [u8], number: u64) {
+    message[..size_of::<u64>()].copy_from_slice(&number.to_le_bytes());
+}
+
+/// The number of a message.
+///
+/// # Errors
+/// It is too short to have one.
+fn number_of(message: &[u8]) -> Result<u64> {
+    let number = message.first_chunk().context("a message of few bytes")?;
+    Ok(u64::from_le_bytes(*number))
+}
+
+/// # Errors
+/// This answers another call.
+fn check(answer: &[u8], number: u64) -> Result<()> {
+    let found = number_of(answer)?;
+    anyhow::ensure!(found == number, "the answer to {number} is of {found}");
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! The floor: frames with a length in front over Tokio's `TcpStream`, calls pipelined, what is
+//! ready to be written at a time in one write.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot};
+
+use super::super::{ANY_PORT, say, server_of};
+use super::{Caller, check, message, number_of};
+use crate::job::Told;
+
+const BUFFER_SIZE: usize = 64 << 10;
+
+/// Bytes on their way out, and who writes them.
+#[derive(Debug, Default)]
+struct Outgoing {
+    bytes: Mutex<Vec<u8>>,
+    some: Notify,
+}
+
+impl Outgoing {
+    fn frame(&self, parts: &[&[u8]]) {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut bytes = self.bytes.lock().expect("nobody panics");
+        bytes.extend_from_slice(&(len as u32).to_le_bytes());
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
+        drop(bytes);
+        self.some.notify_one();
+    }
+
+    async fn write(self: Arc<Self>, mut to: OwnedWriteHalf) -> Result<()> {
+        let mut batch = Vec::new();
+        loop {
+            self.some.notified().await;
+            std::mem::swap(&mut batch, &mut *self.bytes.lock().expect("nobody panics"));
+            to.write_all(&batch).await?;
+            batch.clear();
+        }
+    }
+}
+
+async fn read_frame(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> Result<()> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len).await?;
+    into.resize(u32::from_le_bytes(len) as usize, 0);
+    from.read_exact(into).await?;
+    Ok(())
+}
+
+pub async fn serve(told: Told) -> Result<()> {
+    let listener = TcpListener::bind(ANY_PORT).await?;
+    say("PORT", listener.local_addr()?.port());
+    let (stream, _) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    let outgoing = Arc::new(Outgoing::default());
+    tokio::spawn(Arc::clone(&outgoing).write(write));
+    let mut read = BufReader::with_capacity(BUFFER_SIZE, read);
+    let mut request = Vec::new();
+    let bulk = vec![0; told.job.bulk];
+    loop {
+        read_frame(&mut read, &mut request).await?;
+        outgoing.frame(&[&request, &bulk]);
+    }
+}
+
+/// Where the answer to each caller's call goes.
+type Awaited = Arc<Vec<Mutex<Option<oneshot::Sender<Vec<u8>>>>>>;
+
+#[derive(Debug)]
+struct Plain {
+    at: usize,
+    size: usize,
+    outgoing: Arc<Outgoing>,
+    awaited: Awaited,
+}
+
+impl Caller for Plain {
+    async fn call(&mut self, number: u64) -> Result<()> {
+        let (sender, answer) = oneshot::channel();
+        *self.awaited[self.at].lock().expect("nobody panics") = Some(sender);
+        self.outgoing.frame(&[&message(number, self.size)]);
+        check(&answer.await?, number)
+    }
+}
+
+pub async fn call(told: Told) -> Result<()> {
+    let stream = TcpStream::connect(server_of(&told)).await?;
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    let outgoing = Arc::new(Outgoing::default());
+    tokio::spawn(Arc::clone(&outgoing).write(write));
+    let awaited: Awaited = Arc::new((0..told.job.window).map(|_| Mutex::default()).collect());
+    tokio::spawn(dispatch(
+        BufReader::with_capacity(BUFFER_SIZE, read),
+        Arc::clone(&awaited),
+    ));
+    let caller = |at| Plain {
+        at,
+        size: told.job.size,
+        outgoing: Arc::clone(&outgoing),
+        awaited: Arc::clone(&awaited),
+    };
+    super::drive(&told, (0..told.job.window).map(caller).collect()).await
+}
+
+async fn dispatch(mut from: impl AsyncRead + Unpin, awaited: Awaited) -> Result<()> {
+    loop {
+        let mut answer = Vec::new();
+        read_frame(&mut from, &mut answer).await?;
+        let at = number_of(&answer)? as usize % awaited.len();
+        let sender = awaited[at].lock().expect("nobody panics").take();
+        // A caller that has gone needs no answer.
+        let _ = sender.context("an answer that nobody awaits")?.send(answer);
+    }
+}

@@ -1,0 +1,76 @@
+//! tarpc: its own service macro over TCP, encoded by bincode.
+
+use anyhow::Result;
+use futures::StreamExt;
+use serde_bytes::ByteBuf;
+use tarpc::server::{BaseChannel, Channel};
+use tarpc::tokio_serde::formats::Bincode;
+use tarpc::{client, context, serde_transport};
+
+use super::super::{ANY_PORT, say, server_of};
+use super::{Caller, check, message};
+use crate::job::Told;
+
+#[tarpc::service]
+trait Echo {
+    /// The request, and the bulk behind it.
+    async fn echo(request: ByteBuf) -> ByteBuf;
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    bulk: usize,
+}
+
+impl Echo for Server {
+    async fn echo(self, _: context::Context, mut request: ByteBuf) -> ByteBuf {
+        let len = request.len();
+        request.resize(len + self.bulk, 0);
+        request
+    }
+}
+
+pub async fn serve(told: Told) -> Result<()> {
+    let mut incoming = serde_transport::tcp::listen(ANY_PORT, Bincode::default).await?;
+    say("PORT", incoming.local_addr().port());
+    let server = Server {
+        bulk: told.job.bulk,
+    };
+    while let Some(transport) = incoming.next().await {
+        let transport = transport?;
+        transport.get_ref().set_nodelay(true)?;
+        let channel = BaseChannel::with_defaults(transport);
+        let answering = channel.execute(server.clone().serve());
+        tokio::spawn(answering.for_each(|response| async {
+            tokio::spawn(response);
+        }));
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Tarpc {
+    client: EchoClient,
+    size: usize,
+}
+
+impl Caller for Tarpc {
+    async fn call(&mut self, number: u64) -> Result<()> {
+        let request = ByteBuf::from(message(number, self.size));
+        let answer = self.client.echo(context::current(), request).await?;
+        check(&answer, number)
+    }
+}
+
+pub async fn call(told: Told) -> Result<()> {
+    let transport = serde_transport::tcp::connect(server_of(&told), Bincode::default).await?;
+    transport.get_ref().set_nodelay(true)?;
+    let mut config = client::Config::default();
+    config.max_in_flight_requests = told.job.window;
+    let client = EchoClient::new(config, transport).spawn();
+    let caller = |_| Tarpc {
+        client: client.clone(),
+        size: told.job.size,
+    };
+    super::drive(&told, (0..told.job.window).map(caller).collect()).await
+}

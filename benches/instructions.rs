@@ -1,0 +1,118 @@
+//! Counts the instructions of the steps of a message's way, under valgrind's callgrind, and holds
+//! them against bounds: a figure that does not depend on how busy the machine is.
+//!
+//! `cargo bench --features __instructions --bench instructions` prints the table; it fails if a
+//! step takes more than its bound. Who makes a step cheaper lowers its bound here.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use tokio_fabric::__instructions::{self as steps, Matching, Side};
+
+/// Each step is done as often, after a first time that is not counted.
+const TIMES: u64 = 1000;
+
+struct Step {
+    name: &'static str,
+    /// Instructions, at most: what was counted when it was last looked at, and a twentieth more for
+    /// another version of the compiler.
+    most: u64,
+    run: fn(),
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "encode a header",
+        most: 303,
+        run: || {
+            repeat(steps::encode);
+        },
+    },
+    Step {
+        name: "decode a header",
+        most: 250,
+        run: || {
+            let bytes = steps::header_bytes();
+            repeat(|| steps::decode_header(&bytes));
+        },
+    },
+    Step {
+        name: "match a tag among a thousand",
+        most: 2680,
+        run: || {
+            let mut matching = Matching::new();
+            repeat(|| matching.one());
+        },
+    },
+    Step {
+        name: "post, send and complete a message of 64 B",
+        most: 2451,
+        run: || {
+            let mut side = Side::new();
+            repeat(|| side.send());
+        },
+    },
+    Step {
+        name: "post a receive, take a message of 64 B in, complete",
+        most: 1693,
+        run: || {
+            let mut side = Side::new();
+            let message = steps::message();
+            repeat(|| side.receive(&message));
+        },
+    },
+];
+
+fn repeat(mut step: impl FnMut()) {
+    step();
+    counted(&mut || (0..TIMES).for_each(|_| step()));
+}
+
+/// What happens in here is counted, and nothing else: callgrind knows it by its name.
+#[inline(never)]
+fn counted(work: &mut dyn FnMut()) {
+    work();
+}
+
+fn count(step: &Step) -> Result<u64> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*instructions::counted*")
+        .arg(std::env::current_exe()?)
+        .arg(step.name);
+    let output = valgrind.output().context("valgrind is not there")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("{}: {said}", step.name);
+    }
+    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+    let (_, count) = collected.with_context(|| format!("callgrind has counted nothing: {said}"))?;
+    let count: u64 = count.trim().parse().context("callgrind's count")?;
+    if count < TIMES {
+        bail!("{}: {count} instructions cannot be all", step.name);
+    }
+    Ok(count.div_ceil(TIMES))
+}
+
+fn main() -> Result<ExitCode> {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(step) = STEPS
+        .iter()
+        .find(|step| asked.iter().any(|it| it == step.name))
+    {
+        (step.run)();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut result = ExitCode::SUCCESS;
+    println!("{:<56} {:>12} {:>8}", "step", "instructions", "bound");
+    for step in STEPS {
+        let count = count(step)?;
+        println!("{:<56} {count:>12} {:>8}", step.name, step.most);
+        if count > step.most {
+            eprintln!("{}: {count} instructions, at most {}", step.name, step.most);
+            result = ExitCode::FAILURE;
+        }
+    }
+    Ok(result)
+}

@@ -1,0 +1,119 @@
+//! The three stages of the side that sends. Each hands its batch to the next through a channel with
+//! room for one, so each works on a batch of its own at any time.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio_fabric::{Access, Domain, DomainBind, Endpoint, Fabric, Hints, MemoryRegion, MrMode};
+
+use crate::peer::Found;
+use crate::source::Batch;
+use crate::timeline::{Span, Stage, Timeline};
+
+/// A batch on its way, and when each stage has had it.
+struct Traveller<T> {
+    is: T,
+    found: Found,
+    spans: Vec<Span>,
+}
+
+/// Sends every batch. Gives what happened when.
+pub async fn run(
+    batches: impl Iterator<Item = Result<Batch>> + Send + 'static,
+    address: SocketAddr,
+) -> Result<Timeline> {
+    // With FI_MR_ALLOCATED the pages of a region are there once it is registered, which takes time;
+    // with REG_MR that is spent beside the runtime, and awaited.
+    let fabric = Fabric::open(Hints::new().required_mr_mode(MrMode::ALLOCATED))?;
+    let domain = fabric.domain().open()?;
+    let events = fabric.event_queue().open()?;
+    domain.bind(&events, DomainBind::REG_MR)?;
+    let endpoint = domain.endpoint().open()?;
+    endpoint.connect(address).await?;
+
+    let (read, to_register) = channel(1);
+    let (registered, to_transfer) = channel(1);
+    let reading = tokio::task::spawn_blocking(move || read_all(batches, read));
+    let (timeline, ()) = tokio::try_join!(
+        transfer_all(&endpoint, to_transfer),
+        register_all(&domain, to_register, registered),
+    )?;
+    reading.await??;
+    endpoint.shutdown().await?;
+    Ok(timeline)
+}
+
+/// Reads, on a thread of its own: files have no readiness to wait for.
+fn read_all(
+    batches: impl Iterator<Item = Result<Batch>>,
+    next: Sender<Traveller<Vec<u8>>>,
+) -> Result<()> {
+    let mut begin = Instant::now();
+    for batch in batches {
+        let batch = batch?;
+        let traveller = Traveller {
+            found: Found::in_batch(batch.rows, &batch.bytes),
+            is: batch.bytes,
+            spans: vec![Span::since(Stage::Read, begin)],
+        };
+        // Nobody listens after an error, which is told elsewhere.
+        if next.blocking_send(traveller).is_err() {
+            break;
+        }
+        begin = Instant::now();
+    }
+    Ok(())
+}
+
+async fn register_all(
+    domain: &Domain,
+    mut read: Receiver<Traveller<Vec<u8>>>,
+    next: Sender<Traveller<MemoryRegion>>,
+) -> Result<()> {
+    while let Some(mut batch) = read.recv().await {
+        let begin = Instant::now();
+        let region = domain
+            .register(batch.is)
+            .access(Access::REMOTE_READ)
+            .await?;
+        batch.spans.push(Span::since(Stage::Register, begin));
+        let traveller = Traveller {
+            is: region,
+            found: batch.found,
+            spans: batch.spans,
+        };
+        if next.send(traveller).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn transfer_all(
+    endpoint: &Endpoint,
+    mut registered: Receiver<Traveller<MemoryRegion>>,
+) -> Result<Timeline> {
+    let mut timeline = Timeline::default();
+    while let Some(mut batch) = registered.recv().await {
+        let begin = Instant::now();
+        let answer = endpoint.recv(vec![0; Found::LEN]).post()?;
+        endpoint.send(batch.is.remote().to_bytes().to_vec()).await?;
+        let (received, answer) = answer.await?;
+        let number = timeline.batches();
+        ensure!(
+            answer[..received.len] == batch.found.to_bytes(),
+            "the peer has found something else in batch {number}"
+        );
+        batch.spans.push(Span::since(Stage::Transfer, begin));
+        let bytes = batch.is.len();
+        // Nobody reads from it any more; what it is made of is freed.
+        let buffer = batch.is.deregister().await?;
+        drop(buffer.into_vec().ok().context("it was a vector")?);
+        timeline.add(batch.found.rows(), bytes, batch.spans);
+    }
+    // An empty message says that this is all.
+    endpoint.send("").await?;
+    Ok(timeline)
+}

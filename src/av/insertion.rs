@@ -1,0 +1,133 @@
+//! The future of an insertion.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::AddressVector;
+use super::insert::{Inserted, Sealed};
+use super::job::{Job, Request};
+use crate::eq::EventReserveMany;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::FabricAddr;
+
+/// The future of an insertion.
+///
+/// # Cancel safety
+/// Dropped before its end, the insertion is undone: no address is inserted, and if a context was
+/// given to an asynchronous vector an error event for each address ([`ErrorKind::Canceled`]) and
+/// the `AvComplete` carry it. Once these events are written the addresses stay.
+#[must_use = "an insertion that is dropped is undone"]
+pub struct Insertion<T: Inserted> {
+    state: State,
+    _answer: PhantomData<fn() -> T>,
+}
+
+enum State {
+    /// Waits for places in the event queue.
+    AwaitSlots {
+        reserve: EventReserveMany,
+        parts: Option<(AddressVector, Request)>,
+    },
+    /// Lookups run, or the result is there.
+    Running(Arc<Job>),
+    /// It could not begin.
+    Refused(Error),
+    Done,
+}
+
+impl<T: Inserted> Insertion<T> {
+    pub(super) fn begin(checked: Result<(AddressVector, Request)>) -> Self {
+        let state = match checked {
+            Ok((vector, request)) => submit(vector, request),
+            Err(error) => State::Refused(error),
+        };
+        Insertion {
+            state,
+            _answer: PhantomData,
+        }
+    }
+}
+
+fn submit(vector: AddressVector, request: Request) -> State {
+    let wanted = match vector.events_of(&request) {
+        Ok(wanted) => wanted,
+        Err(error) => return State::Refused(error),
+    };
+    // Without a context, or with nobody left to read them, there are no events.
+    let wanted = wanted.and_then(|wanted| Some((wanted.queue?, wanted.count)));
+    let Some((events, count)) = wanted.filter(|_| request.context.is_some()) else {
+        return start(vector, request, Vec::new());
+    };
+    match events.try_reserve_many(count) {
+        Some(slots) => start(vector, request, slots),
+        None => State::AwaitSlots {
+            reserve: events.reserve_many(count),
+            parts: Some((vector, request)),
+        },
+    }
+}
+
+fn start(vector: AddressVector, request: Request, slots: Vec<crate::eq::EventSlot>) -> State {
+    match Job::start(vector, request, slots, true) {
+        Ok(job) => State::Running(job),
+        Err(error) => State::Refused(error),
+    }
+}
+
+impl<T: Inserted> Future for Insertion<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let answer = match &mut self.state {
+                State::AwaitSlots { reserve, parts } => {
+                    let Poll::Ready(slots) = Pin::new(reserve).poll(cx) else {
+                        return Poll::Pending;
+                    };
+                    let (vector, request) = parts.take().expect("the parts wait for the slots");
+                    self.state = match slots {
+                        Some(slots) => start(vector, request, slots),
+                        None => {
+                            let message = "the event queue was closed";
+                            State::Refused(Error::new(ErrorKind::BadState, message))
+                        }
+                    };
+                    continue;
+                }
+                State::Running(job) => {
+                    let Poll::Ready(results) = job.poll(cx.waker()) else {
+                        return Poll::Pending;
+                    };
+                    T::of(results, Sealed)
+                }
+                State::Refused(error) => Err(error.clone()),
+                State::Done => panic!("an insertion was polled after it ended"),
+            };
+            self.state = State::Done;
+            return Poll::Ready(answer);
+        }
+    }
+}
+
+impl<T: Inserted> Drop for Insertion<T> {
+    fn drop(&mut self) {
+        if let State::Running(job) = &self.state {
+            job.abandon();
+        }
+    }
+}
+
+impl<T: Inserted> fmt::Debug for Insertion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Insertion").finish_non_exhaustive()
+    }
+}
+
+const _: fn() = || {
+    fn is_unpin<T: Unpin>() {}
+    is_unpin::<Insertion<FabricAddr>>();
+};

@@ -1,0 +1,385 @@
+//! Named vectors that the processes of one user on one machine share (`fi_av(3)`, "Address vectors
+//! may be shared across multiple processes").
+//!
+//! A vector is a file of fixed records (`record.rs`), one per index behind a header, in the
+//! system's shared memory directory. Nobody maps it: it is read and written by calls, so that no
+//! other process can pull pages away from under this one. Whoever changes it holds the file's lock,
+//! which the kernel takes back from a process that dies. `place.rs` is where the files are, and who
+//! has one open.
+//!
+//! What is read is not trusted. Each record has a checksum over its place, the vector it belongs to
+//! and its contents, so that one that is torn, or not the vector's, counts as taken by nobody and
+//! is not used again. Sizes are bounded before anything is allocated for them.
+//!
+//! A name is looked up by one read of its record. For questions about all records there is a copy
+//! of them in memory, read anew when the header's count of changes is not the one it was made at.
+//! The header says `changing` while records are being written: whoever finds that with the lock in
+//! its hand knows that the writer died, and goes through all records.
+//!
+//! What a process has reserved and not settled when it dies stays reserved until the vector ends.
+
+mod place;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::table::{Entry, Place, Reserved, Table};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::FabricAddr;
+use crate::info::AvType;
+use crate::limits::SHARED_ADDRESSES_MAX;
+use crate::sync::{Lock, LockKind};
+
+use place::Found;
+pub(super) use place::Membership;
+use record::{Header, RECORD_SIZE};
+
+/// Where named vectors are.
+pub(super) const DIRECTORY: &str = "/dev/shm";
+
+/// How long to try for a lock that is held for the time of a few writes, before the caller gets
+/// Again: longer than a busy machine lets the holder wait for its turn.
+const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+/// How often to read again what somebody is writing right now.
+const TORN_READS_MAX: u32 = 1000;
+/// Records read by one call.
+const RECORDS_AT_ONCE: usize = 1024;
+
+/// What a process asks for when it opens a named vector.
+pub(super) struct Named<'a> {
+    pub(super) directory: &'a Path,
+    /// Vectors of the same name belong to different domains where these differ.
+    pub(super) domain: &'a str,
+    pub(super) name: &'a str,
+    pub(super) av_type: AvType,
+    pub(super) map_addr: u64,
+    pub(super) read_only: bool,
+}
+
+/// A shared vector as one process has it open.
+#[derive(Debug)]
+pub(super) struct Shared {
+    file: File,
+    vector: u32,
+    read_only: bool,
+    copy: Lock<Copy>,
+}
+
+/// The records as they were at some moment.
+#[derive(Debug)]
+struct Copy {
+    table: Table,
+    /// The header's count of changes when they were read; `None`: they have to be read.
+    read_at: Option<u64>,
+}
+
+/// A shared vector, its type and `map_addr`, and what must be dropped when it is closed.
+pub(super) struct Opened {
+    pub(super) shared: Shared,
+    pub(super) av_type: AvType,
+    pub(super) map_addr: u64,
+    pub(super) membership: Membership,
+}
+
+impl Shared {
+    pub(super) fn open(wanted: &Named<'_>, lock_kind: LockKind) -> Result<Opened> {
+        let (opening, file) = place::open(wanted)?;
+        let header = match opening.found {
+            Found::New => {
+                let header = Header::new(wanted.av_type, wanted.map_addr)?;
+                write(&file, &header.encode(), 0)?;
+                header
+            }
+            Found::There => read_header(&file)?,
+        };
+        if wanted.av_type != AvType::Unspec && wanted.av_type != header.av_type {
+            let message = format!("av_type: the shared vector is a {:?}", header.av_type);
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let table = Table::new(header.vector, SHARED_ADDRESSES_MAX, 0);
+        let copy = Copy {
+            table,
+            read_at: None,
+        };
+        Ok(Opened {
+            av_type: header.av_type,
+            map_addr: match wanted.map_addr {
+                0 => header.map_addr,
+                asked => asked,
+            },
+            shared: Shared {
+                file,
+                vector: header.vector,
+                read_only: wanted.read_only,
+                copy: Lock::new(lock_kind, copy),
+            },
+            membership: opening.finish()?,
+        })
+    }
+
+    pub(super) fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            false => Ok(()),
+            true => {
+                let message = "the address vector was opened for read-only access";
+                Err(Error::new(ErrorKind::AccessDenied, message))
+            }
+        }
+    }
+
+    pub(super) fn get(&self, addr: FabricAddr) -> Result<Option<Entry>> {
+        if addr.vector() != self.vector {
+            return Ok(None);
+        }
+        let place = self.read_place(addr.index())?;
+        Ok(place.and_then(|place| place.entry(addr.generation()).copied()))
+    }
+
+    pub(super) fn at(&self, index: usize) -> Result<Option<(FabricAddr, Entry)>> {
+        let place = self.read_place(index)?;
+        Ok(place.and_then(|place| {
+            let entry = *place.entry(place.generation)?;
+            let addr = FabricAddr::new(self.vector, place.generation, index as u32);
+            Some((addr, entry))
+        }))
+    }
+
+    /// One record, as it is now. `None` behind the end.
+    fn read_place(&self, index: usize) -> Result<Option<Place>> {
+        if index >= SHARED_ADDRESSES_MAX as usize {
+            return Ok(None);
+        }
+        let mut bytes = [0; RECORD_SIZE];
+        for _ in 0..TORN_READS_MAX {
+            let read = read(&self.file, &mut bytes, record::offset(index as u32))?;
+            if read < RECORD_SIZE {
+                return Ok(None);
+            }
+            if let Some(place) = record::decode(&bytes, self.vector, index as u32) {
+                return Ok(Some(place));
+            }
+            std::thread::yield_now();
+        }
+        Ok(Some(Place::RETIRED))
+    }
+
+    /// Asks the copy of all records, which is read anew if it has to be.
+    pub(super) fn with_table<R>(&self, ask: impl FnOnce(&Table) -> R) -> Result<R> {
+        let mut copy = self.copy.lock("read a shared vector");
+        let header = self.header()?;
+        if !copy.is_of(&header) {
+            copy.read_all(&self.file, self.vector)?;
+            // What is being written, or was until a moment ago, may be seen in part.
+            let settled = !header.changing && self.header()? == header;
+            copy.read_at = settled.then_some(header.changes);
+        }
+        Ok(ask(&copy.table))
+    }
+
+    pub(super) fn reserve(&self, count: usize) -> Result<Reserved> {
+        self.change(|table, touched| {
+            let reserved = table.reserve(count)?;
+            touched.extend_from_slice(&reserved.indices);
+            Ok(reserved)
+        })
+    }
+
+    pub(super) fn settle(
+        &self,
+        reserved: Reserved,
+        entries: Vec<Result<Entry>>,
+    ) -> Vec<Result<FabricAddr>> {
+        let count = entries.len();
+        let settled = self.change(|table, touched| {
+            touched.extend_from_slice(&reserved.indices);
+            Ok(table.settle(reserved, entries))
+        });
+        settled.unwrap_or_else(|error| vec![Err(error); count])
+    }
+
+    pub(super) fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
+        self.change(|table, touched| {
+            let removed = addrs.iter().map(|addr| {
+                let removed = table.remove(*addr).is_some();
+                touched.extend(removed.then_some(addr.index() as u32));
+                removed
+            });
+            Ok(removed.collect())
+        })
+    }
+
+    /// Changes the copy and then the records that `change` says it has touched, under the lock of
+    /// the file.
+    fn change<R>(&self, change: impl FnOnce(&mut Table, &mut Vec<u32>) -> Result<R>) -> Result<R> {
+        self.check_writable()?;
+        let mut copy = self.copy.lock("change a shared vector");
+        let _lock = FileLock::take(&self.file)?;
+        let mut header = self.header()?;
+        if !copy.is_of(&header) {
+            copy.read_all(&self.file, self.vector)?;
+        }
+        // Until all is written: read again whatever comes of it.
+        copy.read_at = None;
+        let mut touched = Vec::new();
+        let result = change(&mut copy.table, &mut touched)?;
+        header.begin_change();
+        write(&self.file, &header.encode(), 0)?;
+        self.write_places(&copy.table, &mut touched)?;
+        header.end_change();
+        write(&self.file, &header.encode(), 0)?;
+        copy.read_at = Some(header.changes);
+        Ok(result)
+    }
+
+    /// Neighbours go by one call.
+    fn write_places(&self, table: &Table, touched: &mut [u32]) -> Result<()> {
+        touched.sort_unstable();
+        let neighbours = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
+        for run in touched.chunk_by(neighbours) {
+            for piece in run.chunks(RECORDS_AT_ONCE) {
+                let encoded = piece.iter().filter_map(|index| {
+                    let place = table.place(*index)?;
+                    Some(record::encode(&place, self.vector, *index))
+                });
+                let bytes: Vec<u8> = encoded.flatten().collect();
+                write(&self.file, &bytes, record::offset(piece[0]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<Header> {
+        let header = read_header(&self.file)?;
+        match header.vector == self.vector {
+            true => Ok(header),
+            false => Err(damaged("its file belongs to another vector")),
+        }
+    }
+}
+
+impl Copy {
+    fn is_of(&self, header: &Header) -> bool {
+        !header.changing && self.read_at == Some(header.changes)
+    }
+
+    fn read_all(&mut self, file: &File, vector: u32) -> Result<()> {
+        self.read_at = None;
+        self.table.clear();
+        let mut bytes = vec![0; RECORDS_AT_ONCE * RECORD_SIZE];
+        let mut index = 0;
+        loop {
+            let read = read(file, &mut bytes, record::offset(index))?;
+            for record in bytes[..read].chunks_exact(RECORD_SIZE) {
+                if index == SHARED_ADDRESSES_MAX {
+                    return Ok(());
+                }
+                let place = record::decode(record, vector, index);
+                self.table.load(place.unwrap_or(Place::RETIRED));
+                index += 1;
+            }
+            if read < bytes.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn read_header(file: &File) -> Result<Header> {
+    let mut bytes = [0; RECORD_SIZE];
+    let mut wrong = None;
+    for _ in 0..TORN_READS_MAX {
+        let read = read(file, &mut bytes, 0)?;
+        match Header::decode(&bytes[..read]) {
+            Ok(header) => return Ok(header),
+            Err(why) => wrong = Some(why),
+        }
+        std::thread::yield_now();
+    }
+    Err(damaged(wrong.unwrap_or("it has no header")))
+}
+
+fn damaged(why: &'static str) -> Error {
+    let message = format!("the shared address vector cannot be used: {why}");
+    Error::new(ErrorKind::Incompatible, message)
+}
+
+/// Reads as much as there is.
+fn read(file: &File, bytes: &mut [u8], offset: u64) -> Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::from_io(&error, "reading a shared address vector")),
+        }
+    }
+    Ok(read)
+}
+
+fn write(file: &File, bytes: &[u8], offset: u64) -> Result<()> {
+    let written = file.write_all_at(bytes, offset);
+    written.map_err(|error| Error::from_io(&error, "writing a shared address vector"))
+}
+
+/// A lock between processes, until it is dropped. The kernel takes it from one that dies.
+#[derive(Debug)]
+struct FileLock<'a> {
+    file: &'a File,
+}
+
+impl<'a> FileLock<'a> {
+    fn take(file: &'a File) -> Result<Self> {
+        lock(file)?;
+        Ok(FileLock { file })
+    }
+}
+
+impl Drop for FileLock<'_> {
+    fn drop(&mut self) {
+        // Fails for no lock that is held.
+        let _ = flock(self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Takes the lock of a file, for as long as it is open or until it is unlocked.
+fn lock(file: &File) -> Result<()> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    while !try_lock(file, FlockOperation::NonBlockingLockExclusive)? {
+        if Instant::now() >= until {
+            let message = "another process holds the lock of the shared address vector";
+            return Err(Error::new(ErrorKind::Again, message));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn try_lock(file: &File, operation: FlockOperation) -> Result<bool> {
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                return Err(Error::from_io(
+                    &error.into(),
+                    "locking a shared address vector",
+                ));
+            }
+        }
+    }
+}
+
+/// True for what nobody here would have inserted, so that the file was written by somebody else.
+pub(super) fn is_no_peer(address: SocketAddr) -> bool {
+    address.ip().is_unspecified() || address.port() == 0
+}

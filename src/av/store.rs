@@ -1,0 +1,105 @@
+//! Where the addresses of a vector are: in this process, or in a file that several share.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::shared::Shared;
+use super::table::{Entry, Reserved, Table};
+use crate::error::Result;
+use crate::id::FabricAddr;
+use crate::sync::Lock;
+
+pub(super) enum Store {
+    Own {
+        table: Lock<Table>,
+        removals: AtomicU64,
+    },
+    Shared(Shared),
+}
+
+impl Store {
+    pub(super) fn own(table: Lock<Table>) -> Self {
+        Store::Own {
+            table,
+            removals: AtomicU64::new(0),
+        }
+    }
+
+    /// How often addresses were removed; `None` if others remove too.
+    pub(super) fn removals(&self) -> Option<u64> {
+        match self {
+            Store::Own { removals, .. } => Some(removals.load(Ordering::Acquire)),
+            Store::Shared(_) => None,
+        }
+    }
+
+    /// Takes places for so many addresses, in their order.
+    pub(super) fn reserve(&self, count: usize) -> Result<Reserved> {
+        match self {
+            Store::Own { table, .. } => table.lock("reserve addresses").reserve(count),
+            Store::Shared(shared) => shared.reserve(count),
+        }
+    }
+
+    /// Ends an insertion: each address goes to its place, places of those that failed are free.
+    pub(super) fn settle(
+        &self,
+        reserved: Reserved,
+        entries: Vec<Result<Entry>>,
+    ) -> Vec<Result<FabricAddr>> {
+        match self {
+            Store::Own { table, .. } => table.lock("insert addresses").settle(reserved, entries),
+            Store::Shared(shared) => shared.settle(reserved, entries),
+        }
+    }
+
+    /// Removes those that are there, and tells of each whether it was.
+    pub(super) fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
+        match self {
+            Store::Own { table, removals } => {
+                let mut table = table.lock("remove addresses");
+                let removed = addrs.iter().map(|addr| table.remove(*addr).is_some());
+                let removed = removed.collect();
+                removals.fetch_add(1, Ordering::AcqRel);
+                Ok(removed)
+            }
+            Store::Shared(shared) => shared.remove(addrs),
+        }
+    }
+
+    pub(super) fn get(&self, addr: FabricAddr) -> Result<Option<Entry>> {
+        match self {
+            Store::Own { table, .. } => Ok(table.lock("look an address up").get(addr).copied()),
+            Store::Shared(shared) => shared.get(addr),
+        }
+    }
+
+    pub(super) fn at(&self, index: usize) -> Result<Option<(FabricAddr, Entry)>> {
+        match self {
+            Store::Own { table, .. } => Ok(table.lock("look an index up").at(index)),
+            Store::Shared(shared) => shared.at(index),
+        }
+    }
+
+    pub(super) fn find(&self, address: SocketAddr) -> Result<Option<(FabricAddr, Entry)>> {
+        match self {
+            Store::Own { table, .. } => Ok(table.lock("find an address").find(address)),
+            Store::Shared(shared) => shared.with_table(|table| table.find(address)),
+        }
+    }
+
+    pub(super) fn len(&self) -> Result<usize> {
+        match self {
+            Store::Own { table, .. } => Ok(table.lock("count addresses").len()),
+            Store::Shared(shared) => shared.with_table(Table::len),
+        }
+    }
+
+    pub(super) fn names(&self) -> Result<Vec<FabricAddr>> {
+        let names = |table: &Table| table.entries().map(|(addr, _)| addr).collect();
+        match self {
+            Store::Own { table, .. } => Ok(names(&table.lock("list addresses"))),
+            Store::Shared(shared) => shared.with_table(names),
+        }
+    }
+}

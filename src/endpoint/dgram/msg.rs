@@ -1,0 +1,166 @@
+//! Messages of datagram endpoints (`fi_msg(3)`).
+
+use std::time::Duration;
+
+use super::DgramEndpoint;
+use crate::buf::{IoBufs, IoBufsMut, Payload};
+use crate::cq::CompletionFlags;
+use crate::endpoint::Received;
+use crate::endpoint::common::Common;
+use crate::endpoint::place::To;
+use crate::endpoint::post::{Draft, Shape, posting_forms};
+use crate::error::{OperationKind, Result};
+use crate::id::FabricAddr;
+use crate::progress::{Manner, Report};
+use crate::proto::DgramPost;
+use crate::transport::too_long;
+
+impl DgramEndpoint {
+    /// Sends a message (`fi_send`, `fi_sendv`) to a peer, or to a multicast group: one buffer, or
+    /// up to four as one datagram. Ends when it has left, or cannot leave; whether it comes nobody
+    /// knows.
+    ///
+    /// An error concerns this datagram only: [`TooLarge`](crate::ErrorKind::TooLarge) for more than
+    /// [`max_message_size`](Self::max_message_size) bytes,
+    /// [`Unreachable`](crate::ErrorKind::Unreachable) without a route,
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a peer that is not in the address
+    /// vector or of another IP version. That nobody listens there is no error.
+    pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendDatagram<B> {
+        SendDatagram {
+            to: To::Datagrams(self.clone(), Some(peer)),
+            buffers,
+            more: false,
+            timeout: None,
+        }
+    }
+
+    /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four, of
+    /// any peer or [of one](RecvDatagram::from).
+    ///
+    /// A message longer than the buffers ends the receive with
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the rest is
+    /// lost.
+    pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvDatagram<B> {
+        RecvDatagram {
+            to: To::Datagrams(self.clone(), None),
+            buffers,
+            timeout: None,
+        }
+    }
+
+    /// Copies and sends a message of at most `inject_size` bytes (`fi_inject`), which here is as
+    /// much as a message may have. No completion is reported; counters count it.
+    ///
+    /// # Errors
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
+    /// if the transmit context is full, and as for [`send`](Self::send).
+    pub fn inject(&self, bytes: &[u8], peer: FabricAddr) -> Result<()> {
+        let wrong = |error: crate::Error| error.with_operation(OperationKind::Inject);
+        if bytes.len() > self.inner.inject_size {
+            return Err(wrong(too_long(bytes.len(), self.inner.inject_size)));
+        }
+        let post = DgramPost::Send {
+            to: self.inner.vector.socket_addr(peer).map_err(wrong)?,
+            payload: Payload::inline(bytes),
+            inject: true,
+        };
+        let port = &self.inner.port;
+        let posted = port.post(post, Report::Nowhere, Manner::default());
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+}
+
+/// A datagram to be sent; see [`DgramEndpoint::send`]. Await it, or [`post`](Self::post) it.
+#[must_use = "nothing is sent until this is awaited or posted"]
+pub struct SendDatagram<B: IoBufs> {
+    to: To,
+    buffers: B,
+    more: bool,
+    timeout: Option<Duration>,
+}
+
+impl<B: IoBufs> SendDatagram<B> {
+    /// More is to come: hold it back, to be sent with the next posts by one system call
+    /// (`FI_MORE`). It goes out at the driver's next turn in any case.
+    pub fn more(mut self) -> Self {
+        self.more = true;
+        self
+    }
+}
+
+impl<B: IoBufs> Draft<B> for SendDatagram<B> {
+    fn operation(&self) -> OperationKind {
+        OperationKind::Send
+    }
+
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::MSG
+    }
+
+    fn common(&self) -> &Common {
+        self.to.common()
+    }
+
+    fn manner(&self) -> Manner {
+        Manner {
+            more: self.more,
+            timeout: self.timeout,
+            ..Manner::default()
+        }
+    }
+
+    fn into_parts(self) -> (To, B, Shape) {
+        let shape = Shape::Send {
+            tag: None,
+            data: None,
+            ack: false,
+        };
+        (self.to, self.buffers, shape)
+    }
+}
+
+posting_forms!(SendDatagram, IoBufs, usize);
+
+/// A receive to be posted; see [`DgramEndpoint::recv`].
+#[must_use = "nothing is received until this is awaited or posted"]
+pub struct RecvDatagram<B: IoBufsMut> {
+    to: To,
+    buffers: B,
+    timeout: Option<Duration>,
+}
+
+impl<B: IoBufsMut> RecvDatagram<B> {
+    /// Takes a message of this peer only (`FI_DIRECTED_RECV`), which the domain's Info must offer,
+    /// else posting is [`BadFlags`](crate::ErrorKind::BadFlags). Default: of any.
+    pub fn from(mut self, peer: FabricAddr) -> Self {
+        self.to.select_source(peer);
+        self
+    }
+}
+
+impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
+    fn operation(&self) -> OperationKind {
+        OperationKind::Receive
+    }
+
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::MSG
+    }
+
+    fn common(&self) -> &Common {
+        self.to.common()
+    }
+
+    fn manner(&self) -> Manner {
+        Manner {
+            timeout: self.timeout,
+            ..Manner::default()
+        }
+    }
+
+    fn into_parts(self) -> (To, B, Shape) {
+        (self.to, self.buffers, Shape::Receive)
+    }
+}
+
+posting_forms!(RecvDatagram, IoBufsMut, Received);

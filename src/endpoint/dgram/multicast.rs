@@ -1,0 +1,153 @@
+//! Multicast groups (`fi_join`, `fi_mc_addr`; `fi_cm(3)`).
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::{DgramEndpoint, Inner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::FabricAddr;
+use crate::transport::Membership;
+
+impl DgramEndpoint {
+    /// Starts to join a multicast group (`fi_join`): its address with the port that its datagrams
+    /// are sent to. To hear them, the endpoint is bound to that port of all addresses.
+    pub fn join(&self, group: SocketAddr) -> Join {
+        Join {
+            endpoint: self.clone(),
+            group,
+            interface: None,
+            hears: true,
+        }
+    }
+}
+
+/// A group to be joined; see [`DgramEndpoint::join`].
+#[must_use = "nothing is joined until `now`"]
+pub struct Join {
+    endpoint: DgramEndpoint,
+    group: SocketAddr,
+    interface: Option<IpAddr>,
+    hears: bool,
+}
+
+impl Join {
+    /// Joins for sending only (`FI_SEND`). Default: for both directions.
+    pub fn send_only(mut self) -> Self {
+        self.hears = false;
+        self
+    }
+
+    /// The interface, by an IPv4 address of it. Default: the one that the hints chose the local
+    /// address on, else the system's choice. An IPv6 group's interface is the zone of its address
+    /// (`ff02::1%2`).
+    pub fn interface(mut self, address: IpAddr) -> Self {
+        self.interface = Some(address);
+        self
+    }
+
+    /// Joins the group, at once: there is no FI_JOIN_COMPLETE to wait for. Its address comes into
+    /// the endpoint's address vector, if it is not there yet. (A vector that inserts
+    /// asynchronously, or with user ids, must be given it before.)
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an address that is no group's, of another IP version, or
+    /// for an endpoint that is bound to one address and so hears none;
+    /// [`ErrorKind::AddressInUse`] if the endpoint is in the group already.
+    pub fn now(self) -> Result<MulticastGroup> {
+        let inner = &self.endpoint.inner;
+        if !self.group.ip().is_multicast() {
+            let what = format!("group: {} is no multicast address", self.group.ip());
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        let chosen = inner.common.domain.source().map(|source| source.ip());
+        let usable = |ip: &IpAddr| {
+            ip.is_ipv4() && self.group.is_ipv4() && !ip.is_unspecified() && !ip.is_multicast()
+        };
+        let bound = self.endpoint.local_addr().ip();
+        let membership = Membership {
+            group: self.group.ip(),
+            interface: self.interface.or_else(|| {
+                let candidates = [Some(bound), chosen];
+                candidates.into_iter().flatten().find(usable)
+            }),
+            scope_id: match self.group {
+                SocketAddr::V6(group) => group.scope_id(),
+                SocketAddr::V4(_) => 0,
+            },
+        };
+        inner.port.join(membership, self.hears)?;
+        let known = inner.vector.fabric_addr(self.group);
+        let address = match known.map_or_else(|| inner.vector.insert(self.group).now(), Ok) {
+            Ok(address) => address,
+            Err(error) => {
+                if self.hears {
+                    // The membership has just been made, so it can be ended.
+                    let _ = inner.port.leave(membership);
+                }
+                return Err(error);
+            }
+        };
+        Ok(MulticastGroup {
+            endpoint: Arc::clone(inner),
+            membership: self.hears.then_some(membership),
+            group: self.group,
+            address,
+            inserted: known.is_none(),
+        })
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Join")
+            .field("endpoint", &self.endpoint.id())
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An endpoint's membership in a group (`struct fid_mc`). Dropping it leaves the group
+/// (`fi_close`), and takes the group's address out of the vector, if joining put it there.
+#[must_use = "dropping it leaves the group"]
+pub struct MulticastGroup {
+    endpoint: Arc<Inner>,
+    membership: Option<Membership>,
+    group: SocketAddr,
+    address: FabricAddr,
+    inserted: bool,
+}
+
+impl MulticastGroup {
+    /// What to send to in order to reach the group (`fi_mc_addr`).
+    pub fn addr(&self) -> FabricAddr {
+        self.address
+    }
+
+    /// The group.
+    pub fn group(&self) -> SocketAddr {
+        self.group
+    }
+}
+
+impl Drop for MulticastGroup {
+    fn drop(&mut self) {
+        if let Some(membership) = self.membership {
+            // Fails only when the interface, and the membership with it, has gone.
+            let _ = self.endpoint.port.leave(membership);
+        }
+        if self.inserted {
+            // Fails only if the application has taken it out itself.
+            let _ = self.endpoint.vector.remove(self.address);
+        }
+    }
+}
+
+impl fmt::Debug for MulticastGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MulticastGroup")
+            .field("group", &self.group)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! Authorization keys: who has the same, and who sees it.
+
+use super::*;
+
+/// fi_mr(3): "Only peer endpoints that are programmed to use the same authorization key may access
+/// the memory region."
+#[test]
+fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
+    let home = home();
+    let (one, two) = (AuthSecret::of(b"one job's key"), AuthSecret::of(b"two"));
+    let registered = |auth_key: Option<&AuthSecret>| {
+        let traits = RegionTraits::plain(Access::REMOTE.bits());
+        let memory = prepare(vec![vec![0; 8].into()], traits).unwrap();
+        MemoryRegion::create(NewRegion {
+            auth_key: auth_key.cloned(),
+            ..home.parts(memory, None)
+        })
+        .unwrap()
+    };
+    for key in [None, Some(&one), Some(&two)] {
+        let region = registered(key);
+        for proven in [None, Some(&one), Some(&two)] {
+            for len in [8, 9] {
+                let claim = Claim {
+                    key: region.key(),
+                    tag: None,
+                    addr: 0,
+                    len,
+                    need: Access::REMOTE_READ,
+                    persistent: false,
+                };
+                let through = Through::new(EndpointId::next(), proven);
+                let found = home.table.lock("test").resolve(&claim, through);
+                let expected = match (key.is_none() || key == proven, len) {
+                    (true, 8) => Ok(8),
+                    (true, _) => Err(Refusal::OutOfBounds),
+                    // Nothing but what there is for a key that no region has.
+                    (false, _) => Err(Refusal::UnknownKey),
+                };
+                assert_eq!(found.map(|found| found.len()), expected);
+            }
+        }
+    }
+}
+
+/// Keys never in Debug, logs or errors; what seals for one side or place does for no other.
+#[test]
+fn secrets_differ_by_every_byte_and_are_never_shown() {
+    let secret = AuthSecret::of(b"a key");
+    assert!(secret == AuthSecret::of(b"a key"));
+    for other in [&b"a kex"[..], b"a ke", b"a key\0", b""] {
+        assert!(secret != AuthSecret::of(other));
+    }
+    let session = secret.session(b"transcript");
+    assert_eq!(
+        format!("{secret:?} {session:?}"),
+        "AuthSecret SessionKey",
+        "and not a byte of either"
+    );
+    let places = [
+        Sealed::InitiatorProof,
+        Sealed::AcceptorProof,
+        Sealed::InitiatorHello,
+        Sealed::AcceptorHello,
+    ];
+    for here in places {
+        let seal = session.seal(here, b"words");
+        for there in places {
+            assert_eq!(session.is_seal(there, b"words", &seal), here == there);
+        }
+        assert!(!session.is_seal(here, b"other words", &seal));
+        assert!(!secret.session(b"another").is_seal(here, b"words", &seal));
+    }
+}

@@ -1,0 +1,96 @@
+//! What regions are tested in, in place of a domain.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::*;
+use crate::buf::{Held, RegionMemory, RegionTraits, RegionUse};
+use crate::error::{Refusal, Result};
+use crate::id::{Context, EndpointId};
+use crate::sync::{Lock, LockKind};
+
+/// What a domain has: a table, a driver to nudge, itself.
+pub(super) struct Domain {
+    pub(super) table: Lock<MrTable>,
+    nudges: AtomicUsize,
+}
+
+impl Parent for Domain {
+    fn table(&self) -> &Lock<MrTable> {
+        &self.table
+    }
+
+    fn nudge(&self) {
+        self.nudges.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) struct Home {
+    pub(super) parent: Arc<Domain>,
+}
+
+impl Deref for Home {
+    type Target = Domain;
+
+    fn deref(&self) -> &Domain {
+        &self.parent
+    }
+}
+
+impl Home {
+    pub(super) fn new(addressing: MrAddressing, keys: KeyPolicy) -> Home {
+        let table = MrTable::new(addressing, keys, RawKeys::new(false).unwrap());
+        let parent = Arc::new(Domain {
+            table: Lock::new(LockKind::Mutex, table),
+            nudges: AtomicUsize::new(0),
+        });
+        Home { parent }
+    }
+
+    pub(super) fn parts(&self, memory: Arc<RegionMemory>, requested_key: Option<u64>) -> NewRegion {
+        NewRegion {
+            memory,
+            requested_key,
+            auth_key: None,
+            context: Some(Context(5)),
+            parent: self.parent.clone(),
+        }
+    }
+
+    pub(super) fn try_region(
+        &self,
+        buffers: Vec<Held>,
+        access: Access,
+        key: Option<u64>,
+    ) -> Result<MemoryRegion, NotMade> {
+        MemoryRegion::create(self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key))
+    }
+
+    #[track_caller]
+    pub(super) fn region(&self, len: usize, access: Access) -> MemoryRegion {
+        self.try_region(vec![vec![0; len].into()], access, None)
+            .unwrap()
+    }
+
+    pub(super) fn resolve(&self, region: RemoteRegion, need: Access) -> Result<RegionUse, Refusal> {
+        let table = self.table.lock("test");
+        let claim = Claim {
+            key: region.key,
+            tag: None,
+            addr: region.addr,
+            len: region.len,
+            need,
+            persistent: false,
+        };
+        table.resolve(&claim, EndpointId::next())
+    }
+
+    pub(super) fn nudges(&self) -> usize {
+        self.nudges.load(Ordering::SeqCst)
+    }
+}
+
+pub(super) fn home() -> Home {
+    Home::new(MrAddressing::Offset, KeyPolicy::Application { key_size: 8 })
+}

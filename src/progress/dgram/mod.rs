@@ -1,0 +1,272 @@
+//! A datagram endpoint as handles and driver share it: its operations, and its socket.
+//!
+//! One lock around both, as a connection's. No memory is ever with the kernel between two calls, so
+//! every operation can be taken back at any moment.
+
+mod posting;
+mod turn;
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, MutexGuard};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::av::AddressVector;
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::id::EndpointId;
+use crate::proto::{Dgram, DgramSizes, OpKey};
+use crate::sync::{Lock, WakeList};
+use crate::transport::{Arrived, DatagramOptions, DatagramSocket, Membership, Place};
+
+use super::deadlines::Deadlines;
+use super::driven::Driven;
+use super::engine::Engine;
+use super::port::{CounterSet, PortWaker};
+use super::report::Report;
+
+/// What a datagram endpoint is opened with.
+pub(crate) struct DgramConfig {
+    pub(crate) socket: DatagramOptions,
+    pub(crate) sizes: DgramSizes,
+    /// Bytes of one datagram, at most.
+    pub(crate) message_max: usize,
+    pub(crate) vector: AddressVector,
+    pub(crate) counters: CounterSet,
+}
+
+/// Everything that the lock guards.
+struct State {
+    machine: Dgram<Report>,
+    /// `None` once it is closed.
+    socket: Option<Box<dyn DatagramSocket>>,
+    vector: AddressVector,
+    counters: CounterSet,
+    /// Datagrams the system had dropped when the socket was closed.
+    dropped_before: u64,
+    deadlines: Deadlines,
+    /// The driver has a turn of this port on its list for then.
+    alarm: Option<Instant>,
+    /// This side ends: until when queued sends may wait for room, once the driver has seen it.
+    closing: bool,
+    flush_until: Option<Instant>,
+    ended: bool,
+    end_wakers: Vec<Waker>,
+    /// A post was sent inline since the driver last ran; the next is gathered.
+    inline_spent: bool,
+    /// The last receive filled all its places.
+    flowing: bool,
+    // Kept for their room.
+    places: Vec<Place>,
+    keys: Vec<OpKey>,
+    arrived: Vec<Arrived>,
+    departed: Vec<Result<()>>,
+    /// As of a connection's port: dropped, and woken, once the lock is released.
+    leftovers: Vec<Payload>,
+    wakes: WakeList,
+}
+
+/// A datagram endpoint's port.
+pub(crate) struct DgramPort {
+    id: EndpointId,
+    engine: Arc<Engine>,
+    local: SocketAddr,
+    message_max: usize,
+    state: Lock<State>,
+    waker: Waker,
+    wake_state: Arc<PortWaker>,
+}
+
+impl DgramPort {
+    /// Opens the socket and makes it known to the engine.
+    pub(crate) fn open(
+        engine: &Arc<Engine>,
+        id: EndpointId,
+        config: DgramConfig,
+    ) -> Result<Arc<DgramPort>> {
+        engine.check_alive()?;
+        let wake_state = PortWaker::new(engine);
+        let waker = Waker::from(Arc::clone(&wake_state));
+        let socket = engine.transport.datagrams(&config.socket, waker.clone())?;
+        let local = socket.local_addr();
+        let state = State {
+            machine: Dgram::new(config.sizes),
+            socket: Some(socket),
+            vector: config.vector,
+            counters: config.counters,
+            dropped_before: 0,
+            deadlines: Deadlines::default(),
+            alarm: None,
+            closing: false,
+            flush_until: None,
+            ended: false,
+            end_wakers: Vec::new(),
+            inline_spent: false,
+            flowing: false,
+            places: Vec::new(),
+            keys: Vec::new(),
+            arrived: Vec::new(),
+            departed: Vec::new(),
+            leftovers: Vec::new(),
+            wakes: WakeList::new(),
+        };
+        let port = Arc::new(DgramPort {
+            id,
+            engine: Arc::clone(engine),
+            local,
+            message_max: config.message_max,
+            state: Lock::new(engine.lock_kind, state),
+            waker,
+            wake_state,
+        });
+        let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
+        port.wake_state.enter(engine, driven)?;
+        // Nobody has asked the socket yet, so nothing would tell of what comes.
+        port.waker.wake_by_ref();
+        Ok(port)
+    }
+
+    fn lock(&self, purpose: &'static str) -> Guard<'_> {
+        Guard {
+            state: Some(self.state.lock(purpose)),
+        }
+    }
+
+    pub(crate) fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// The address that the socket is bound to.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Bytes of one datagram, at most.
+    pub(crate) fn message_max(&self) -> usize {
+        self.message_max
+    }
+
+    pub(crate) fn phase(&self, key: OpKey) -> Phase {
+        let state = self.lock("phase");
+        state.machine.phase(key).unwrap_or(Phase::Ended)
+    }
+
+    /// Bytes of datagrams kept for receives to come.
+    pub(crate) fn unexpected_bytes(&self) -> usize {
+        self.lock("unexpected bytes").machine.held_bytes()
+    }
+
+    /// Datagrams that came and were dropped, here or by the system.
+    pub(crate) fn dropped(&self) -> u64 {
+        let state = self.lock("dropped");
+        let system = match &state.socket {
+            Some(socket) => socket.dropped(),
+            None => state.dropped_before,
+        };
+        state.machine.dropped() + system
+    }
+
+    /// Begins to hear a group, if it is to be heard, and has datagrams to groups leave by this
+    /// interface.
+    pub(crate) fn join(&self, membership: Membership, hears: bool) -> Result<()> {
+        let here = self.local.ip();
+        let same = matches!(
+            (here, membership.group),
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))
+        );
+        if !same {
+            let what = format!("the group {} is of another family", membership.group);
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        if hears && !here.is_unspecified() && here != membership.group {
+            let what = format!(
+                "an endpoint at {here} hears no group: bind it to all addresses, or join for \
+                 sending only"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        let mut state = self.lock("join a group");
+        let socket = state.socket.as_mut().ok_or_else(closed)?;
+        if hears {
+            socket.join(membership)
+        } else {
+            socket.send_by(membership)
+        }
+    }
+
+    /// Ends what `join` began, to hear a group.
+    pub(crate) fn leave(&self, membership: Membership) -> Result<()> {
+        match &mut self.lock("leave a group").socket {
+            Some(socket) => socket.leave(membership),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the end: what is queued goes out if there is room for it, then everything ends.
+    pub(crate) fn begin_close(&self) {
+        self.lock("begin close").closing = true;
+        self.waker.wake_by_ref();
+    }
+
+    /// Ready once all operations have ended.
+    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock("poll ended");
+        if state.ended {
+            return Poll::Ready(());
+        }
+        if !state.end_wakers.iter().any(|held| held.will_wake(waker)) {
+            state.end_wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+}
+
+pub(crate) use posting::name_of;
+
+/// How long queued sends may wait for room when the endpoint is closed.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn closed() -> Error {
+    Error::new(ErrorKind::BadState, "the endpoint is closed")
+}
+
+impl std::fmt::Debug for DgramPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DgramPort")
+            .field("id", &self.id)
+            .field("local", &self.local)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lock, held. Released before the wakers collected under it are woken.
+struct Guard<'a> {
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("held until dropped")
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            let wakes = std::mem::take(&mut state.wakes);
+            let leftovers = std::mem::take(&mut state.leftovers);
+            drop(state);
+            drop(wakes);
+            drop(leftovers);
+        }
+    }
+}

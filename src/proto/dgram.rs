@@ -1,0 +1,566 @@
+//! Datagram endpoints without I/O: what is posted, what waits to be sent, which receive takes what
+//! comes.
+//!
+//! There is no protocol: a datagram is its payload, as a whole (docs/datagrams.md).
+//! Nothing is ever half sent, so an operation is queued or has ended.
+//!
+//! Invariants: no kept datagram that a posted receive would take; bytes kept ≤ budget, but for
+//! datagrams that a dropped receive gave back.
+
+mod posted;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::slab::Slab;
+
+use super::Withdrawn;
+use super::event::End;
+use super::op::{OpKey, Refused};
+use posted::Posted;
+
+/// The bounds of a datagram endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DgramSizes {
+    /// Sends that may be queued.
+    pub(crate) tx_size: usize,
+    /// Receives that may be posted.
+    pub(crate) rx_size: usize,
+    /// Bytes of datagrams kept while no receive takes them.
+    pub(crate) unexpected_bytes: usize,
+}
+
+/// What is posted to a datagram endpoint.
+#[derive(Debug)]
+pub(crate) enum DgramPost {
+    /// `inject`: its bytes were copied, and it is reported nowhere.
+    Send {
+        payload: Payload,
+        to: SocketAddr,
+        inject: bool,
+    },
+    /// A buffer for one datagram, of anyone's or of this peer's.
+    Receive {
+        payload: Payload,
+        from: Option<SocketAddr>,
+    },
+}
+
+impl DgramPost {
+    pub(crate) fn operation(&self) -> OperationKind {
+        match self {
+            DgramPost::Send { inject: true, .. } => OperationKind::Inject,
+            DgramPost::Send { inject: false, .. } => OperationKind::Send,
+            DgramPost::Receive { .. } => OperationKind::Receive,
+        }
+    }
+
+    pub(crate) fn into_payload(self) -> Payload {
+        match self {
+            DgramPost::Send { payload, .. } | DgramPost::Receive { payload, .. } => payload,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Op<T> {
+    token: T,
+    operation: OperationKind,
+    phase: Phase,
+    payload: Payload,
+    /// Where it goes to; whose it takes.
+    peer: Option<SocketAddr>,
+}
+
+/// One direction: how much it holds, and who waits for room.
+#[derive(Debug)]
+struct Context {
+    size: usize,
+    used: usize,
+    backlog: VecDeque<OpKey>,
+}
+
+impl Context {
+    fn new(size: usize) -> Self {
+        Context {
+            size,
+            used: 0,
+            backlog: VecDeque::new(),
+        }
+    }
+}
+
+/// A datagram that came before a receive for it.
+#[derive(Debug)]
+struct Early {
+    from: SocketAddr,
+    payload: Payload,
+    len: usize,
+    /// Bytes of it that a too small, since dropped, receive lost.
+    overflow: usize,
+}
+
+impl Early {
+    fn cost(&self) -> usize {
+        self.len + UNEXPECTED_OVERHEAD
+    }
+}
+
+/// Until a line has so many names, nobody looks for those that were withdrawn.
+const STALE_MIN: usize = 64;
+
+/// A datagram endpoint's operations. `T` is where each reports.
+#[derive(Debug)]
+pub(crate) struct Dgram<T> {
+    ops: Slab<Op<T>>,
+    transmit: Context,
+    receive: Context,
+    /// Sends, in order; those that were withdrawn leave their names here.
+    queue: VecDeque<OpKey>,
+    posted: Posted,
+    early: VecDeque<Early>,
+    held_bytes: usize,
+    budget_bytes: usize,
+    dropped: u64,
+    ended: VecDeque<(T, End)>,
+    closed: Option<Error>,
+}
+
+impl<T> Dgram<T> {
+    pub(crate) fn new(sizes: DgramSizes) -> Self {
+        Dgram {
+            ops: Slab::new(),
+            transmit: Context::new(sizes.tx_size),
+            receive: Context::new(sizes.rx_size),
+            queue: VecDeque::new(),
+            posted: Posted::default(),
+            early: VecDeque::new(),
+            held_bytes: 0,
+            budget_bytes: sizes.unexpected_bytes,
+            dropped: 0,
+            ended: VecDeque::new(),
+            closed: None,
+        }
+    }
+
+    /// Datagrams dropped for want of a receive and of room to keep them.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes of kept datagrams, each with its overhead.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    pub(crate) fn phase(&self, key: OpKey) -> Option<Phase> {
+        self.ops.get(key).map(|op| op.phase)
+    }
+
+    pub(crate) fn token_mut(&mut self, key: OpKey) -> Option<&mut T> {
+        self.ops.get_mut(key).map(|op| &mut op.token)
+    }
+
+    /// True if a send waits for the socket.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.transmit.used > 0
+    }
+
+    /// How many sends wait for the socket.
+    pub(crate) fn queued(&self) -> usize {
+        self.transmit.used
+    }
+
+    /// True if there is room for an operation that waits for it.
+    pub(crate) fn wants_admission(&self) -> bool {
+        [&self.transmit, &self.receive]
+            .iter()
+            .any(|context| context.used < context.size && !context.backlog.is_empty())
+    }
+
+    fn context(&mut self, operation: OperationKind) -> &mut Context {
+        match operation {
+            OperationKind::Receive => &mut self.receive,
+            _ => &mut self.transmit,
+        }
+    }
+
+    /// Accepts an operation, or, when its context is full, lets it wait (`wait`) or refuses it with
+    /// Again. Nothing overtakes a waiting operation of the same context.
+    pub(crate) fn post(
+        &mut self,
+        post: DgramPost,
+        mut token: T,
+        wait: bool,
+        mut reserve: impl FnMut(&mut T) -> bool,
+    ) -> Result<OpKey, Refused> {
+        let operation = post.operation();
+        let refuse = |error: Error, post: DgramPost| {
+            Err(Refused {
+                error: error.with_operation(operation),
+                payload: post.into_payload(),
+            })
+        };
+        if let Some(error) = &self.closed {
+            return refuse(error.clone(), post);
+        }
+        let context = self.context(operation);
+        let free = context.used < context.size && context.backlog.is_empty();
+        let accepted = free && reserve(&mut token);
+        if !accepted && !wait {
+            return refuse(Error::new(ErrorKind::Again, ""), post);
+        }
+        let (payload, peer) = match post {
+            DgramPost::Send { payload, to, .. } => (payload, Some(to)),
+            DgramPost::Receive { payload, from } => (payload, from),
+        };
+        let key = self.ops.insert(Op {
+            token,
+            operation,
+            phase: Phase::Waiting,
+            payload,
+            peer,
+        });
+        if accepted {
+            self.accept(key);
+        } else {
+            self.context(operation).backlog.push_back(key);
+        }
+        self.invariants();
+        Ok(key)
+    }
+
+    /// Lets waiting operations in, as far as there is room.
+    pub(crate) fn admit(&mut self, mut reserve: impl FnMut(&mut T) -> bool) {
+        for operation in [OperationKind::Send, OperationKind::Receive] {
+            loop {
+                let context = self.context(operation);
+                if context.used >= context.size {
+                    break;
+                }
+                let Some(&key) = context.backlog.front() else {
+                    break;
+                };
+                // One that was withdrawn leaves its name behind.
+                if let Some(op) = self.ops.get_mut(key) {
+                    if !reserve(&mut op.token) {
+                        break;
+                    }
+                    self.accept(key);
+                }
+                self.context(operation).backlog.pop_front();
+            }
+        }
+        self.invariants();
+    }
+
+    fn accept(&mut self, key: OpKey) {
+        let Some(op) = self.ops.get_mut(key) else {
+            return;
+        };
+        op.phase = Phase::Queued;
+        let (operation, peer) = (op.operation, op.peer);
+        self.context(operation).used += 1;
+        if operation != OperationKind::Receive {
+            self.queue.push_back(key);
+            return;
+        }
+        let takes = |early: &Early| peer.is_none_or(|peer| peer == early.from);
+        match self.early.iter().position(takes) {
+            Some(at) => {
+                if let Some(early) = self.early.remove(at) {
+                    self.held_bytes = self.held_bytes.saturating_sub(early.cost());
+                    self.deliver(key, early);
+                }
+            }
+            None => self.posted.push(key, peer),
+        }
+    }
+
+    /// Ends a receive with a datagram that was kept.
+    fn deliver(&mut self, key: OpKey, early: Early) {
+        let Some(op) = self.ops.get_mut(key) else {
+            return;
+        };
+        let len = early.len.min(op.payload.len());
+        let copied = op.payload.copy_from(&early.payload, len);
+        match copied {
+            Ok(()) => self.received(key, early.from, early.len + early.overflow, len),
+            Err(denied) => {
+                self.dropped += 1;
+                self.end(
+                    key,
+                    Err(denied.error("a datagram was delivered")),
+                    0,
+                    0,
+                    None,
+                );
+            }
+        }
+    }
+
+    /// A datagram of `total` bytes is in the receive's memory, as far as it fits: `len` of them.
+    fn received(&mut self, key: OpKey, from: SocketAddr, total: usize, len: usize) {
+        let overflow = total - len;
+        let result = if overflow == 0 {
+            Ok(())
+        } else {
+            let what = format!("a datagram of {total} bytes, a buffer of {len}");
+            Err(Error::new(ErrorKind::Truncated, what))
+        };
+        self.end(key, result, len, overflow, Some(from));
+    }
+
+    fn end(
+        &mut self,
+        key: OpKey,
+        result: Result<(), Error>,
+        len: usize,
+        overflow: usize,
+        from: Option<SocketAddr>,
+    ) {
+        let Some(op) = self.ops.remove(key) else {
+            return;
+        };
+        if op.phase != Phase::Waiting {
+            self.context(op.operation).used -= 1;
+        }
+        let result = result.map_err(|error| {
+            let error = match op.peer {
+                Some(peer) => error.with_peer(peer),
+                None => error,
+            };
+            error.with_operation(op.operation).with_phase(op.phase)
+        });
+        let end = End {
+            operation: op.operation,
+            result,
+            len,
+            overflow,
+            data: None,
+            tag: None,
+            source: None,
+            connection: None,
+            order: 0,
+            from,
+            payload: op.payload,
+        };
+        self.ended.push_back((op.token, end));
+    }
+
+    /// The next operation that has ended, to be told.
+    pub(crate) fn poll_ended(&mut self) -> Option<(T, End)> {
+        self.ended.pop_front()
+    }
+
+    // What leaves.
+
+    /// The sends that go next, at most so many, in order.
+    pub(crate) fn departing(&mut self, max: usize) -> impl Iterator<Item = (SocketAddr, &Payload)> {
+        let ops = &self.ops;
+        // Names of withdrawn sends in front go for good; those further back wait for their turn.
+        while self
+            .queue
+            .front()
+            .is_some_and(|key| ops.get(*key).is_none())
+        {
+            self.queue.pop_front();
+        }
+        let sends = self.queue.iter().filter_map(|key| ops.get(*key));
+        sends
+            .take(max)
+            .filter_map(|op| Some((op.peer?, &op.payload)))
+    }
+
+    /// The first of the [`departing`](Self::departing) have ended so.
+    pub(crate) fn departed(&mut self, ended: impl IntoIterator<Item = Result<(), Error>>) {
+        for result in ended {
+            let next = loop {
+                match self.queue.pop_front() {
+                    Some(key) if self.ops.get(key).is_none() => {}
+                    next => break next,
+                }
+            };
+            let Some(key) = next else {
+                debug_assert!(false, "only what departs has departed");
+                return;
+            };
+            let len = self.ops.get(key).map_or(0, |op| op.payload.len());
+            let len = if result.is_ok() { len } else { 0 };
+            self.end(key, result, len, 0, None);
+        }
+        self.invariants();
+    }
+
+    // What arrives.
+
+    /// The destinations of the next datagrams, at most so many: of receives that take anyone's,
+    /// unless some are choosy, since then it depends on who sends. Each goes back by
+    /// [`landed`](Self::landed), [`faulted`](Self::faulted) or [`put_back`](Self::put_back).
+    pub(crate) fn destinations(&mut self, max: usize) -> Vec<(OpKey, Payload)> {
+        let ops = &mut self.ops;
+        let keys = self
+            .posted
+            .first_of_anyone(max, |key| ops.get(key).is_some());
+        keys.into_iter()
+            .filter_map(|key| {
+                let op = ops.get_mut(key)?;
+                Some((key, std::mem::replace(&mut op.payload, Payload::empty())))
+            })
+            .collect()
+    }
+
+    /// No datagram came for this destination: the receive stays where it was.
+    pub(crate) fn put_back(&mut self, key: OpKey, payload: Payload) {
+        if let Some(op) = self.ops.get_mut(key) {
+            op.payload = payload;
+        }
+    }
+
+    /// A datagram of `total` bytes has landed in this destination.
+    pub(crate) fn landed(&mut self, key: OpKey, payload: Payload, from: SocketAddr, total: usize) {
+        let len = total.min(payload.len());
+        self.put_back(key, payload);
+        self.received(key, from, total, len);
+    }
+
+    /// The memory of this destination is not there: the datagram is lost, and the receive ends.
+    pub(crate) fn faulted(&mut self, key: OpKey, payload: Payload) {
+        self.put_back(key, payload);
+        self.dropped += 1;
+        let error = Error::new(ErrorKind::BadAddress, "memory of the receive is not there");
+        self.end(key, Err(error), 0, 0, None);
+    }
+
+    /// A datagram that has not landed anywhere yet: goes to the first receive that takes it, is
+    /// kept, or dropped.
+    pub(crate) fn arrived(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let ops = &self.ops;
+        let taker = self.posted.take(from, |key| ops.get(key).is_some());
+        if let Some(key) = taker
+            && let Some(op) = self.ops.get_mut(key)
+        {
+            let len = bytes.len().min(op.payload.len());
+            match op.payload.copy_in(0, &bytes[..len]) {
+                Ok(()) => self.received(key, from, bytes.len(), len),
+                Err(denied) => {
+                    self.dropped += 1;
+                    self.end(key, Err(denied.error("a datagram landed")), 0, 0, None);
+                }
+            }
+        } else if bytes.len() + UNEXPECTED_OVERHEAD <= self.room() {
+            self.keep(from, bytes);
+        } else {
+            self.dropped += 1;
+        }
+        self.invariants();
+    }
+
+    fn room(&self) -> usize {
+        self.budget_bytes.saturating_sub(self.held_bytes)
+    }
+
+    fn keep(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let early = Early {
+            from,
+            payload: Payload::inline(bytes),
+            len: bytes.len(),
+            overflow: 0,
+        };
+        self.held_bytes += early.cost();
+        self.early.push_back(early);
+    }
+
+    // What is taken back.
+
+    /// Asks an operation to end early: it ends with Canceled, unless it has ended.
+    pub(crate) fn cancel(&mut self, key: OpKey) -> Withdrawn {
+        self.withdraw(key, Error::new(ErrorKind::Canceled, ""))
+    }
+
+    /// The time of an operation has passed.
+    pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
+        self.withdraw(key, Error::new(ErrorKind::TimedOut, ""))
+    }
+
+    fn withdraw(&mut self, key: OpKey, error: Error) -> Withdrawn {
+        let Some(op) = self.ops.get(key) else {
+            return Withdrawn::Gone;
+        };
+        let (operation, phase) = (op.operation, op.phase);
+        self.end(key, Err(error), 0, 0, None);
+        let ops = &self.ops;
+        let live = |key: OpKey| ops.get(key).is_some();
+        let line = match (operation, phase) {
+            (OperationKind::Receive, Phase::Queued) => {
+                self.posted.withdrawn(live);
+                return Withdrawn::Ended;
+            }
+            (_, Phase::Queued) => &mut self.queue,
+            (OperationKind::Receive, _) => &mut self.receive.backlog,
+            _ => &mut self.transmit.backlog,
+        };
+        if line.len() > STALE_MIN.max(2 * ops.len()) {
+            line.retain(|key| live(*key));
+        }
+        Withdrawn::Ended
+    }
+
+    /// A receive has ended whose owner never looked: its datagram goes back to the head of those
+    /// kept, or to the next receive that takes it.
+    pub(crate) fn give_back(
+        &mut self,
+        payload: Payload,
+        len: usize,
+        overflow: usize,
+        from: SocketAddr,
+    ) {
+        if self.closed.is_some() {
+            return;
+        }
+        // A region is not where a datagram waits. One that is taken away took it along.
+        let Ok(payload) = payload.apart_from_regions(len) else {
+            return;
+        };
+        let early = Early {
+            from,
+            payload,
+            len,
+            overflow,
+        };
+        let ops = &self.ops;
+        match self.posted.take(from, |key| ops.get(key).is_some()) {
+            Some(key) => self.deliver(key, early),
+            None => {
+                self.held_bytes += early.cost();
+                self.early.push_front(early);
+            }
+        }
+    }
+
+    /// Everything ends, in the order in which it was posted, with this reason.
+    pub(crate) fn close(&mut self, error: Error, later: Error) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(later);
+        for key in self.ops.keys_by_age() {
+            self.end(key, Err(error.clone()), 0, 0, None);
+        }
+        self.queue.clear();
+        self.posted = Posted::default();
+        self.early.clear();
+        self.held_bytes = 0;
+        self.transmit.backlog.clear();
+        self.receive.backlog.clear();
+    }
+
+    fn invariants(&self) {
+        debug_assert!(self.transmit.used <= self.transmit.size);
+        debug_assert!(self.receive.used <= self.receive.size);
+        debug_assert!(self.early.iter().map(Early::cost).sum::<usize>() == self.held_bytes);
+    }
+}

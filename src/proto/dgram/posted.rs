@@ -1,0 +1,95 @@
+//! Posted receives of a datagram endpoint: of anyone's datagrams, and of one peer's. The first
+//! posted of those that take a datagram gets it.
+//!
+//! Receives that have ended leave their names behind, which are dropped when they come to the
+//! front, or when they make up half of what is kept; so each costs a constant on average.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use crate::proto::op::OpKey;
+
+/// Until so many receives were withdrawn, nobody looks for their names.
+const STALE_MIN: usize = 64;
+
+/// Names of receives with the numbers of their posts, in order.
+type Line = VecDeque<(u64, OpKey)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Posted {
+    anyone: Line,
+    choosy: HashMap<SocketAddr, Line>,
+    next: u64,
+    stale: usize,
+}
+
+/// Drops stale names at the front, and tells the first live one.
+fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)> {
+    while let Some(&(number, key)) = line.front() {
+        if live(key) {
+            return Some((number, key));
+        }
+        line.pop_front();
+    }
+    None
+}
+
+impl Posted {
+    /// Posts a receive, of this peer's datagrams or of anyone's.
+    pub(super) fn push(&mut self, key: OpKey, from: Option<SocketAddr>) {
+        let number = self.next;
+        self.next += 1;
+        let line = match from {
+            None => &mut self.anyone,
+            Some(peer) => self.choosy.entry(peer).or_default(),
+        };
+        line.push_back((number, key));
+    }
+
+    /// Takes the first receive for a datagram of this source.
+    pub(super) fn take(&mut self, from: SocketAddr, live: impl Fn(OpKey) -> bool) -> Option<OpKey> {
+        let anyone = front(&mut self.anyone, &live);
+        let choosy = self.choosy.get_mut(&from);
+        let of_peer = choosy.and_then(|line| front(line, &live));
+        let (_, key) = anyone.into_iter().chain(of_peer).min()?;
+        if anyone.is_some_and(|(_, first)| first == key) {
+            self.anyone.pop_front();
+        } else if let Some(line) = self.choosy.get_mut(&from) {
+            line.pop_front();
+            if line.is_empty() {
+                self.choosy.remove(&from);
+            }
+        }
+        Some(key)
+    }
+
+    /// The receives that get the next datagrams whoever sends them, at most `max`, which stay
+    /// posted. None while there is a choosy one.
+    pub(super) fn first_of_anyone(
+        &mut self,
+        max: usize,
+        live: impl Fn(OpKey) -> bool,
+    ) -> Vec<OpKey> {
+        self.choosy.retain(|_, line| front(line, &live).is_some());
+        if !self.choosy.is_empty() || front(&mut self.anyone, &live).is_none() {
+            return Vec::new();
+        }
+        let keys = self.anyone.iter().map(|(_, key)| *key);
+        keys.filter(|key| live(*key)).take(max).collect()
+    }
+
+    /// A posted receive has ended otherwise than by being taken.
+    pub(super) fn withdrawn(&mut self, live: impl Fn(OpKey) -> bool) {
+        self.stale += 1;
+        let kept = self.anyone.len() + self.choosy.values().map(Line::len).sum::<usize>();
+        if self.stale < STALE_MIN.max(kept / 2) {
+            return;
+        }
+        self.stale = 0;
+        self.anyone.retain(|(_, key)| live(*key));
+        self.choosy.retain(|_, line| {
+            line.retain(|(_, key)| live(*key));
+            !line.is_empty()
+        });
+    }
+}

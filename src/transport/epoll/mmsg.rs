@@ -1,0 +1,309 @@
+//! Several datagrams by one system call.
+//!
+//! Raw iovecs for the reason that [`super::calls`] gives: payloads may be bytes of regions.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use socket2::{SockAddr, SockAddrStorage};
+
+use super::udp::Moved;
+use crate::buf::{Payload, SpanList};
+use crate::transport::udp::{Arrived, DATAGRAMS_PER_CALL, Departing, Place};
+
+/// The spans of up to so many datagrams in one list, and where those of each end.
+struct Lists {
+    spans: SpanList,
+    ends: [usize; DATAGRAMS_PER_CALL],
+    count: usize,
+}
+
+impl Lists {
+    fn new() -> Self {
+        Lists {
+            spans: SpanList::new(),
+            ends: [0; DATAGRAMS_PER_CALL],
+            count: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == DATAGRAMS_PER_CALL
+    }
+
+    /// Adds a datagram of these bytes if there is room for all of its spans.
+    fn push(&mut self, len: usize, fill: impl FnOnce(&mut SpanList)) -> bool {
+        let begin = self.spans.as_iovecs().len();
+        if self.is_full() {
+            return false;
+        }
+        fill(&mut self.spans);
+        let listed = &self.spans.as_iovecs()[begin..];
+        if listed.iter().map(|span| span.iov_len).sum::<usize>() < len {
+            return false;
+        }
+        self.ends[self.count] = self.spans.as_iovecs().len();
+        self.count += 1;
+        true
+    }
+
+    /// The kernel's form: one header for the datagrams up to each of these.
+    ///
+    /// The headers point into this, which must outlive their use.
+    fn headers(&self, ends: impl Iterator<Item = usize>) -> [libc::mmsghdr; DATAGRAMS_PER_CALL] {
+        // SAFETY: `mmsghdr` is a plain C struct of numbers and pointers, for which all zeros is a
+        // value: no address, no control data, no vectors, no flags.
+        let mut headers: [libc::mmsghdr; DATAGRAMS_PER_CALL] = unsafe { mem::zeroed() };
+        let mut begin = 0;
+        for (header, end) in headers.iter_mut().zip(ends) {
+            let end = end.checked_sub(1).map_or(0, |last| self.ends[last]);
+            let spans = &self.spans.as_iovecs()[begin..end];
+            begin = end;
+            // The kernel's type has no const form; it never writes to the vector itself.
+            header.msg_hdr.msg_iov = spans.as_ptr().cast_mut();
+            header.msg_hdr.msg_iovlen = spans.len() as _;
+        }
+        headers
+    }
+}
+
+/// Datagrams that go as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
+/// are not of an earlier train. `segment`: how long each of several is, but for the last.
+struct Train {
+    end: usize,
+    segment: Option<u16>,
+}
+
+/// Bytes of one train: what one datagram could have.
+const TRAIN_BYTES_MAX: usize = 0xffff - 48;
+
+/// Couples datagrams in a row that go to one peer and are of one length. A last one that is shorter
+/// may be at the end.
+fn trains(datagrams: &[Departing<'_>], coupled: bool) -> Vec<Train> {
+    let mut trains: Vec<Train> = Vec::with_capacity(datagrams.len());
+    let mut begin = 0;
+    while let Some(first) = datagrams.get(begin) {
+        let len = first.payload.len();
+        let (mut end, mut bytes) = (begin + 1, len);
+        let followers = datagrams[end..].iter().take_while(|_| coupled && len > 0);
+        for next in followers {
+            let next_len = next.payload.len();
+            let fits = (1..=len).contains(&next_len) && bytes + next_len <= TRAIN_BYTES_MAX;
+            if next.to != first.to || !fits {
+                break;
+            }
+            bytes += next_len;
+            end += 1;
+            if next_len < len {
+                break;
+            }
+        }
+        let segment = u16::try_from(len).ok().filter(|_| end - begin > 1);
+        trains.push(Train { end, segment });
+        begin = end;
+    }
+    trains
+}
+
+/// Room for the control message that says how long a segment is.
+type Control = [u64; 4];
+
+/// Says so in the header, whose control data `room` is to be.
+fn cut(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
+    const DATA: libc::c_uint = mem::size_of::<u16>() as libc::c_uint;
+    header.msg_control = room.as_mut_ptr().cast();
+    // SAFETY: arithmetic on a constant.
+    let space = unsafe { libc::CMSG_SPACE(DATA) };
+    debug_assert!(space as usize <= mem::size_of::<Control>());
+    header.msg_controllen = space as _;
+    // SAFETY: the control data is `room`, borrowed here, aligned as words are, and large enough for
+    // one header with this data (asserted above), so the first header and its data lie within.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(header);
+        (*message).cmsg_level = libc::SOL_UDP;
+        (*message).cmsg_type = libc::UDP_SEGMENT;
+        (*message).cmsg_len = libc::CMSG_LEN(DATA) as _;
+        libc::CMSG_DATA(message)
+            .cast::<u16>()
+            .write_unaligned(segment);
+    }
+}
+
+/// Sends the first of these datagrams, and tells how many; at least one, or the error of the first.
+/// `coupled`: those that can be go as one buffer, which costs the system a fraction.
+pub(in crate::transport) fn send(
+    fd: &OwnedFd,
+    datagrams: &[Departing<'_>],
+    coupled: bool,
+) -> io::Result<usize> {
+    let mut lists = Lists::new();
+    for datagram in datagrams {
+        let len = datagram.payload.len();
+        let fill = |spans: &mut SpanList| datagram.payload.spans(0, len, spans);
+        if !lists.push(len, fill) {
+            break;
+        }
+    }
+    let Some(first) = datagrams.first() else {
+        return Ok(0);
+    };
+    if lists.count == 0 {
+        return send_copied(fd, first);
+    }
+    let trains = trains(&datagrams[..lists.count], coupled);
+    let mut headers = lists.headers(trains.iter().map(|train| train.end));
+    let to = |train: &Train| SockAddr::from(datagrams[train.end - 1].to);
+    let names: Vec<SockAddr> = trains.iter().map(to).collect();
+    let mut controls = [[0; 4]; DATAGRAMS_PER_CALL];
+    for (index, train) in trains.iter().enumerate() {
+        let header = &mut headers[index].msg_hdr;
+        header.msg_name = names[index].as_ptr().cast_mut().cast();
+        header.msg_namelen = names[index].len();
+        if let Some(segment) = train.segment {
+            cut(header, segment, &mut controls[index]);
+        }
+    }
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY:
+    // - The first headers, one per train, are filled, and name addresses in `names`, control data
+    //   in `controls` and iovecs in `lists`; all outlive this non-blocking call, after which the
+    //   kernel holds copies and no pointer. It writes to the headers' `msg_len` only.
+    // - The iovecs were made from payloads that are borrowed here, so the memory stays allocated
+    //   (memory-model rule 1). The payloads are of operations of this process, which are inside
+    //   their regions' gates from post to end (rule 4).
+    // - The kernel only reads them, and no Rust code forms a reference to region bytes (rule 2).
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            headers.as_mut_ptr(),
+            trains.len() as libc::c_uint,
+            flags as _,
+        )
+    };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(sent.checked_sub(1).map_or(0, |last| trains[last].end))
+}
+
+/// Sends one datagram of more pieces than a list holds.
+fn send_copied(fd: &OwnedFd, datagram: &Departing<'_>) -> io::Result<usize> {
+    let mut bytes = vec![0; datagram.payload.len()];
+    let fault = |_| io::Error::from_raw_os_error(libc::EFAULT);
+    datagram.payload.copy_out(0, &mut bytes).map_err(fault)?;
+    let copied = Payload::from_vec(bytes);
+    let datagram = Departing {
+        to: datagram.to,
+        payload: &copied,
+    };
+    send(fd, &[datagram], false)
+}
+
+/// Receives into the first of these places: at least one datagram, or the error.
+pub(in crate::transport) fn receive(
+    fd: &OwnedFd,
+    places: &mut [Place],
+    arrived: &mut Vec<Arrived>,
+) -> io::Result<Moved> {
+    let mut lists = Lists::new();
+    for place in places.iter_mut() {
+        let pushed = match place {
+            Place::Direct(payload) => {
+                let len = payload.len();
+                lists.push(len, |spans| payload.spans(0, len, spans))
+            }
+            Place::Stage(stage) => {
+                let room = stage.spare();
+                lists.push(room.len(), |spans| {
+                    spans.push_room(room);
+                })
+            }
+        };
+        if !pushed {
+            break;
+        }
+    }
+    let mut names: [SockAddrStorage; DATAGRAMS_PER_CALL] =
+        std::array::from_fn(|_| SockAddrStorage::zeroed());
+    let names_at = names.as_mut_ptr();
+    let size = mem::size_of::<SockAddrStorage>() as libc::socklen_t;
+    let mut headers = lists.headers(1..=lists.count);
+    for (index, header) in headers.iter_mut().enumerate() {
+        header.msg_hdr.msg_name = names_at.wrapping_add(index).cast();
+        header.msg_hdr.msg_namelen = size;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY:
+    // - The first `count` headers are filled, and name storage in `names` and iovecs in `lists`;
+    //   all outlive this non-blocking call, after which the kernel keeps no pointer.
+    // - The iovecs were made from `places`, which are borrowed for change, so the memory stays
+    //   allocated and nobody else has it (memory-model rule 1). A direct place is writable, as its
+    //   type says, and inside its regions' gates (rule 4); the spare room of a stage is its own.
+    // - No Rust reference covers those bytes: a buffer is taken apart into raw parts while held
+    //   (rule 1), region bytes are never Rust places (rule 2), and the slice of the spare room is
+    //   not used after it was listed. The writer is the kernel.
+    let received = unsafe {
+        libc::recvmmsg(
+            fd.as_raw_fd(),
+            headers.as_mut_ptr(),
+            lists.count as libc::c_uint,
+            flags as _,
+            std::ptr::null_mut(),
+        )
+    };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    for (index, name) in names.into_iter().enumerate().take(received) {
+        let header = &headers[index];
+        // With MSG_TRUNC it is the datagram's length, also where that is more than the room.
+        let len = header.msg_len as usize;
+        if let Place::Stage(stage) = &mut places[index] {
+            let room = stage.spare().len();
+            stage.fill(len.min(room));
+        }
+        // SAFETY: the kernel has written an address of that length into the storage, which was
+        // zeroed before and is large enough for any.
+        let name = unsafe { SockAddr::new(name, header.msg_hdr.msg_namelen) };
+        arrived.push(Arrived {
+            from: name.as_socket().unwrap_or(NOBODY),
+            len,
+        });
+    }
+    // What ended the call early was an empty socket, unless the next place may refuse its bytes:
+    // then the next call tells.
+    let drained = received < lists.count
+        && match &places[received] {
+            Place::Direct(payload) => payload.is_owned(),
+            Place::Stage(_) => true,
+        };
+    Ok(Moved {
+        count: received,
+        drained,
+    })
+}
+
+/// The source of a datagram that has none that anybody knows of.
+const NOBODY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
+/// Datagrams dropped for want of room in the socket's buffer (`SO_MEMINFO`).
+pub(in crate::transport) fn dropped(fd: &OwnedFd) -> u64 {
+    const WORDS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
+    let mut words = [0u32; WORDS];
+    let mut size = mem::size_of_val(&words) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes to `words`, whose type takes any bits, and the
+    // number of them to `size`.
+    let got = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            words.as_mut_ptr().cast(),
+            &raw mut size,
+        )
+    };
+    if got == 0 {
+        u64::from(words[WORDS - 1])
+    } else {
+        0
+    }
+}

@@ -1,0 +1,211 @@
+//! The PROOF frames, by which both sides of a connection prove that they have the same
+//! authorization key, and the bytes that their proofs are of. `docs/extension.md`, section 9, is
+//! the specification; what a proof is made of bytes with is not known here.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+
+use super::WireError;
+use super::extension::{Capabilities, Offer};
+use super::header::{BASE_SIZE, BaseHeader, ByteOrder, HeaderBytes, Op};
+use crate::limits::CM_DATA_SIZE_MAX;
+
+/// Bytes of an introduction.
+const INTRODUCTION_SIZE: usize = 36;
+/// Bytes of a proof.
+const SEAL_SIZE: usize = 32;
+
+const CHALLENGE: u8 = 1;
+const ANSWER: u8 = 2;
+const CONFIRM: u8 = 3;
+const REFUSED: u8 = 4;
+
+/// Random bytes that no other connection has.
+pub(crate) type Nonce = [u8; 32];
+/// What only who has the key can make of some bytes.
+pub(crate) type Seal = [u8; SEAL_SIZE];
+
+/// What a side says of itself before it proves anything: nothing but what was offered already, and
+/// random bytes. Kept as it came, since that is what proofs are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Introduction([u8; INTRODUCTION_SIZE]);
+
+impl Introduction {
+    /// Of a side that offers `ours`.
+    pub(crate) fn new(ours: Offer, nonce: Nonce) -> Self {
+        let mut bytes = [0; INTRODUCTION_SIZE];
+        bytes[0] = ours.version();
+        bytes[2..4].copy_from_slice(&ours.capabilities().bits().to_be_bytes());
+        bytes[4..].copy_from_slice(&nonce);
+        Introduction(bytes)
+    }
+
+    /// True if two sides of these introductions agree on `agreed`, and on nothing less: nobody in
+    /// between has taken something away from either's offer.
+    pub(crate) fn agrees(&self, other: &Introduction, agreed: Offer) -> bool {
+        let both = self.capabilities() & other.capabilities();
+        both == agreed.capabilities() && self.version().min(other.version()) == agreed.version()
+    }
+
+    /// The highest version it has.
+    fn version(&self) -> u8 {
+        self.0[0]
+    }
+
+    /// What it can do, as far as that is known here.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::from_bits_truncate(u16::from_be_bytes([self.0[2], self.0[3]]))
+    }
+}
+
+/// All that both sides have said when they prove their key: what their proofs are of.
+pub(crate) fn transcript(
+    agreed: Offer,
+    acceptor: &Introduction,
+    initiator: &Introduction,
+) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    bytes[..8].copy_from_slice(&agreed.to_bytes());
+    bytes[8..44].copy_from_slice(&acceptor.0);
+    bytes[44..].copy_from_slice(&initiator.0);
+    bytes
+}
+
+/// One step of proving.
+#[derive(Clone)]
+pub(crate) enum Proof {
+    /// The acceptor's first word.
+    Challenge(Introduction),
+    /// The initiator's answer, with its proof.
+    Answer(Introduction, Seal),
+    /// The acceptor's proof, and its private data, which it is of.
+    Confirm(Seal, Bytes),
+    /// Either side's last word.
+    Refused,
+}
+
+impl Proof {
+    /// The whole frame; `id` is its number in its direction.
+    pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> Vec<u8> {
+        let (step, payload) = match self {
+            Proof::Challenge(introduction) => (CHALLENGE, introduction.0.to_vec()),
+            Proof::Answer(introduction, seal) => (ANSWER, [&introduction.0[..], seal].concat()),
+            Proof::Confirm(seal, data) => (CONFIRM, [&seal[..], data].concat()),
+            Proof::Refused => (REFUSED, Vec::new()),
+        };
+        let base = BaseHeader {
+            op: Op::Proof,
+            flags: 0,
+            op_data: step,
+            segment_count: 0,
+            header_len: 0, // this and the last: set with the payload's length
+            id,
+            frame_len: 0,
+        };
+        let header = HeaderBytes::new(base, order, std::iter::empty(), payload.len() as u64);
+        [&header, payload.as_slice()].concat()
+    }
+
+    /// The step in a frame whose length is its step's.
+    fn decode(step: u8, payload: &[u8]) -> Result<Proof, WireError> {
+        let wrong = WireError::ProofStep(step);
+        let introduction = || payload.first_chunk().copied().map(Introduction);
+        Ok(match step {
+            CHALLENGE => Proof::Challenge(introduction().ok_or(wrong)?),
+            ANSWER => {
+                let seal = payload.last_chunk().ok_or(wrong)?;
+                Proof::Answer(introduction().ok_or(wrong)?, *seal)
+            }
+            CONFIRM => {
+                let (seal, data) = payload.split_first_chunk().ok_or(wrong)?;
+                Proof::Confirm(*seal, Bytes::copy_from_slice(data))
+            }
+            REFUSED => Proof::Refused,
+            _ => return Err(wrong),
+        })
+    }
+}
+
+/// Bytes of payload that a step may have.
+fn payload_len(step: u8) -> Result<RangeInclusive<usize>, WireError> {
+    const ANSWER_SIZE: usize = INTRODUCTION_SIZE + SEAL_SIZE;
+    Ok(match step {
+        CHALLENGE => INTRODUCTION_SIZE..=INTRODUCTION_SIZE,
+        ANSWER => ANSWER_SIZE..=ANSWER_SIZE,
+        CONFIRM => SEAL_SIZE..=SEAL_SIZE + CM_DATA_SIZE_MAX,
+        REFUSED => 0..=0,
+        _ => return Err(WireError::ProofStep(step)),
+    })
+}
+
+/// What a [`ProofDecoder`] has come to.
+pub(crate) enum ProofDecoded {
+    /// All bytes given were taken; there are more to come.
+    Need,
+    /// The frame is complete; so many bytes of the last input were its.
+    Proof { proof: Proof, consumed: usize },
+}
+
+/// Puts a PROOF frame together from pieces of any size. It holds no more than the longest of them
+/// and refuses a frame of another kind or size with the header that shows it.
+#[derive(Debug)]
+pub(crate) struct ProofDecoder {
+    order: ByteOrder,
+    bytes: Vec<u8>,
+}
+
+impl ProofDecoder {
+    /// At the start of a frame.
+    pub(crate) fn new(order: ByteOrder) -> Self {
+        ProofDecoder {
+            order,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Takes what belongs to the frame from the start of `bytes`. Once it has given a frame it
+    /// awaits the next.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<ProofDecoded, WireError> {
+        let mut rest = bytes;
+        loop {
+            let (step, frame_len) = self.frame_len()?;
+            if self.bytes.len() == frame_len && step != 0 {
+                let proof = Proof::decode(step, &self.bytes[BASE_SIZE..])?;
+                self.bytes.clear();
+                return Ok(ProofDecoded::Proof {
+                    proof,
+                    consumed: bytes.len() - rest.len(),
+                });
+            }
+            if rest.is_empty() {
+                return Ok(ProofDecoded::Need);
+            }
+            let wanted = frame_len - self.bytes.len();
+            let (taken, left) = rest.split_at(wanted.min(rest.len()));
+            self.bytes.extend_from_slice(taken);
+            rest = left;
+        }
+    }
+
+    /// The frame's step, 0 while it is not known, and its length as far as it is.
+    fn frame_len(&self) -> Result<(u8, usize), WireError> {
+        let Some(base) = self.bytes.first_chunk::<BASE_SIZE>() else {
+            return Ok((0, BASE_SIZE));
+        };
+        let base = BaseHeader::parse(base, self.order)?;
+        if base.op != Op::Proof {
+            return Err(WireError::ProofMissing(base.op));
+        }
+        let may_be = payload_len(base.op_data)?;
+        usize::try_from(base.frame_len)
+            .ok()
+            .filter(|_| usize::from(base.header_len) == BASE_SIZE)
+            .filter(|len| (len.checked_sub(BASE_SIZE)).is_some_and(|len| may_be.contains(&len)))
+            .map(|len| (base.op_data, len))
+            .ok_or(WireError::FrameSize {
+                frame_len: base.frame_len,
+                header_len: base.header_len,
+            })
+    }
+}
