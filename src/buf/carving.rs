@@ -57,6 +57,22 @@ impl Carving {
         Payload::from(window)
     }
 
+    /// Takes the part back that was given away last. Any other comes back.
+    pub(crate) fn take_back(&mut self, part: Payload) -> Option<Payload> {
+        let memory = part.into_single()?;
+        let Memory::Held(held) = &memory else {
+            return Some(Payload::from_memory(memory));
+        };
+        match held.place_in(&self.whole) {
+            Some(place) if place.end == self.at => {
+                drop(memory); // Nobody has these bytes now.
+                self.at = place.start;
+                None
+            }
+            _ => Some(Payload::from_memory(memory)),
+        }
+    }
+
     /// The whole buffer, if nobody has a part of it.
     pub(crate) fn into_payload(self) -> Payload {
         Arc::try_unwrap(self.whole).map_or_else(|_| Payload::empty(), Payload::from)

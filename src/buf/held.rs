@@ -108,6 +108,15 @@ impl Held {
         }
     }
 
+    /// Which bytes of this buffer it is a window of, if it is.
+    pub(super) fn place_in(&self, whole: &Arc<Held>) -> Option<Range<usize>> {
+        if !Arc::ptr_eq(self.as_window()?, whole) {
+            return None;
+        }
+        let (own, all) = (self.span.addresses(), whole.span.addresses());
+        Some(own.start - all.start..own.end - all.start)
+    }
+
     /// A window of the same buffer at these addresses of it; `None` if this is none.
     pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<Held> {
         let whole = self.as_window()?;

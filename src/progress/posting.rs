@@ -119,7 +119,8 @@ impl Port {
                 if let Some(end) = cell.take() {
                     if end.is_message() {
                         let (len, overflow, data) = (end.len, end.overflow, end.data);
-                        state.machine.give_back(end.payload, len, overflow, data);
+                        let machine = &mut state.machine;
+                        machine.give_back(end.payload, len, overflow, data, end.order);
                     } else {
                         state.leftovers.push(end.payload);
                     }

@@ -26,8 +26,8 @@ pub(crate) struct End {
     pub(crate) source: Option<SourceId>,
     /// The connection that brought it.
     pub(crate) connection: Option<ConnectionId>,
-    /// The place of such a message among those of all connections that share receives, in case it
-    /// is given back.
+    /// The place of a received message among those of the connection, or of all that share
+    /// receives, in case it is given back.
     pub(crate) order: u64,
     /// Where a received datagram came from.
     pub(crate) from: Option<SocketAddr>,

@@ -240,11 +240,14 @@ impl State {
             ..
         } = receive;
         let error = match (&token, self.ops.get(key), &self.closed) {
-            // The part stays unused: what follows it may be in use already.
             (Report::Piece { .. }, ..) => {
                 if let Report::Piece { many, slot } = token {
                     due.places.push(slot);
-                    due.leftovers.push(payload);
+                    let unused = match self.ops.get(key) {
+                        Some(Op::Many(receive, _)) => self.matcher.put_part_back(*receive, payload),
+                        _ => Some(payload),
+                    };
+                    due.leftovers.extend(unused);
                     many.let_go(telling, &mut due.wakes);
                 }
                 return;

@@ -14,6 +14,7 @@ mod claims;
 mod due;
 mod many;
 mod port;
+mod quiet;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -43,6 +44,7 @@ pub(super) use due::message_of;
 use due::{Due, ended};
 pub(crate) use many::ManyReceive;
 pub(super) use port::PortReceives;
+use quiet::Quiet;
 pub(crate) use times::TimedReport;
 use times::Times;
 
@@ -139,6 +141,7 @@ struct State {
     ports: HashMap<ConnectionId, Waker>,
     driver: Option<Waker>,
     times: Times,
+    quiet: Quiet,
     /// Why nothing is accepted any more.
     closed: Option<Error>,
 }
@@ -166,6 +169,7 @@ impl ReceiveContext {
             ports: HashMap::new(),
             driver: None,
             times: Times::default(),
+            quiet: Quiet::default(),
             closed: None,
         };
         Arc::new(ReceiveContext {
@@ -352,10 +356,10 @@ impl ReceiveContext {
         state.feed_starved(&mut due);
         due.offers.append(&mut state.offers);
         state.settle(&mut due);
-        let next = state.times.first();
+        let next = [state.times.first(), state.rest(now)];
         drop(state);
         self.carry_out(due);
-        next
+        next.into_iter().flatten().min()
     }
 
     /// A connection joins; tells how many bytes of its messages are kept for sure. `waker` is woken
@@ -521,6 +525,9 @@ impl State {
             if let Some(waker) = self.ports.get(&connection) {
                 due.wakes.push(waker.clone());
             }
+        }
+        if self.is_stirred() {
+            self.wake_driver(due);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::publish::Untold;
-use crate::proto::{Arrival, Arrived, EarlyMessage, End, Kind, Receives};
+use crate::proto::{Announcement, Arrival, Arrived, EarlyMessage, End, Kind, Receives};
 use crate::sync::WakeList;
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
@@ -169,6 +169,41 @@ fn bytes_of(end: &End) -> Vec<u8> {
     let mut bytes = vec![0; end.len];
     end.payload.copy_out(0, &mut bytes).unwrap();
     bytes
+}
+
+/// ARCHITECTURE.md: "An idle port gives back what its queues kept for what might be queued", and so
+/// do the receives that ports share; while they are idle there is no timer.
+#[test]
+fn memory_of_a_burst_is_given_back_when_it_is_over() {
+    let mut world = World::new(8, 1 << 20, 8);
+    assert_eq!(kept_of(&world), 0);
+    let mut sender = world.sender(1, 1);
+    for tag in 0..200 {
+        sender.send_early(Some(tag), b"early");
+    }
+    for tag in 0..200 {
+        assert_eq!(bytes_of(&world.post(tagged(tag), 5).end()), b"early");
+    }
+    assert!(kept_of(&world) >= 200);
+    let looks_again = world.expire().expect("it is looked at again");
+    world.driver.take();
+    // Something came meanwhile.
+    sender.send_early(Some(7), b"early");
+    world.now = looks_again;
+    let later = world.expire().expect("and again");
+    assert!(later > looks_again && kept_of(&world) >= 200);
+    world.now = later;
+    assert_eq!(world.expire(), None, "no timer while it is idle");
+    assert!(kept_of(&world) < 20, "what is there is all that is kept");
+    assert!(!world.driver.take());
+    sender.send_early(Some(8), b"early");
+    sender.unlock();
+    assert!(world.driver.take(), "the driver looks again");
+    assert!(world.expire().is_some());
+}
+
+fn kept_of(world: &World) -> usize {
+    world.context.lock("test").matcher.lists_kept()
 }
 
 fn tagged(tag: u64) -> Wanted {
@@ -390,7 +425,8 @@ fn receives_end_when_their_time_has_passed() {
     let mut sender = world.sender(1, 1);
     let met = sender.meet(Some(1), 4);
     world.now += timeout.unwrap();
-    assert_eq!(world.expire(), None);
+    // Later it only looks whether memory can be given back.
+    assert!(world.expire().is_none_or(|next| next > world.now));
     for receive in [&posted, &waiting] {
         assert_eq!(
             receive.end().result.unwrap_err().kind(),
@@ -593,6 +629,30 @@ fn many_messages_land_in_one_buffer() {
     let whole = pieces.pop().unwrap().into_whole().expect("the last one");
     assert_eq!(whole[..14], *b"earlyslowquick");
     assert_eq!(world.counter.read(), 3);
+}
+
+/// What was announced, and is gone before its sender could be asked for it, uses up nothing of a
+/// buffer for many messages.
+#[test]
+fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
+    let world = World::new(8, 1 << 16, 8);
+    let mut sender = world.sender(1, 1);
+    let announcement = Announcement {
+        arrival: sender.arrival(None, 40),
+        index: 1,
+    };
+    let kept = sender.receives.announced(&mut announcement.clone());
+    assert!(matches!(kept, Arrived::Store), "{kept:?}");
+    // Nobody can be asked here: the announcement is as good as gone.
+    post_many(&world, 64, 1);
+    assert!(world.queue.try_next().is_none());
+    let whole = sender.meet(None, 64);
+    assert_eq!(whole.1.payload.len(), 64);
+    sender.end(whole, &[7; 64]);
+    let mut piece = world.queue.try_next().unwrap();
+    assert_eq!(*piece.take_buffer().unwrap(), [7; 64]);
+    let end = world.queue.try_next().unwrap();
+    assert_eq!(end.flags, CompletionFlags::MULTI_RECV);
 }
 
 /// Ruling 3: "for an unasked completion with no free slot the engine stops": a buffer without a

@@ -415,7 +415,7 @@ struct Received {
     /// CQ data.
     data: Option<u64>,
     tag: Option<u64>,
-    /// Its place among the messages of all connections that share receives.
+    /// Its place among the messages of the connection, or of all that share receives.
     order: u64,
 }
 

@@ -302,13 +302,14 @@ impl<T> Connection<T> {
         true
     }
 
-    /// A completed receive whose owner never looked: its message goes back to the head.
+    /// A completed receive whose owner never looked: its message goes back to the head, in its order.
     pub(crate) fn give_back(
         &mut self,
         payload: Payload,
         len: usize,
         overflow: usize,
         data: Option<u64>,
+        order: u64,
     ) {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
             return; // Closed by this side: nobody will ask for it.
@@ -323,6 +324,7 @@ impl<T> Connection<T> {
             len,
             overflow,
             data,
+            order,
         }) {
             self.deliver_early(key, early);
         }

@@ -326,6 +326,8 @@ impl<T> Connection<T> {
     }
 
     fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
+        // Of one that has to wait a place is left out.
+        let order = self.matcher.next_order();
         let landing = if let Some(op) = self.matcher.take_posted() {
             let entry = self
                 .ops
@@ -341,7 +343,7 @@ impl<T> Connection<T> {
                 op,
                 data,
                 tag: None,
-                order: 0,
+                order,
             };
             Landing {
                 target,
@@ -360,7 +362,7 @@ impl<T> Connection<T> {
             };
             self.matcher.begin_early(store.len());
             let payload = Payload::from_vec(store);
-            let target = Target::Early { data };
+            let target = Target::Early { data, order };
             Landing {
                 target,
                 payload: Some(payload),
@@ -475,12 +477,13 @@ impl<T> Connection<T> {
                     });
                 }
             }
-            Target::Early { data } => {
+            Target::Early { data, order } => {
                 let early = Early {
                     payload,
                     len,
                     overflow,
                     data,
+                    order,
                 };
                 if let Some((op, early)) = self.matcher.finish_early(early) {
                     self.deliver_early(op, early);
@@ -517,6 +520,7 @@ impl<T> Connection<T> {
             len,
             overflow,
             data,
+            order,
             ..
         } = received;
         if self.ops.get(key).is_some_and(|op| op.orphaned) {
@@ -530,7 +534,7 @@ impl<T> Connection<T> {
                         shared.give_back(received.as_early(identity, payload));
                     }
                 }
-                _ => self.give_back(payload, len, overflow, data),
+                _ => self.give_back(payload, len, overflow, data, order),
             }
             return;
         }
@@ -563,6 +567,7 @@ impl<T> Connection<T> {
                     len: fits,
                     overflow,
                     data: early.data,
+                    order: early.order,
                     ..Received::default()
                 };
                 self.message_landed(key, payload, received, None);

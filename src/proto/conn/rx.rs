@@ -18,11 +18,11 @@ pub(super) enum Target {
         op: OpKey,
         data: Option<u64>,
         tag: Option<u64>,
-        /// Its place among the messages of all connections that share receives.
+        /// Its place among the messages of the connection, or of all that share receives.
         order: u64,
     },
     /// The store of early messages.
-    Early { data: Option<u64> },
+    Early { data: Option<u64>, order: u64 },
     /// The store that is shared with other connections.
     Stored { arrival: Arrival },
     /// The peer's write into our regions.

@@ -112,7 +112,8 @@ pub(super) struct Tx {
     messages: Lane,
     /// RMA, and the end of the direction.
     others: Lane,
-    /// Announced messages that the peer has asked for: nothing holds them back.
+    /// Announced messages that the peer has asked for. All that waits elsewhere was posted behind
+    /// them, and the peer may take nothing of that before it has them.
     data: Lane,
     /// The messages that are announced, if the peer knows that.
     pub(super) announcements: Option<Announcements>,
@@ -437,20 +438,25 @@ impl Tx {
         Ok(())
     }
 
-    /// The oldest user frame that may go out.
+    /// What the peer has asked for, or the oldest user frame that may go out.
     fn pop_user(&mut self) -> Option<Queued> {
         if !self.is_open {
             return None;
+        }
+        if let Some(queued) = self.data.pop() {
+            if let (FrameHeader::Data { index, .. }, Some(it)) =
+                (&queued.header, &mut self.announcements)
+            {
+                it.sent(*index);
+            }
+            return Some(queued);
         }
         let fences = &self.fences;
         let passing = |number: &u64| fences.let_pass(*number);
         let message = self.messages.next().filter(passing);
         let mut other = self.others.next().filter(passing);
-        let data = self.data.next();
-        let is_before = |number, than: Option<u64>| than.is_none_or(|than| number < than);
         if let Some(number) = message
-            && is_before(number, other)
-            && is_before(number, data)
+            && other.is_none_or(|other| number < other)
         {
             match self.pop_message(number) {
                 Some(queued) => return Some(queued),
@@ -458,19 +464,8 @@ impl Tx {
                 None => {}
             }
         }
-        if let Some(number) = other
-            && is_before(number, data)
-        {
-            self.fences.gone(number);
-            return self.others.pop();
-        }
-        let queued = self.data.pop()?;
-        if let (FrameHeader::Data { index, .. }, Some(it)) =
-            (&queued.header, &mut self.announcements)
-        {
-            it.sent(*index);
-        }
-        Some(queued)
+        self.fences.gone(other?);
+        self.others.pop()
     }
 
     /// The oldest message or its announcement, or word that it waits for credit; `None`: it waits.

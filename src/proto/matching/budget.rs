@@ -197,6 +197,12 @@ impl Accounts {
         is_news
     }
 
+    /// Gives the memory back that is kept for what may come.
+    pub(super) fn shrink(&mut self) {
+        self.connections.shrink_to_fit();
+        self.sources.shrink_to_fit();
+    }
+
     /// The peer of this connection holds a message back until it is told of room.
     pub(super) fn awaits_credit(&mut self, connection: ConnectionId) {
         if let Some(account) = self.connections.get_mut(&connection) {

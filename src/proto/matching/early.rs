@@ -144,6 +144,11 @@ impl EarlyMessages {
     }
 
     #[cfg(test)]
+    pub(super) fn lists_kept(&self) -> usize {
+        self.lists.ends_kept()
+    }
+
+    #[cfg(test)]
     pub(super) fn check(&self) {
         self.lists.check();
     }

@@ -18,6 +18,8 @@ pub(crate) struct Early {
     /// Bytes of it that a too small, since dropped, receive lost.
     pub(crate) overflow: usize,
     pub(crate) data: Option<u64>,
+    /// Its place among all that have come, kept when it is given back.
+    pub(crate) order: u64,
 }
 
 impl Early {
@@ -40,6 +42,8 @@ pub(crate) enum Found {
 pub(crate) struct Matcher {
     posted: VecDeque<OpKey>,
     early: VecDeque<Early>,
+    /// Messages that have begun.
+    arrivals: u64,
     held_bytes: usize,
     budget_bytes: usize,
 }
@@ -49,6 +53,7 @@ impl Matcher {
         Matcher {
             posted: VecDeque::new(),
             early: VecDeque::new(),
+            arrivals: 0,
             held_bytes: 0,
             budget_bytes,
         }
@@ -73,6 +78,12 @@ impl Matcher {
     pub(crate) fn shrink(&mut self) {
         self.posted.shrink_to_fit();
         self.early.shrink_to_fit();
+    }
+
+    /// The place of the message that begins now.
+    pub(crate) fn next_order(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
     }
 
     /// The receive that takes the message arriving now.
@@ -121,14 +132,15 @@ impl Matcher {
         }
     }
 
-    /// A message whose receive was dropped goes back to the head (ruling 4), or straight to the
-    /// next posted receive.
+    /// A message whose receive was dropped goes back to the head (ruling 4), behind those that came
+    /// before it and were given back too, or straight to the next posted receive.
     pub(crate) fn give_back(&mut self, early: Early) -> Option<(OpKey, Early)> {
         if let Some(op) = self.posted.pop_front() {
             return Some((op, early));
         }
         self.held_bytes += early.cost();
-        self.early.push_front(early);
+        let at = self.early.partition_point(|kept| kept.order < early.order);
+        self.early.insert(at, early);
         None
     }
 
@@ -178,6 +190,10 @@ impl Matcher {
         );
         let held: usize = self.early.iter().map(Early::cost).sum();
         assert!(held <= self.held_bytes, "all that is held is counted");
+        assert!(
+            self.early.iter().is_sorted_by_key(|early| early.order),
+            "what came first is first"
+        );
     }
 
     pub(crate) fn posted_len(&self) -> usize {

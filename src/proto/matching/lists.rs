@@ -190,6 +190,11 @@ impl<V: Filed, const N: usize> Lists<V, N> {
         self.ends.shrink_to_fit();
     }
 
+    #[cfg(test)]
+    pub(super) fn ends_kept(&self) -> usize {
+        self.ends.capacity()
+    }
+
     fn entry(&self, key: Key) -> &Entry<V, N> {
         self.entries.get(key).expect("an entry of ours")
     }

@@ -211,6 +211,18 @@ impl<T> PostedReceives<T> {
         Some((posted.wanted, pattern.source))
     }
 
+    /// A part of a buffer for many messages is not used: it comes back if what follows it is.
+    pub(super) fn put_part_back(&mut self, at: Key, part: Payload) -> Option<Payload> {
+        if !self.is_for_many(at) {
+            return Some(part);
+        }
+        let put_back = |posted: &mut Posted<T>| match &mut posted.memory {
+            Memory::Carved(carving, _) => carving.take_back(part),
+            Memory::Whole(..) => Some(part),
+        };
+        self.lists.change(at, put_back).flatten()
+    }
+
     fn is_for_many(&self, at: Key) -> bool {
         let posted = self.lists.get(at);
         posted.is_some_and(|posted| matches!(posted.memory, Memory::Carved(..)))

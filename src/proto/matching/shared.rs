@@ -20,7 +20,7 @@ use super::budget::{Accounts, Budget, Room};
 use super::early::{Body, Early, EarlyMessages, List};
 use super::posted::{PostedReceives, Withdrawn};
 use super::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive, Wanted};
-use crate::buf::Carving;
+use crate::buf::{Carving, Payload};
 use crate::proto::op::OpKey;
 
 /// Names a posted receive.
@@ -130,6 +130,11 @@ impl<T> SharedMatcher<T> {
         self.accounts.held()
     }
 
+    /// Grows with every receive and every message.
+    pub(crate) fn activity(&self) -> u64 {
+        self.receives + self.arrivals
+    }
+
     /// Receives that are posted.
     pub(crate) fn posted_len(&self) -> usize {
         self.posted.len()
@@ -197,6 +202,12 @@ impl<T> SharedMatcher<T> {
                 Armed::Nothing
             }
         }
+    }
+
+    /// A part of a buffer for many messages is not used after all: the next message may have it,
+    /// unless another has what follows it. Then it comes back.
+    pub(crate) fn put_part_back(&mut self, receive: ReceiveKey, part: Payload) -> Option<Payload> {
+        self.posted.put_part_back(receive, part)
     }
 
     /// Withdraws a posted receive.
@@ -312,6 +323,8 @@ impl<T> SharedMatcher<T> {
         self.waiting.shrink();
         self.stalls.shrink_to_fit();
         self.claims.shrink();
+        self.accounts.shrink();
+        self.wakes.shrink_to_fit();
     }
 
     // What comes from connections.
@@ -586,6 +599,12 @@ impl<T> SharedMatcher<T> {
             *stall = Stall::Woken(order, receive);
             self.wakes.push_back(connection);
         }
+    }
+
+    /// Lists of messages that there is memory for.
+    #[cfg(test)]
+    pub(crate) fn lists_kept(&self) -> usize {
+        self.early.lists_kept()
     }
 
     /// All that must hold between two calls.

@@ -5,7 +5,7 @@ use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{Lifecycle, Post, SendOrder, Sizes, Withdrawn};
+use crate::proto::{End, Lifecycle, Post, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -162,7 +162,7 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
     let end = pair.b.ended.remove(&1).unwrap();
     pair.b
         .machine
-        .give_back(end.payload, end.len, end.overflow, end.data);
+        .give_back(end.payload, end.len, end.overflow, end.data, end.order);
     pair.b.receive(2, 10);
     pair.b.receive(3, 10);
     assert_eq!(
@@ -174,6 +174,39 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
         (Err(ErrorKind::Truncated), b"fir\0\0\0\0\0\0\0".to_vec())
     );
     assert_eq!(pair.b.end_of(3).0, Ok(6));
+}
+
+/// Ruling 4: messages go back "to the head of the unexpected store", in the order in which they came,
+/// in whatever order their receives are dropped, and before what came later.
+#[test]
+fn messages_that_nobody_looked_at_keep_their_order() {
+    for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]] {
+        let mut pair = Pair::connected();
+        for token in [1, 2, 3] {
+            pair.b.receive(token, 1);
+        }
+        for byte in 1..=4 {
+            pair.a.send(u64::from(byte), &[byte]);
+        }
+        pair.run();
+        for token in order {
+            let End {
+                payload,
+                len,
+                overflow,
+                data,
+                order,
+                ..
+            } = pair.b.ended.remove(&token).unwrap();
+            pair.b
+                .machine
+                .give_back(payload, len, overflow, data, order);
+        }
+        for token in 11..=14 {
+            pair.b.receive(token, 1);
+            assert_eq!(pair.b.end_of(token), (Ok(1), vec![token as u8 - 10]));
+        }
+    }
 }
 
 /// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
