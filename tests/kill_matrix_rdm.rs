@@ -83,8 +83,8 @@ fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
 
 /// As Markdown: a row for each step and role; milliseconds.
 fn markdown(outcomes: &[Outcome]) -> String {
-    let mut rows: BTreeMap<(Step, Victim), BTreeMap<(String, Protocol), &Outcome>> =
-        BTreeMap::new();
+    type Row<'a> = BTreeMap<(String, Protocol), &'a Outcome>;
+    let mut rows: BTreeMap<(Step, Victim), Row<'_>> = BTreeMap::new();
     for outcome in outcomes {
         let cell = outcome.cell;
         let row = rows.entry((cell.step, cell.victim)).or_default();
