@@ -121,7 +121,7 @@ impl Outbox {
         }
     }
 
-    /// What was read has to be what the peer's region holds. (Messages are judged by who gets them.)
+    /// What was read has to be what the peer's region holds. Messages are judged by who gets them.
     fn check_read(&self, buffer: &[u8], incarnation: u64) {
         if self.party.options.mode != Mode::Rma {
             return;
