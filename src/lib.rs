@@ -57,6 +57,30 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Without connections
+//!
+//! An [`RdmEndpoint`] listens from the moment it is opened, and connects by its first operation to a
+//! peer; what a peer is called is an entry of its [`AddressVector`].
+//!
+//! ```
+//! use tokio_fabric::{EndpointType, Fabric, Hints};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+//! let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?;
+//! let domain = fabric.domain().open()?;
+//! let open = || domain.rdm_endpoint().listen_at(([127, 0, 0, 1], 0).into()).open();
+//! let (a, b) = (open()?, open()?);
+//!
+//! let to_b = a.insert(b.local_addr())?;
+//! a.send_tagged("hello", to_b, 7).await?;
+//! let (received, bytes) = b.recv_tagged(vec![0; 16], 7).await?;
+//! assert_eq!(&bytes[..received.len], b"hello");
+//! assert_eq!(received.source_addr, Some(a.local_addr()));
+//! # Ok(()) }
+//! ```
+//!
+//! "MSG, RDM or DGRAM" in the README says which to take when.
+//!
 //! # What to read first
 //!
 //! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory;

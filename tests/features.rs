@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// No row is ever dropped: the list may only grow, and this number grows with it.
-const ITEM_COUNT_MIN: usize = 891;
+const ITEM_COUNT_MIN: usize = 904;
 
 /// A quotation longer than this is no longer a quotation.
 const QUOTE_LEN_MAX: usize = 140;

@@ -4,6 +4,8 @@
 
 #[path = "interop/auth.rs"]
 mod auth;
+#[path = "interop/bytes.rs"]
+mod bytes;
 #[path = "interop/company.rs"]
 mod company;
 #[path = "interop/controls.rs"]

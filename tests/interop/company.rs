@@ -18,7 +18,7 @@ use tokio_fabric::{
 use crate::harness::libfabric;
 use crate::ours::session::Session;
 use crate::ours::{connections, memory, messages};
-use crate::plain::{self, Author, Found};
+use crate::plain::{self, Author, Endpoints, Found};
 use crate::proxy::{Capture, Proxy};
 use crate::stage::play;
 
@@ -231,7 +231,8 @@ fn read_capture(what: &str, capture: &Capture, we_dialed: bool) -> (Found, Found
         false => (Author::C, Author::Ours),
     };
     let read = |stream: &[u8], author| {
-        plain::read(stream, author).unwrap_or_else(|wrong| panic!("{what}, {author:?}: {wrong}"))
+        plain::read(stream, Endpoints::Connected, author)
+            .unwrap_or_else(|wrong| panic!("{what}, {author:?}: {wrong}"))
     };
     let (asked, answered) = (
         read(&capture.dialer, dialer),
@@ -337,7 +338,7 @@ pub fn the_reading_finds_the_extension() {
             ours.shutdown().await.unwrap();
             let capture = &proxy.captures()[0];
             for stream in [&capture.dialer, &capture.listener] {
-                let read = plain::read(stream, Author::Ours);
+                let read = plain::read(stream, Endpoints::Connected, Author::Ours);
                 assert_eq!(read.is_err(), extended, "{read:?}");
             }
         }

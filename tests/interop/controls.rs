@@ -1,5 +1,5 @@
-//! The controls: the C programs against themselves. When these pass and a test against our endpoints
-//! fails, the fault is ours.
+//! The controls: the C programs against themselves. When these pass and a test against our
+//! endpoints fails, the fault is ours.
 
 use crate::harness::{PATIENCE, PeerProgram, PingPong, fi_pingpong, libfabric};
 

@@ -179,6 +179,8 @@ pub enum PingPongKind {
     Rdm,
     /// The same, and tagged messages.
     RdmTagged,
+    /// What `-p tcp -e rdm` is before 1.18: RXM, a protocol of its own on top of `tcp`.
+    Rxm,
     /// Datagram endpoints, of the provider `udp`.
     Datagrams,
 }
@@ -188,6 +190,7 @@ impl PingPongKind {
         match self {
             PingPongKind::Connected => ["-p", "tcp", "-e", "msg", "-m", "msg"],
             PingPongKind::Rdm => ["-p", "net", "-e", "rdm", "-m", "msg"],
+            PingPongKind::Rxm => ["-p", "tcp;ofi_rxm", "-e", "rdm", "-m", "msg"],
             PingPongKind::RdmTagged => ["-p", "net", "-e", "rdm", "-m", "tagged"],
             PingPongKind::Datagrams => ["-p", "udp", "-e", "dgram", "-m", "msg"],
         }
@@ -297,12 +300,32 @@ impl Process {
         program: &Path,
         arguments: impl IntoIterator<Item = S>,
     ) -> Self {
+        Process::start_with(name, program, arguments, Stdio::null())
+    }
+
+    /// The same, for a program that waits for words ([`Process::say`]).
+    #[track_caller]
+    pub fn start_to_talk<S: AsRef<OsStr>>(
+        name: String,
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Process::start_with(name, program, arguments, Stdio::piped())
+    }
+
+    #[track_caller]
+    fn start_with<S: AsRef<OsStr>>(
+        name: String,
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+        stdin: Stdio,
+    ) -> Self {
         let mut child = Command::new(program)
             .args(arguments)
             // The reason of a teardown is only in the provider's log.
             .env("FI_LOG_LEVEL", "warn")
             .env_remove("FI_PROVIDER")
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -340,10 +363,25 @@ impl Process {
         self.child.id()
     }
 
+    /// Writes a line to its input.
+    #[track_caller]
+    pub fn say(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("it was started to talk");
+        // It may have ended, which whoever waits for it will see.
+        let _ = writeln!(input, "{line}");
+    }
+
     /// Kills it (SIGKILL), as an operator or the kernel would.
     pub fn kill(&mut self) {
         // It may have ended by itself; then there is nothing to kill.
         let _ = self.child.kill();
+    }
+
+    /// All lines so far that start with `start`.
+    pub fn lines(&self, start: &str) -> Vec<String> {
+        let mut lines = self.stdout.all();
+        lines.retain(|line| line.starts_with(start));
+        lines
     }
 
     /// Waits for a line of output that starts with `start`, blocking the thread.

@@ -9,6 +9,7 @@ const IGNORED: Range<usize> = 4..24;
 const CONN_ID: Range<usize> = 8..16;
 
 const MESSAGE: u8 = 0;
+const TAGGED: u8 = 1;
 const READ: u8 = 2;
 const ANSWER: u8 = 3;
 const WRITE: u8 = 4;
@@ -27,11 +28,22 @@ pub enum Author {
     Ours,
 }
 
+/// Which endpoints the stream is of.
+#[allow(dead_code, reason = "not every test target has both")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoints {
+    Connected,
+    /// They have tagged messages, and their own private data.
+    Connectionless,
+}
+
 /// What was found in a stream that keeps to the protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The control frame's word for capabilities.
     pub conn_id: [u8; 8],
+    /// The control frame's private data.
+    pub private: Vec<u8>,
     /// Data frames by operation.
     pub frames: [usize; 5],
 }
@@ -44,8 +56,8 @@ impl Found {
 }
 
 /// Reads a whole stream: one control frame, then data frames, and not a byte that is neither.
-pub fn read(stream: &[u8], author: Author) -> Result<Found, String> {
-    let (control, mut rest) = stream
+pub fn read(stream: &[u8], endpoints: Endpoints, author: Author) -> Result<Found, String> {
+    let (control, rest) = stream
         .split_at_checked(32)
         .ok_or_else(|| format!("{} bytes are no control frame", stream.len()))?;
     let wrong = |what: &str| Err(format!("{what} in the control frame {control:?}"));
@@ -64,24 +76,31 @@ pub fn read(stream: &[u8], author: Author) -> Result<Found, String> {
     if data_len > 256 {
         return wrong("private data's length");
     }
-    rest = rest.get(data_len..).ok_or("private data is cut off")?;
-    let conn_id = control[CONN_ID].try_into().expect("eight bytes");
+    let (private, mut rest) = rest
+        .split_at_checked(data_len)
+        .ok_or("private data is cut off")?;
     let mut found = Found {
-        conn_id,
+        conn_id: control[CONN_ID].try_into().expect("eight bytes"),
+        private: private.to_vec(),
         ..Found::default()
     };
     if is_reject && !rest.is_empty() {
         return Err("bytes behind a rejection".into());
     }
     while !rest.is_empty() {
-        let op = frame(&mut rest, author, found.frame_count())?;
+        let op = frame(&mut rest, endpoints, author, found.frame_count())?;
         found.frames[usize::from(op)] += 1;
     }
     Ok(found)
 }
 
 /// Takes one data frame off the stream. Gives its operation.
-fn frame(rest: &mut &[u8], author: Author, number: usize) -> Result<u8, String> {
+fn frame(
+    rest: &mut &[u8],
+    endpoints: Endpoints,
+    author: Author,
+    number: usize,
+) -> Result<u8, String> {
     let base = rest
         .get(..16)
         .ok_or_else(|| format!("{} bytes behind frame {number}", rest.len()))?;
@@ -91,8 +110,13 @@ fn frame(rest: &mut &[u8], author: Author, number: usize) -> Result<u8, String> 
     if base[0] != 3 {
         return wrong("another version");
     }
-    if ![MESSAGE, READ, ANSWER, WRITE].contains(&op) {
-        return wrong("an operation that connected endpoints do not have");
+    let is_known = match op {
+        MESSAGE | READ | ANSWER | WRITE => true,
+        TAGGED => endpoints == Endpoints::Connectionless,
+        _ => false,
+    };
+    if !is_known {
+        return wrong("an operation that these endpoints do not have");
     }
     if flags & !(CQ_DATA | ACK_WANTED | COMMIT) != 0 {
         return wrong("unknown flags");
@@ -113,7 +137,8 @@ fn frame(rest: &mut &[u8], author: Author, number: usize) -> Result<u8, String> 
         return wrong("the frame's number or count");
     }
     let has_data = flags & CQ_DATA != 0 && op != ANSWER;
-    let header_len = 16 + 8 * usize::from(has_data) + 24 * segments;
+    let words = usize::from(has_data) + usize::from(op == TAGGED);
+    let header_len = 16 + 8 * words + 24 * segments;
     if usize::from(base[6]) != header_len {
         return wrong("hdr_size");
     }

@@ -1,0 +1,77 @@
+//! What is counted while it runs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_fabric::ErrorKind;
+
+/// What one endpoint of this process has got through to one peer.
+#[derive(Debug)]
+pub struct Count {
+    /// Index of the endpoint among this process's.
+    pub from: usize,
+    /// Index of the member.
+    pub to: usize,
+    pub done: AtomicU64,
+}
+
+/// All counts of this process.
+#[derive(Debug, Default)]
+pub struct Board {
+    pairs: Mutex<Vec<Arc<Count>>>,
+    errors: Mutex<BTreeMap<String, u64>>,
+    notes: Mutex<Vec<String>>,
+    /// Messages and reads whose contents were right.
+    pub verified: AtomicU64,
+    /// Those whose contents were not.
+    pub wrong: AtomicU64,
+    /// Messages that came before an earlier one of the same sender, or twice.
+    pub misordered: AtomicU64,
+    /// Messages that were lost with a connection.
+    pub skipped: AtomicU64,
+}
+
+impl Board {
+    /// The count of a pair, which is made at the first call.
+    pub fn pair(&self, from: usize, to: usize) -> Arc<Count> {
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = pairs
+            .iter()
+            .find(|count| (count.from, count.to) == (from, to));
+        if let Some(found) = found {
+            return Arc::clone(found);
+        }
+        let done = AtomicU64::new(0);
+        let count = Arc::new(Count { from, to, done });
+        pairs.push(Arc::clone(&count));
+        count
+    }
+
+    pub fn pairs(&self) -> Vec<Arc<Count>> {
+        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.clone()
+    }
+
+    pub fn error(&self, kind: ErrorKind) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        *errors.entry(format!("{kind:?}")).or_default() += 1;
+    }
+
+    /// Operations that failed, by the kind of their error.
+    pub fn errors(&self) -> BTreeMap<String, u64> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.clone()
+    }
+
+    /// Something that the user is to be told once.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push(note);
+    }
+
+    /// What there is to be told since the last call.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,140 @@
+//! Receiving: what comes to one endpoint of this process, from whomever.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_fabric::{ErrorKind, FabricAddr, Received};
+
+use crate::control::{CONTROL, Control, LEN_MAX, NUMBER};
+use crate::message;
+use crate::party::{Local, Party};
+
+/// What came from each peer so far.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    senders: Mutex<HashMap<FabricAddr, Sender>>,
+}
+
+#[derive(Debug, Default)]
+struct Sender {
+    incarnation: u64,
+    /// Of the message that is to come next.
+    number: u64,
+    received: u64,
+    /// How many it has sent in all, once it has said so.
+    last: Option<u64>,
+}
+
+impl Inbox {
+    fn with<R>(&self, peer: FabricAddr, look: impl FnOnce(&mut Sender) -> R) -> R {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        look(senders.entry(peer).or_default())
+    }
+
+    /// How many of the messages that this peer has sent are missing; `None` while it may send more.
+    pub fn missing(&self, peer: FabricAddr) -> Option<u64> {
+        self.with(peer, |sender| {
+            Some(sender.last?.saturating_sub(sender.received))
+        })
+    }
+}
+
+/// Receives messages, all untagged ones or all tagged ones, until the endpoint is shut down.
+///
+/// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
+pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
+    let post = |buffer: Vec<u8>| match tagged {
+        true => {
+            let receive = local.endpoint.recv_tagged(buffer, 0);
+            // Whatever the number, as long as it is not control.
+            receive.ignore(NUMBER).post()
+        }
+        false => local.endpoint.recv(buffer).post(),
+    };
+    let empty = || vec![0; party.options.size()];
+    let mut posted: VecDeque<_> = (0..2 * party.options.window())
+        .map(|_| post(empty()))
+        .collect();
+    while let Some(Ok(receive)) = posted.pop_front() {
+        let buffer = match receive.await {
+            Ok((received, buffer)) => {
+                take(&party, &local, &received, &buffer[..received.len]);
+                buffer
+            }
+            // A message that is too long, from a process with another --size. It costs that message
+            // and nothing else.
+            Err(failed) if failed.kind() == ErrorKind::Truncated => {
+                party.board.error(failed.kind());
+                failed.into_parts().1.unwrap_or_else(empty)
+            }
+            Err(_) => return,
+        };
+        posted.push_back(post(buffer));
+    }
+}
+
+/// Judges a message.
+fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
+    let Some(peer) = sender_of(local, received) else {
+        return;
+    };
+    let Some((incarnation, number)) = message::read(bytes) else {
+        party.board.wrong.fetch_add(1, Relaxed);
+        return;
+    };
+    let board = &party.board;
+    if received.tag.is_some_and(|tag| tag != number & !CONTROL) {
+        board.wrong.fetch_add(1, Relaxed);
+        return;
+    }
+    board.verified.fetch_add(1, Relaxed);
+    local.inbox.with(peer, |sender| {
+        if sender.incarnation != incarnation {
+            *sender = Sender::default();
+        } else {
+            // The order of one sender's messages is kept. What is missing between them was lost
+            // with a connection, which the sender was told.
+            match number.checked_sub(sender.number) {
+                Some(skipped) => board.skipped.fetch_add(skipped, Relaxed),
+                None => board.misordered.fetch_add(1, Relaxed),
+            };
+        }
+        sender.incarnation = incarnation;
+        sender.number = number + 1;
+        sender.received += 1;
+    });
+    party.has_changed();
+}
+
+/// Receives what is said beside the traffic, until the endpoint is shut down.
+pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
+    let mut buffer = vec![0; LEN_MAX];
+    while let Ok((received, bytes)) = local.endpoint.recv_tagged(buffer, CONTROL).await {
+        let control = Control::from_bytes(&bytes[..received.len]);
+        buffer = bytes;
+        let Some(peer) = sender_of(&local, &received) else {
+            continue;
+        };
+        match control {
+            Some(Control::Members(members)) => party.learn(members),
+            Some(Control::Last { sent }) => {
+                local.inbox.with(peer, |sender| sender.last = Some(sent));
+                party.is_leaving(peer);
+            }
+            None => {
+                party.board.wrong.fetch_add(1, Relaxed);
+            }
+        }
+        party.has_changed();
+    }
+}
+
+/// What names the sender here. Who is not in the address vector yet is inserted: each message tells
+/// where its sender listens.
+fn sender_of(local: &Local, received: &Received) -> Option<FabricAddr> {
+    match received.source {
+        Some(peer) => Some(peer),
+        None => local.endpoint.insert(received.source_addr?).ok(),
+    }
+}

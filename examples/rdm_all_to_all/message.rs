@@ -1,0 +1,47 @@
+//! What the messages hold, so that whoever gets one can tell that it is whole, and which it is.
+
+/// Bytes that say whose message it is and which; a pattern that depends on both fills the rest.
+pub const HEADER: usize = 16;
+
+/// Fills a message: the `number`th of the endpoint of this incarnation.
+pub fn write(bytes: &mut [u8], incarnation: u64, number: u64) {
+    bytes[..8].copy_from_slice(&incarnation.to_le_bytes());
+    bytes[8..HEADER].copy_from_slice(&number.to_le_bytes());
+    fill(&mut bytes[HEADER..], seed(incarnation, number));
+}
+
+/// The incarnation and the number that a message tells; `None` if its bytes are not what was sent.
+pub fn read(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    let word = |at: usize| Some(u64::from_le_bytes(header[at..at + 8].try_into().ok()?));
+    let (incarnation, number) = (word(0)?, word(8)?);
+    is_filled(rest, seed(incarnation, number)).then_some((incarnation, number))
+}
+
+/// Fills with the pattern of this seed: what an endpoint's region holds, too.
+pub fn fill(bytes: &mut [u8], seed: u64) {
+    for (piece, word) in bytes.chunks_mut(8).zip(words(seed)) {
+        piece.copy_from_slice(&word.to_le_bytes()[..piece.len()]);
+    }
+}
+
+/// True of bytes that hold the pattern of this seed.
+pub fn is_filled(bytes: &[u8], seed: u64) -> bool {
+    let mut pieces = bytes.chunks(8).zip(words(seed));
+    pieces.all(|(piece, word)| *piece == word.to_le_bytes()[..piece.len()])
+}
+
+fn seed(incarnation: u64, number: u64) -> u64 {
+    incarnation ^ number.rotate_left(32)
+}
+
+/// SplitMix64: quick, and never the same for two seeds.
+fn words(seed: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
+}
