@@ -26,6 +26,19 @@ struct Sender {
     last: Option<u64>,
 }
 
+impl Sender {
+    /// Whoever comes back at the same address begins anew. What it says last may be heard before
+    /// what it sent first: they come to different receives.
+    fn enter(&mut self, incarnation: u64) {
+        if self.incarnation != incarnation {
+            *self = Sender {
+                incarnation,
+                ..Sender::default()
+            };
+        }
+    }
+}
+
 impl Inbox {
     fn with<R>(&self, peer: FabricAddr, look: impl FnOnce(&mut Sender) -> R) -> R {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,9 +103,8 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
     }
     board.verified.fetch_add(1, Relaxed);
     local.inbox.with(peer, |sender| {
-        if sender.incarnation != incarnation {
-            *sender = Sender::default();
-        } else {
+        sender.enter(incarnation);
+        if sender.received > 0 {
             // The order of one sender's messages is kept. What is missing between them was lost
             // with a connection, which the sender was told.
             match number.checked_sub(sender.number) {
@@ -100,7 +112,6 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
                 None => board.misordered.fetch_add(1, Relaxed),
             };
         }
-        sender.incarnation = incarnation;
         sender.number = number + 1;
         sender.received += 1;
     });
@@ -118,8 +129,11 @@ pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
         };
         match control {
             Some(Control::Members(members)) => party.learn(members),
-            Some(Control::Last { sent }) => {
-                local.inbox.with(peer, |sender| sender.last = Some(sent));
+            Some(Control::Last { incarnation, sent }) => {
+                local.inbox.with(peer, |sender| {
+                    sender.enter(incarnation);
+                    sender.last = Some(sent);
+                });
                 party.is_leaving(peer);
             }
             None => {
