@@ -8,6 +8,7 @@ use tokio_fabric::{ErrorKind, FabricAddr, Received};
 
 use crate::control::{CONTROL, Control, LEN_MAX, NUMBER};
 use crate::message;
+use crate::options::Options;
 use crate::party::{Local, Party};
 
 /// What came from each peer so far.
@@ -53,6 +54,16 @@ impl Inbox {
     }
 }
 
+/// Receives that an endpoint has posted at a time: of messages, of tagged ones, and one of control
+/// messages. More than the endpoint has room for would wait for each other.
+pub fn receives(options: &Options) -> usize {
+    2 * posted_of(options) + 1
+}
+
+fn posted_of(options: &Options) -> usize {
+    2 * options.window()
+}
+
 /// Receives messages, all untagged ones or all tagged ones, until the endpoint is shut down.
 ///
 /// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
@@ -66,7 +77,7 @@ pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
         false => local.endpoint.recv(buffer).post(),
     };
     let empty = || vec![0; party.options.size()];
-    let mut posted: VecDeque<_> = (0..2 * party.options.window())
+    let mut posted: VecDeque<_> = (0..posted_of(&party.options))
         .map(|_| post(empty()))
         .collect();
     while let Some(Ok(receive)) = posted.pop_front() {

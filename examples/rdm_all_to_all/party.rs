@@ -88,6 +88,8 @@ impl Party {
                 .rdm_endpoint()
                 .address_vector(&vector)
                 .listen_at(address)
+                .transmit_size(options.window() + 1)
+                .receive_size(inbox::receives(&options))
                 .connect_deadline(Duration::from_secs(options.give_up.into()))
                 .open()
                 .with_context(|| format!("cannot listen at {address}"))?;
