@@ -136,9 +136,10 @@ impl RdmEndpointBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::Liveness) out of
     /// range, and for an authorization key without the [`extension`](Self::extension), which proves
-    /// it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is
-    /// closed, [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is
-    /// to listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`] if the
+    /// domain, the address vector, a queue or a counter is closed, [`ErrorKind::AddressInUse`] and
+    /// [`ErrorKind::AddressNotAvailable`] for where it is to listen, [`ErrorKind::DriverGone`] if
+    /// the domain's runtime has ended.
     pub fn open(self) -> Result<RdmEndpoint> {
         let extending = self.binding.judged()?;
         let (sizes, counters) = (self.binding.sizes, self.binding.counters.clone());

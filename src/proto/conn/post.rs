@@ -302,7 +302,8 @@ impl<T> Connection<T> {
         true
     }
 
-    /// A completed receive whose owner never looked: its message goes back to the head, in its order.
+    /// A completed receive whose owner never looked: its message goes back to the head, in its
+    /// order.
     pub(crate) fn give_back(
         &mut self,
         payload: Payload,
