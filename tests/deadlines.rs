@@ -212,9 +212,25 @@ fn a_receive_that_a_message_lands_in_is_told_without_its_buffer() {
         let net = Net::on(net.backend()).faults(FaultPlan::seeded(4).delay(slow));
         let (x, y) = net.pair().await.unwrap();
         let sent: Vec<u8> = (0..8 << 20).map(|at| (at % 251) as u8).collect();
-        let send = x.send(sent.clone()).post().unwrap();
-        let receive = y.recv(vec![0; 8 << 20]).timeout(3 * SHORT).post().unwrap();
-        let failed = receive.await.unwrap_err();
+        // It takes at least two delays to land, since no socket holds it whole. On a busy machine
+        // it may not have begun to land in time, or has landed before anybody looks at the clock.
+        let (send, failed) = loop {
+            let send = x.send(sent.clone()).post().unwrap();
+            let ended = loop {
+                let ended = y.recv(vec![0; 8 << 20]).timeout(SHORT).await;
+                let phase = ended
+                    .as_ref()
+                    .err()
+                    .and_then(|failed| failed.error().phase());
+                if phase != Some(Phase::Queued) {
+                    break ended;
+                }
+            };
+            match ended {
+                Err(failed) => break (send, failed),
+                Ok(_) => drop(send.await.unwrap()),
+            }
+        };
         assert_eq!(failed.kind(), ErrorKind::TimedOut);
         assert_eq!(failed.error().phase(), Some(Phase::Moving));
         assert_eq!(failed.into_parts().1, None);

@@ -103,7 +103,7 @@ impl Link {
     }
 
     fn inject(&self, bytes: &[u8]) -> Result<()> {
-        Ok(match self {
+        match self {
             Link::Connection(endpoint) => endpoint.inject(bytes)?,
             Link::Peer {
                 endpoint,
@@ -116,7 +116,8 @@ impl Link {
             Link::Datagrams { endpoint, peer } => {
                 endpoint.inject(bytes, peer.context("no peer yet")?)?;
             }
-        })
+        }
+        Ok(())
     }
 
     fn reliable<B: IoBufs>(&self, message: B) -> Result<Send<B>> {

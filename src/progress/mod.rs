@@ -53,9 +53,10 @@ pub(crate) use report::{OpCell, Report};
 
 pub(crate) use crate::proto::{DgramSizes, SendOrder};
 
-/// Frees what this thread keeps of operations that have ended.
+/// Frees what this thread keeps of operations that have ended, and of what woke it.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
     OpCell::drop_kept();
     leftovers::drop_kept();
+    crate::transport::drop_kept();
 }

@@ -78,6 +78,13 @@ pub(crate) use udp::{
     Place, too_long,
 };
 
+/// Frees what this thread keeps to wake others by.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept() {
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    uring::drop_kept();
+}
+
 /// How bytes travel between endpoints; chosen when a fabric is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -16,7 +16,7 @@
 use std::num::NonZeroU32;
 
 use super::WireError;
-use super::extension::{MAGIC, Offer};
+use super::extension::{Capabilities, MAGIC, Offer};
 
 /// Bytes of libfabric's part.
 const PLAIN_SIZE: usize = 8;
@@ -110,6 +110,20 @@ impl PeerData {
         let [p0, p1] = self.port.to_be_bytes();
         let [i0, i1, i2, i3] = self.incarnation.to_be_bytes();
         [self.version, self.features, p0, p1, i0, i1, i2, i3]
+    }
+
+    /// What a reject of this request carries whose reason is the key that one of the two has: the
+    /// request's bytes, and, if it had an offer, in the offer's place what the rejecter has.
+    pub(crate) fn unproven(&self, has_key: bool) -> Vec<u8> {
+        let capabilities = match has_key {
+            true => Capabilities::AUTH,
+            false => Capabilities::empty(),
+        };
+        PeerData {
+            offer: self.offer.map(|_| Offer::new(capabilities)),
+            ..*self
+        }
+        .encode()
     }
 
     fn number(&self) -> u8 {

@@ -233,13 +233,26 @@ impl Port {
             return false;
         };
         let is_dialled = state.machine.lifecycle() == Lifecycle::Connecting;
-        let failure = match error.kind() {
+        let (failure, error) = match error.kind() {
             // Who came here says that it is the peer, and has not proven it.
-            ErrorKind::NotAuthorized if !is_dialled => Failure::Passing,
-            _ => failure_of(&error),
+            ErrorKind::NotAuthorized if !is_dialled => (Failure::Passing, error),
+            ErrorKind::ConnectionRefused if self.differs_in_key(error.data()) => {
+                let what = "one of the two has an authorization key, and the other has none";
+                (
+                    Failure::Final,
+                    Error::new(ErrorKind::ConnectionRefused, what),
+                )
+            }
+            _ => (failure_of(&error), error),
         };
         self.retract(state, After::Tell(failure, error));
         true
+    }
+
+    /// True if a reject with this data says that one side has a key and the other has none.
+    fn differs_in_key(&self, data: &[u8]) -> bool {
+        let said = PeerData::read(data).ok().and_then(|said| said.offer());
+        said.is_some_and(|offer| offer.proves_key() != self.auth_key().is_some())
     }
 
     /// Goes on once the link has given everything back.

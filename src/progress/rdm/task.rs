@@ -246,9 +246,9 @@ impl Audience for RdmTask {
             _ => return Told::Reject(Bytes::new()),
         };
         // Who has a key talks to those only who have one too, and who has none to those who do not.
-        let has_key = asked.offer().is_some_and(Offer::proves_key);
-        if has_key != self.rdm.config.extending.auth_key.is_some() {
-            return Told::Reject(Bytes::copy_from_slice(&asked.plain()));
+        let has_key = self.rdm.config.extending.auth_key.is_some();
+        if has_key != asked.offer().is_some_and(Offer::proves_key) {
+            return Told::Reject(asked.unproven(has_key).into());
         }
         let (mut from, mut to) = (asking.peer, asking.local);
         from.set_port(asked.port());

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use crate::buf::{Frame, Leases, Payload};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -310,11 +310,11 @@ impl Tx {
         self.out
     }
 
-    /// Enough is queued for one vectored send.
+    /// Enough is queued to be sent without waiting for more.
     pub(super) fn is_gathered(&self) -> bool {
         let frames = self.messages.queue.len() + self.others.queue.len();
         let bytes = self.messages.bytes + self.others.bytes;
-        self.is_open && frames >= GATHER_FRAMES_MAX || self.is_open && bytes >= GATHER_BYTES_MAX
+        self.is_open && (frames >= GATHER_FRAMES_ENOUGH || bytes >= GATHER_BYTES_MAX)
     }
 
     /// Signs of life that go out before everything else that is queued.

@@ -2,6 +2,7 @@
 
 mod acks;
 mod auth;
+mod auth_peers;
 mod close;
 mod commit;
 mod credit;

@@ -60,7 +60,7 @@ fn exchange(of: char) -> Vec<u8> {
     bytes
 }
 
-/// docs/extension.md, section 9: the exchange of the page is what the two sides say.
+/// docs/extension.md, section 10: the exchange of the page is what the two sides say.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_exchange_of_the_page_is_what_two_machines_say() {

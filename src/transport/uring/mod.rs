@@ -35,6 +35,9 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
+#[cfg(feature = "test-util")]
+pub(super) use ring::drop_kept;
+
 use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};

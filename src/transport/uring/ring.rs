@@ -708,6 +708,12 @@ thread_local! {
     static SPARE_LIST: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
+/// Frees the list that this thread keeps.
+#[cfg(feature = "test-util")]
+pub(in crate::transport) fn drop_kept() {
+    let _ = SPARE_LIST.try_with(Cell::take);
+}
+
 /// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
 const SUBMIT_ATTEMPTS: usize = 16;
 

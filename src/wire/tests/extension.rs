@@ -46,7 +46,7 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
     ]
 }
 
-/// docs/extension.md, section 9: what is sent is what the page shows.
+/// docs/extension.md, section 10: what is sent is what the page shows.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_bytes_of_the_page_are_what_we_send() {
@@ -99,7 +99,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
     }
 }
 
-/// docs/extension.md, sections 1 and 2, as section 9 shows them.
+/// docs/extension.md, sections 1 and 2, as section 10 shows them.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_handshake_of_the_page_is_what_we_send() {

@@ -1,0 +1,141 @@
+//! Proving an authorization key on connections of connectionless endpoints: posts come before the
+//! proof, and an attempt may be given up and begun again.
+
+use super::pair::{Pair, Side};
+use super::receives::{extended, plain};
+use crate::error::{Error, ErrorKind};
+use crate::mr::AuthSecret;
+use crate::proto::{Lifecycle, Wanted};
+use crate::wire::{ByteOrder, PeerData};
+
+const KEY: &[u8] = b"tokio-fabric key";
+
+fn demand(side: &mut Side, key: &[u8], first: u8) {
+    let nonce = std::array::from_fn(|at| first.wrapping_add(at as u8));
+    side.machine.demand_key(AuthSecret::of(key), nonce);
+}
+
+/// Both have a key, and `a` has posted.
+fn keyed(a: &[u8], b: &[u8]) -> Pair {
+    let mut pair = extended().idle();
+    demand(&mut pair.a, a, 0x20);
+    demand(&mut pair.b, b, 0);
+    pair.a.send(1, b"hello");
+    pair
+}
+
+/// All that one side has to say now reaches the other.
+fn pass(from: &mut Side, to: &mut Side) {
+    from.nudge();
+    from.hand_out();
+    from.move_out(usize::MAX, &mut to.wire);
+    while to.move_in(usize::MAX) {}
+}
+
+fn fault(side: &Side) -> Option<ErrorKind> {
+    side.machine.fault().map(Error::kind)
+}
+
+/// docs/extension.md, section 9: what was posted before goes out to a peer that has proven the key.
+#[test]
+fn posts_wait_for_the_proof_and_then_go_out() {
+    let mut pair = keyed(KEY, KEY);
+    pair.handshake_peers(ByteOrder::Native);
+    pair.b.receive_any(2, Wanted::Message, 5);
+    assert_eq!(pair.a.told, [r#"connected b"""#]);
+    assert_eq!(pair.b.end_of(2), (Ok(5), b"hello".to_vec()));
+    assert!(pair.a.ended.contains_key(&1));
+}
+
+/// docs/extension.md, section 9: a peer with another key is told so, even by who has posts waiting,
+/// and those stay.
+#[test]
+fn a_wrong_key_is_refused_whatever_is_posted() {
+    let mut pair = keyed(KEY, b"another key");
+    pair.b.send(2, b"not for you");
+    pair.handshake_peers(ByteOrder::Native);
+    for side in [&pair.a, &pair.b] {
+        assert_eq!(fault(side), Some(ErrorKind::NotAuthorized));
+        assert!(side.ended.is_empty() && side.told.is_empty());
+    }
+}
+
+/// docs/extension.md, section 9: who has a key goes on with nobody who has none, nor with a plain
+/// peer.
+#[test]
+fn who_has_no_key_is_refused_from_either_side() {
+    for other in [extended(), plain()] {
+        for dials in [true, false] {
+            let mut pair = other.idle();
+            pair.a = extended().idle().a;
+            demand(&mut pair.a, KEY, 0x20);
+            if !dials {
+                std::mem::swap(&mut pair.a, &mut pair.b);
+            }
+            pair.handshake_peers(ByteOrder::Native);
+            let keyed = if dials { &pair.a } else { &pair.b };
+            assert_eq!(fault(keyed), Some(ErrorKind::NotAuthorized));
+            assert!(pair.a.told.is_empty() && pair.b.told.iter().all(|it| it != "connected"));
+        }
+    }
+}
+
+/// Another attempt proves the key anew, whoever dials it, and how ever far the first had come.
+#[test]
+fn an_attempt_that_begins_again_proves_the_key_again() {
+    for rounds in 0..6 {
+        for dials_again in [true, false] {
+            let mut pair = keyed(KEY, KEY);
+            pair.a.machine.begin_connect_peer();
+            pair.a.hand_out();
+            pair.a.move_out(usize::MAX, &mut pair.b.wire);
+            let asked = PeerData::read(pair.request().data()).unwrap();
+            pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+            for _ in 0..rounds {
+                let Pair { a, b } = &mut pair;
+                pass(b, a);
+                pass(a, b);
+            }
+            if pair.a.machine.lifecycle() == Lifecycle::Connected {
+                break;
+            }
+            pair.b = keyed(KEY, KEY).b;
+            pair.a.wire.clear();
+            pair.a.forget_stage();
+            pair.a.machine.begin_again();
+            demand(&mut pair.a, KEY, 0x77);
+            if !dials_again {
+                std::mem::swap(&mut pair.a, &mut pair.b);
+            }
+            pair.handshake_peers(ByteOrder::Native);
+            let to = if dials_again {
+                &mut pair.b
+            } else {
+                &mut pair.a
+            };
+            to.receive_any(2, Wanted::Message, 5);
+            pair.run();
+            let to = if dials_again {
+                &mut pair.b
+            } else {
+                &mut pair.a
+            };
+            assert_eq!(to.end_of(2), (Ok(5), b"hello".to_vec()));
+        }
+    }
+}
+
+/// An attempt without the key is none, should anybody forget to demand it again.
+#[test]
+fn an_attempt_that_begins_again_without_its_key_fails() {
+    for dials in [true, false] {
+        let mut pair = keyed(KEY, KEY);
+        pair.a.machine.begin_again();
+        if !dials {
+            std::mem::swap(&mut pair.a, &mut pair.b);
+        }
+        pair.handshake_peers(ByteOrder::Native);
+        let forgetful = if dials { &pair.a } else { &pair.b };
+        assert_eq!(fault(forgetful), Some(ErrorKind::NotAuthorized));
+    }
+}
