@@ -370,8 +370,8 @@ fn no_region() -> tokio_fabric::RemoteRegion {
     tokio_fabric::RemoteRegion::new(0, 4, 1)
 }
 
-/// What a peer announces to an endpoint that has just become idle, or was asked to disconnect, is not
-/// lost, and fails for nobody: it goes over the next connection.
+/// What a peer announces to an endpoint that has just become idle, or was asked to disconnect, is
+/// not lost, and fails for nobody: it goes over the next connection.
 #[test]
 fn nothing_is_lost_to_an_idle_close_or_a_disconnect() {
     on_every_backend_at_once(|net| async move {
