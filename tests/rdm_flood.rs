@@ -252,7 +252,7 @@ fn a_flood_from_everybody_stays_within_the_budget_of_all() {
                 }
             };
             let ((), most) = watched(&crowd.flooded, working).await;
-            assert!(TOTAL / 2 <= most && most <= TOTAL, "{most} bytes");
+            assert!((TOTAL / 2..=TOTAL).contains(&most), "{most} bytes");
             let each = crowd.others.iter();
             let receiving = join_all(each.map(|it| drain(&crowd.flooded, it.own, &sizes)));
             let sending = join_all(

@@ -48,7 +48,7 @@ pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;
 pub use rdm::IdlePolicy;
 pub(crate) use rdm::{Rdm, RdmBindings, RdmConfig};
-pub(crate) use receive_context::{Claimed, ClearToSend, ReceiveConfig, ReceiveContext, Sought};
+pub(crate) use receive_context::{Claimed, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
 
 pub(crate) use crate::proto::{DgramSizes, SendOrder};

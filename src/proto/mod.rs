@@ -31,8 +31,8 @@ pub(crate) use conn::{
 pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
-    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Gone,
-    Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
+    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Kind,
+    PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
 pub(crate) use op::{OpKey, Post, PostFlags};
 pub(crate) use peers::{

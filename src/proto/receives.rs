@@ -1,7 +1,7 @@
 //! What a connection asks of the receives that it shares with the other connections of its
 //! endpoint.
 
-use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive};
+use super::matching::{Announcement, Arrival, Arrived, EarlyMessage};
 
 /// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
 /// it ends the receive, with the message's source and tag.

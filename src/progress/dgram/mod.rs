@@ -133,10 +133,6 @@ impl DgramPort {
         }
     }
 
-    pub(crate) fn id(&self) -> EndpointId {
-        self.id
-    }
-
     /// The address that the socket is bound to.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local

@@ -9,6 +9,11 @@
 //! Locks: the table of peers is taken before a port's lock and never held with one; notices are
 //! given under a port's lock, and theirs is taken last and alone.
 
+#![allow(
+    clippy::result_large_err,
+    reason = "a receive that is not taken goes back whole, and by no allocation"
+)]
+
 mod notice;
 mod side;
 mod table;
@@ -36,7 +41,7 @@ use super::receive_context::ReceiveContext;
 use super::report::{OpCell, Report};
 use notice::{Notice, Notices};
 pub(super) use side::{Moved, Side};
-use table::{Stage, Table};
+use table::Table;
 use task::RdmTask;
 
 /// What becomes of a connection over which nothing goes.
@@ -156,7 +161,7 @@ impl Rdm {
     pub(crate) fn port_to(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
         let peer = canonical(peer);
         let found = {
-            let mut table = self.lock_table("port to");
+            let table = self.lock_table("port to");
             table.check_open()?;
             table.current(peer)
         };

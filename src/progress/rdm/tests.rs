@@ -1,6 +1,6 @@
 //! Connectionless endpoints in one process, with time paused: who connects, who gives up and when.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;

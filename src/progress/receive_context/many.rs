@@ -54,7 +54,7 @@ impl ManyReceive {
     }
 
     /// Tells of one message's end.
-    pub(crate) fn tell_piece(
+    pub(in crate::progress) fn tell_piece(
         self: Arc<Self>,
         slot: CqSlot,
         end: End,

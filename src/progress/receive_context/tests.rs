@@ -416,15 +416,18 @@ fn a_message_that_lands_for_nobody_goes_to_the_next_receive() {
 #[test]
 fn receives_end_when_their_time_has_passed() {
     let mut world = World::new(1, 1 << 16, 4);
-    let timeout = Some(Duration::from_secs(1));
-    let timed = Manner { timeout, ..WAIT };
+    let timeout = Duration::from_secs(1);
+    let timed = Manner {
+        timeout: Some(timeout),
+        ..WAIT
+    };
     let posted = world.post_with(tagged(1), 8, timed).unwrap();
     let waiting = world.post_with(tagged(1), 8, timed).unwrap();
     assert!(world.driver.take(), "the driver starts its clock");
-    assert_eq!(world.expire(), Some(world.now + timeout.unwrap()));
+    assert_eq!(world.expire(), Some(world.now + timeout));
     let mut sender = world.sender(1, 1);
     let met = sender.meet(Some(1), 4);
-    world.now += timeout.unwrap();
+    world.now += timeout;
     // Later it only looks whether memory can be given back.
     assert!(world.expire().is_none_or(|next| next > world.now));
     for receive in [&posted, &waiting] {
@@ -455,7 +458,8 @@ fn a_receive_whose_announced_message_is_gone_is_posted_again() {
             if index == 1 {
                 Err(receive)
             } else {
-                Ok(drop(receive))
+                drop(receive);
+                Ok(())
             }
         }));
     let mut sender = world.sender(1, 1);
@@ -484,7 +488,8 @@ fn announcements_matched_under_a_lock_are_answered_by_the_driver() {
     let flag = Arc::clone(&asked);
     world.context.set_rendezvous(Box::new(move |_, _, receive| {
         flag.store(true, Ordering::SeqCst);
-        Ok(drop(receive))
+        drop(receive);
+        Ok(())
     }));
     let mut sender = world.sender(1, 1);
     assert!(matches!(sender.announce(5, 9, 1), Arrived::Store));

@@ -29,6 +29,10 @@ pub(super) struct Announcing {
     pub(super) min: u64,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are open at once, and none is to take an allocation"
+)]
 #[derive(Debug)]
 enum Announced {
     Free,

@@ -47,6 +47,10 @@ pub(super) enum Room {
 /// One connection's part.
 #[derive(Debug)]
 struct Account {
+    #[cfg_attr(
+        not(test),
+        allow(dead_code, reason = "what tests hold the sums against")
+    )]
     source: SourceId,
     promised: u64,
     held: u64,

@@ -127,6 +127,7 @@ impl EarlyMessages {
         self.lists.order(key)
     }
 
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Early)> {
         self.lists.iter()
     }
@@ -135,6 +136,7 @@ impl EarlyMessages {
         self.lists.iter().map(|(key, _)| key).collect()
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lists.len()
     }

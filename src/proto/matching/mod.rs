@@ -18,7 +18,7 @@ use super::peers::{ConnectionId, SourceId};
 
 pub(crate) use budget::Budget;
 pub(crate) use posted::Withdrawn as WithdrawnReceive;
-pub(crate) use shared::{Armed, ClaimKey, Fetched, Found, Gone, ReceiveKey, SharedMatcher};
+pub(crate) use shared::{Armed, ClaimKey, Fetched, Found, ReceiveKey, SharedMatcher};
 
 /// What kind of message it is. The two kinds never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -108,7 +108,7 @@ fn run(seed: u64) {
     let mut seeded = Seeded(seed);
     let faults = seed % 4;
     let plan = Plan {
-        nodes: if seed % 5 == 0 { 3 } else { 2 },
+        nodes: if seed.is_multiple_of(5) { 3 } else { 2 },
         plain: seeded.choose(3) == 0,
         posts: 1 + seeded.choose(8),
         restarts: if faults & 1 == 1 {
