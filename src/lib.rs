@@ -59,8 +59,8 @@
 //!
 //! # Without connections
 //!
-//! An [`RdmEndpoint`] listens from the moment it is opened, and connects by its first operation to a
-//! peer; what a peer is called is an entry of its [`AddressVector`].
+//! An [`RdmEndpoint`] listens from the moment it is opened, and connects by its first operation to
+//! a peer; what a peer is called is an entry of its [`AddressVector`].
 //!
 //! ```
 //! use tokio_fabric::{EndpointType, Fabric, Hints};
