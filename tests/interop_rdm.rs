@@ -94,6 +94,30 @@ fn fi_pingpong_serves_our_tagged_messages() {
     c_is_the_server(PingPongKind::RdmTagged);
 }
 
+/// Over IPv6 (`-6`) the C program meets a connectionless endpoint of ours too.
+#[test]
+fn fi_pingpong_is_served_over_ipv6() {
+    let Some(c) = fi_pingpong().or_left_out("fi_pingpong over IPv6") else {
+        return;
+    };
+    let options = PingPong {
+        kind: PingPongKind::Rdm,
+        size: "64".into(),
+        ..PingPong::default()
+    };
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return; // This machine has no IPv6.
+    }
+    let (ours, port) = Example::get().server_with(&options, &["-6"]);
+    let client = c.client_with(
+        &options,
+        &["-6"],
+        (std::net::Ipv6Addr::LOCALHOST, port).into(),
+    );
+    client.finish(PATIENCE).assert_success();
+    ours.finish(PATIENCE).assert_success();
+}
+
 /// Plays a scenario over both socket backends.
 fn on_sockets(scenario: &str, role: Role, script: impl AsyncFn(&Session) + Sync) {
     on_sockets_at_once(|net| play(net, scenario, role, &script));
@@ -223,6 +247,13 @@ fn c_comes_back_as_another_process() {
 #[test]
 fn we_come_back_as_another_incarnation() {
     on_sockets_at_once(lives::we_come_back);
+}
+
+/// fi_endpoint(3), connectionless endpoints: a connection that we have ended is made anew by the next
+/// message, whoever sends it.
+#[test]
+fn we_disconnect_and_meet_again() {
+    on_sockets_at_once(lives::we_disconnect);
 }
 
 /// fi_av(3): a peer that is gone is out of reach: what was posted to it ends, receives stay.

@@ -44,6 +44,9 @@ fn large_messages_in_wide_windows_arrive() {
         assert_eq!(number(&object, "verified"), number(&object, "messages"));
         process::assert_well(&object);
     }
+    // The widest, in which receives of messages must leave room for those of control messages.
+    let object = run_json(&["--endpoints", "3", "--window", "256", "--seconds", "1"]);
+    process::assert_well(&object);
 }
 
 /// "falls back to one line per second when not a terminal", "ends with a summary".

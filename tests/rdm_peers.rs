@@ -11,7 +11,7 @@ use common::{on_every_backend, on_every_backend_at_once};
 use futures::FutureExt;
 use futures::future::join_all;
 use peers::crowd;
-use tokio_fabric::{AvType, Context, ErrorKind, Phase};
+use tokio_fabric::{AvType, Context, ErrorKind, IdlePolicy, Phase};
 
 /// The first operations of both sides at once make one connection, and nothing is lost or doubled.
 #[test]
@@ -368,4 +368,77 @@ fn an_orderly_end_delivers_everything_first() {
 
 fn no_region() -> tokio_fabric::RemoteRegion {
     tokio_fabric::RemoteRegion::new(0, 4, 1)
+}
+
+/// What a peer announces to an endpoint that has just become idle, or was asked to disconnect, is
+/// not lost, and fails for nobody: it goes over the next connection.
+#[test]
+fn nothing_is_lost_to_an_idle_close_or_a_disconnect() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let idle = Duration::from_millis(40);
+        let open = |peer: &tokio_fabric::testing::Peer| {
+            let builder = peer.domain.rdm_endpoint().rendezvous_min(1_000);
+            let builder = builder.idle(IdlePolicy::CloseAfter(idle));
+            builder.listen_at(peers::any()).open().unwrap()
+        };
+        let (x, y) = (open(&one), open(&two));
+        let (to_x, to_y) = (
+            y.insert(x.local_addr()).unwrap(),
+            x.insert(y.local_addr()).unwrap(),
+        );
+        for round in 0..40u8 {
+            // Before the end, while it is agreed on, and behind it.
+            let post = |len: usize| x.send(vec![round; len], to_y).post().unwrap();
+            let first = [post(5_000), post(7_000)];
+            match round % 4 {
+                0 => y.disconnect(to_x).unwrap(),
+                1 => {
+                    // It has been announced, and is kept.
+                    while y.unexpected_bytes() == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    y.disconnect(to_x).unwrap();
+                }
+                // Some time around the one at which the connection is closed.
+                _ => {}
+            }
+            let second = [post(6_000)];
+            let receiving = async {
+                for len in [5_000, 7_000, 6_000] {
+                    let (received, bytes) = y.recv(vec![0u8; 8_000]).await.unwrap();
+                    assert_eq!((received.len, bytes[0]), (len, round));
+                    assert_eq!(received.source, Some(to_x));
+                }
+            };
+            let sending = async {
+                for sent in first.into_iter().chain(second) {
+                    sent.await.unwrap();
+                }
+            };
+            futures::future::join(receiving, sending).await;
+            if round % 4 > 1 {
+                tokio::time::sleep(idle + Duration::from_millis(u64::from(round))).await;
+            }
+        }
+    });
+}
+
+/// The peer has not only gone idle: what it had no receive for ends as soon as that is known.
+#[test]
+fn what_was_announced_to_a_peer_that_closes_ends_soon() {
+    on_every_backend_at_once(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let announced = x.send(vec![1u8; 1 << 20], to_y).post().unwrap();
+        while y.unexpected_bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let began = std::time::Instant::now();
+        y.shutdown().await.unwrap();
+        let failed = announced.await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::PeerClosed);
+        assert!(began.elapsed() < Duration::from_secs(10));
+    });
 }

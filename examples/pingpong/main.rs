@@ -24,7 +24,10 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
-use tokio_fabric::{Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint};
+use tokio_fabric::{
+    AddressFormat, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
+    RdmEndpoint,
+};
 use tracing::{debug, level_filters::LevelFilter};
 
 use link::Link;
@@ -137,6 +140,21 @@ impl Options {
     }
 
     fn fabric(&self) -> Result<Fabric> {
+        Ok(Fabric::open(self.hints()?)?)
+    }
+
+    /// An endpoint at this address. The addresses of a domain are of one kind, its.
+    fn rdm_endpoint(&self, at: SocketAddr) -> Result<RdmEndpoint> {
+        let format = match at {
+            SocketAddr::V4(_) => AddressFormat::SockaddrIn,
+            SocketAddr::V6(_) => AddressFormat::SockaddrIn6,
+        };
+        let fabric = Fabric::open(self.hints()?.address_format(format))?;
+        let endpoint = fabric.domain().open()?.rdm_endpoint();
+        Ok(endpoint.listen_at(at).open()?)
+    }
+
+    fn hints(&self) -> Result<Hints> {
         let (kind, provider) = match (self.endpoint, self.mode) {
             (EndpointKind::Msg, TransmitMode::Msg) => (EndpointType::Msg, "tcp"),
             (EndpointKind::Rdm, _) => (EndpointType::Rdm, "tcp"),
@@ -155,7 +173,7 @@ impl Options {
         if let Some(backend) = &self.backend {
             hints = hints.backend(backend);
         }
-        Ok(Fabric::open(hints)?)
+        Ok(hints)
     }
 }
 
@@ -214,8 +232,7 @@ async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
     // The address at which the client has found us is one that it can reach.
     let here = SocketAddr::new(side.local_addr()?.ip().to_canonical(), 0);
     if options.endpoint == EndpointKind::Rdm {
-        let endpoint = fabric.domain().open()?.rdm_endpoint();
-        let endpoint = endpoint.listen_at(here).open()?;
+        let endpoint = options.rdm_endpoint(here)?;
         side.tell_name(endpoint.local_addr()).await?;
         let client = side.learn_name().await?;
         let link = Link::to_peer(endpoint, client, options.mode)?;
@@ -258,16 +275,14 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     let from = SocketAddr::new(from.ip(), options.source_port.unwrap_or(0));
     let mut side = SideChannel::connect(server, options.dest_port, from).await?;
     let name = side.learn_name().await?;
-    let domain = fabric.domain().open()?;
     if options.endpoint == EndpointKind::Rdm {
-        let endpoint = domain.rdm_endpoint().listen_at(link::local_toward(name)?);
-        let endpoint = endpoint.open()?;
+        let endpoint = options.rdm_endpoint(link::local_toward(name)?)?;
         side.tell_name(endpoint.local_addr()).await?;
         let link = Link::to_peer(endpoint, name, options.mode)?;
         // The first message makes the connection.
         return Test::new(link, Role::Client, options)?.run(side).await;
     }
-    let endpoint = domain.endpoint().open()?;
+    let endpoint = fabric.domain().open()?.endpoint().open()?;
     let test = Test::new(Link::Connection(endpoint.clone()), Role::Client, options)?;
     debug!(%name, "connect");
     endpoint.connect(name).await?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_fabric::ErrorKind;
@@ -51,6 +52,16 @@ impl Board {
     pub fn pairs(&self) -> Vec<Arc<Count>> {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         pairs.clone()
+    }
+
+    /// Messages and reads that have come to this process, or got through from it.
+    pub fn arrived(&self) -> u64 {
+        let done = self
+            .pairs()
+            .iter()
+            .map(|pair| pair.done.load(Relaxed))
+            .sum::<u64>();
+        done + self.verified.load(Relaxed)
     }
 
     pub fn error(&self, kind: ErrorKind) {

@@ -20,7 +20,7 @@ pub enum Control {
     /// All members that the sender knows, itself among them.
     Members(Vec<Announced>),
     /// The sender has sent this peer so many messages, all have arrived, and no more will come.
-    Last { sent: u64 },
+    Last { incarnation: u64, sent: u64 },
 }
 
 /// How a member is announced to others.

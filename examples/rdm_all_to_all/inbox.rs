@@ -8,6 +8,7 @@ use tokio_fabric::{ErrorKind, FabricAddr, Received};
 
 use crate::control::{CONTROL, Control, LEN_MAX, NUMBER};
 use crate::message;
+use crate::options::Options;
 use crate::party::{Local, Party};
 
 /// What came from each peer so far.
@@ -26,6 +27,19 @@ struct Sender {
     last: Option<u64>,
 }
 
+impl Sender {
+    /// Whoever comes back at the same address begins anew. What it says last may be heard before
+    /// what it sent first: they come to different receives.
+    fn enter(&mut self, incarnation: u64) {
+        if self.incarnation != incarnation {
+            *self = Sender {
+                incarnation,
+                ..Sender::default()
+            };
+        }
+    }
+}
+
 impl Inbox {
     fn with<R>(&self, peer: FabricAddr, look: impl FnOnce(&mut Sender) -> R) -> R {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,6 +52,16 @@ impl Inbox {
             Some(sender.last?.saturating_sub(sender.received))
         })
     }
+}
+
+/// Receives that an endpoint has posted at a time: of messages, of tagged ones, and one of control
+/// messages. More than the endpoint has room for would wait for each other.
+pub fn receives(options: &Options) -> usize {
+    2 * posted_of(options) + 1
+}
+
+fn posted_of(options: &Options) -> usize {
+    2 * options.window()
 }
 
 /// Receives messages, all untagged ones or all tagged ones, until the endpoint is shut down.
@@ -53,7 +77,7 @@ pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
         false => local.endpoint.recv(buffer).post(),
     };
     let empty = || vec![0; party.options.size()];
-    let mut posted: VecDeque<_> = (0..2 * party.options.window())
+    let mut posted: VecDeque<_> = (0..posted_of(&party.options))
         .map(|_| post(empty()))
         .collect();
     while let Some(Ok(receive)) = posted.pop_front() {
@@ -90,9 +114,8 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
     }
     board.verified.fetch_add(1, Relaxed);
     local.inbox.with(peer, |sender| {
-        if sender.incarnation != incarnation {
-            *sender = Sender::default();
-        } else {
+        sender.enter(incarnation);
+        if sender.received > 0 {
             // The order of one sender's messages is kept. What is missing between them was lost
             // with a connection, which the sender was told.
             match number.checked_sub(sender.number) {
@@ -100,7 +123,6 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
                 None => board.misordered.fetch_add(1, Relaxed),
             };
         }
-        sender.incarnation = incarnation;
         sender.number = number + 1;
         sender.received += 1;
     });
@@ -118,8 +140,11 @@ pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
         };
         match control {
             Some(Control::Members(members)) => party.learn(members),
-            Some(Control::Last { sent }) => {
-                local.inbox.with(peer, |sender| sender.last = Some(sent));
+            Some(Control::Last { incarnation, sent }) => {
+                local.inbox.with(peer, |sender| {
+                    sender.enter(incarnation);
+                    sender.last = Some(sent);
+                });
                 party.is_leaving(peer);
             }
             None => {

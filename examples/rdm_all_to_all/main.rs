@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
 use options::{Mode, Options};
 use party::{Party, Status};
@@ -76,6 +77,7 @@ async fn all_to_all(options: Options) -> Result<bool> {
     let over = tokio::time::sleep(time);
     tokio::pin!(over);
     let mut looks = tokio::time::interval(view.interval());
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     looks.tick().await; // At once, when there is nothing to be seen yet.
     loop {
         tokio::select! {

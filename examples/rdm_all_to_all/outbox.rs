@@ -147,7 +147,8 @@ impl Outbox {
             _ => self.sent,
         };
         // Who is lost in this moment needs no good-bye.
-        let _ = self.tell(&Control::Last { sent }).await;
+        let incarnation = self.from.announced.incarnation;
+        let _ = self.tell(&Control::Last { incarnation, sent }).await;
     }
 
     async fn tell(&self, control: &Control) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_fabric::{
-    Access, Backend, Domain, EndpointType, Error, ErrorKind, Fabric, FabricAddr, Hints,
+    Access, Backend, Domain, Driver, EndpointType, Error, ErrorKind, Fabric, FabricAddr, Hints,
     MemoryRegion, RdmEndpoint,
 };
 
@@ -19,7 +19,7 @@ use crate::message;
 use crate::options::Options;
 use crate::outbox::Outbox;
 
-/// How long the end may take: others are waited for no longer.
+/// In the end others are waited for as long as something arrives within this time.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// All that this process has.
@@ -74,7 +74,11 @@ impl Party {
             Some(name) => hints.backend(name),
             None => hints,
         };
-        let domain = Fabric::open(hints)?.domain().open()?;
+        // This program fills and checks every byte: peers are served meanwhile by another thread.
+        let domain = Fabric::open(hints)?
+            .domain()
+            .driver(Driver::Thread)
+            .open()?;
         // One for all endpoints, so that a peer has one name in this process.
         let vector = domain.address_vector().open()?;
         let mut locals = Vec::new();
@@ -84,6 +88,8 @@ impl Party {
                 .rdm_endpoint()
                 .address_vector(&vector)
                 .listen_at(address)
+                .transmit_size(options.window() + 1)
+                .receive_size(inbox::receives(&options))
                 .connect_deadline(Duration::from_secs(options.give_up.into()))
                 .open()
                 .with_context(|| format!("cannot listen at {address}"))?;
@@ -294,7 +300,7 @@ impl Party {
             let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *sending)
         };
-        let _ = tokio::time::timeout(END_LIMIT, async {
+        let ending = async {
             sending.join_all().await;
             loop {
                 let changed = self.changed.notified();
@@ -303,9 +309,24 @@ impl Party {
                 }
                 changed.await;
             }
-        })
-        .await;
+        };
+        tokio::select! {
+            () = ending => {}
+            () = self.stands_still() => {}
+        }
         join_all(self.locals.iter().map(|local| local.endpoint.shutdown())).await;
+    }
+
+    /// Ends when nothing has arrived for some time.
+    async fn stands_still(&self) {
+        let mut before = None;
+        loop {
+            let now = self.board.arrived();
+            if before.replace(now) == Some(now) {
+                break;
+            }
+            tokio::time::sleep(END_LIMIT).await;
+        }
     }
 
     /// How many messages that were sent to us have not come; `None` while living members have not

@@ -30,7 +30,7 @@ impl Port {
                         self.fail(state, Error::new(ErrorKind::TimedOut, what));
                     }
                 }
-                if state.machine.is_peer_closing() {
+                if state.machine.is_peer_closing() && !state.machine.has_staying() {
                     self.moves(state);
                 }
                 if state.machine.fault().is_some() {
@@ -50,7 +50,10 @@ impl Port {
                     let what = "it did not end its stream in time";
                     self.fail(state, Error::new(ErrorKind::PeerClosed, what));
                 }
-                if state.machine.is_end_done() || state.machine.fault().is_some() {
+                let is_done = state.machine.is_end_done();
+                if is_done && state.machine.fault().is_none() && state.machine.has_staying() {
+                    self.reconnect(state);
+                } else if is_done || state.machine.fault().is_some() {
                     self.begin_draining(state);
                 }
             }

@@ -96,13 +96,17 @@ impl Port {
             drop(state);
             return self.waker.wake_by_ref();
         }
-        self.moves(&mut state);
+        self.begin_orderly_end(&mut state);
+        drop(state);
+        self.waker.wake_by_ref();
+    }
+
+    pub(super) fn begin_orderly_end(&self, state: &mut PortState) {
+        self.moves(state);
         state.closing = Closing::Flushing;
         state.machine.begin_end();
         state.timeout = None;
         state.deadline = None;
-        drop(state);
-        self.waker.wake_by_ref();
     }
 
     /// Ready once all operations have ended and the connection with them.

@@ -277,7 +277,14 @@ impl PingPongProgram {
     /// Starts the client form against the side channel at `to`.
     #[track_caller]
     pub fn client(&self, options: &PingPong, to: SocketAddr) -> Process {
+        self.client_with(options, &[], to)
+    }
+
+    /// The same, with more options.
+    #[track_caller]
+    pub fn client_with(&self, options: &PingPong, more: &[&str], to: SocketAddr) -> Process {
         let mut arguments = options.arguments();
+        arguments.extend(more.iter().map(|&option| option.to_owned()));
         arguments.extend(["-P".to_owned(), to.port().to_string(), to.ip().to_string()]);
         Process::start(format!("fi_pingpong client {to}"), &self.program, arguments)
     }

@@ -202,7 +202,7 @@ impl Rdm {
     /// Ends the connection with this peer in order, if it is up; the next use dials again.
     pub(crate) fn disconnect(&self, peer: SocketAddr) {
         if let Some(port) = self.port_of(peer) {
-            port.close_if_up();
+            port.disconnect();
         }
     }
 

@@ -29,6 +29,8 @@ pub(in crate::progress) struct Side {
     pub(in crate::progress) receives: PortReceives,
     /// Which attempt is under way, or has become the connection.
     attempt: Option<AttemptId>,
+    /// The last connection has ended by agreement, but not all that was posted was sent.
+    is_left: bool,
     /// What follows when the link has given everything back.
     after: Option<After>,
 }
@@ -110,6 +112,7 @@ impl Port {
                     identity,
                     receives: PortReceives::new(Arc::clone(&config.receives), identity),
                     attempt: None,
+                    is_left: false,
                     after: None,
                 })),
             }
@@ -141,7 +144,10 @@ impl Port {
                 state.machine.begin_connect_peer();
                 self.waker.wake_by_ref();
             }
-            Err(error) => side.tell_failed(failure_of(&error), error, &mut state.wakes),
+            Err(error) => {
+                let (failure, error) = side.failure_of(error);
+                side.tell_failed(failure, error, &mut state.wakes);
+            }
         }
     }
 
@@ -226,9 +232,9 @@ impl Port {
             state.machine.lifecycle(),
             Lifecycle::Connecting | Lifecycle::Accepting
         );
-        if state.side.is_none() || !is_attempt {
+        let Some(side) = state.side.as_ref().filter(|_| is_attempt) else {
             return false;
-        }
+        };
         let Some(error) = state.machine.fault().cloned() else {
             return false;
         };
@@ -243,10 +249,19 @@ impl Port {
                     Error::new(ErrorKind::ConnectionRefused, what),
                 )
             }
-            _ => (failure_of(&error), error),
+            _ => side.failure_of(error),
         };
         self.retract(state, After::Tell(failure, error));
         true
+    }
+
+    /// The connection has ended by agreement; what the peer had no receive for goes over the next.
+    pub(in crate::progress) fn reconnect(&self, state: &mut PortState) {
+        if let Some(side) = &mut state.side {
+            side.is_left = true;
+        }
+        let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
+        self.retract(state, After::Tell(Failure::Passing, error));
     }
 
     /// True if a reject with this data says that one side has a key and the other has none.
@@ -321,6 +336,7 @@ impl Port {
     pub(super) fn close_if_up(&self) -> bool {
         let state = self.lock("close if up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        let is_up = is_up && !state.machine.has_staying();
         let waits = !is_up && state.machine.outstanding() > 0 && state.closing < Closing::Draining;
         drop(state);
         if !waits {
@@ -332,15 +348,28 @@ impl Port {
     /// What has gone over the connection so far; `None` if it could not be closed now without
     /// anybody's missing it.
     pub(super) fn activity(&self) -> Option<u64> {
-        let state = self.lock("activity");
-        let side = state.side.as_ref()?;
-        let is_idle = state.closing == Closing::No
-            && state.machine.knows_end()
-            && state.machine.outstanding() == 0
-            && state.machine.is_transmit_drained()
-            && !state.machine.is_read_paused()
-            && side.receives.held() == 0;
-        is_idle.then_some(state.activity)
+        self.lock("activity").activity()
+    }
+
+    /// Ends the connection in order, if it is up. One that is just being accepted is the peer's,
+    /// who may have sent something over it, and one that ends already needs no word.
+    pub(super) fn disconnect(&self) {
+        let mut state = self.lock("disconnect");
+        let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        if is_up && state.closing == Closing::No && !state.machine.has_staying() {
+            self.begin_orderly_end(&mut state);
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Ends the connection in order, unless something was posted to it or has come since it was
+    /// looked at.
+    pub(super) fn close_if_idle(&self) {
+        let mut state = self.lock("close if idle");
+        if state.activity().is_some() {
+            self.begin_orderly_end(&mut state);
+            self.waker.wake_by_ref();
+        }
     }
 
     /// A receive was matched with a message that was announced here.
@@ -371,7 +400,8 @@ impl Port {
     }
 
     pub(in crate::progress) fn tell_connected(&self, state: &mut PortState) {
-        if let Some(side) = &state.side {
+        if let Some(side) = &mut state.side {
+            side.is_left = false;
             let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
             let notice = Notice::Connected {
                 peer: side.peer,
@@ -398,7 +428,32 @@ impl Port {
     }
 }
 
+impl PortState {
+    fn activity(&self) -> Option<u64> {
+        let side = self.side.as_ref()?;
+        let is_idle = self.closing == Closing::No
+            && self.machine.knows_end()
+            && self.machine.outstanding() == 0
+            && self.machine.is_transmit_drained()
+            && !self.machine.is_read_paused()
+            && side.receives.held() == 0;
+        is_idle.then_some(self.activity)
+    }
+}
+
 impl Side {
+    /// What an attempt's error means for the next.
+    fn failure_of(&self, error: Error) -> (Failure, Error) {
+        // It did not only go idle.
+        let nobody_listens =
+            error.kind() == ErrorKind::ConnectionRefused && error.data().is_empty();
+        if self.is_left && nobody_listens {
+            let what = "before it had a receive for this";
+            return (Failure::Final, Error::new(ErrorKind::PeerClosed, what));
+        }
+        (failure_of(&error), error)
+    }
+
     fn tell(&self, notice: Notice, wakes: &mut crate::sync::WakeList) {
         if let Some(rdm) = self.rdm.upgrade()
             && let Some(task) = rdm.notices.push(notice)

@@ -162,7 +162,7 @@ impl RdmTask {
                 Command::Close { peer, why, .. } => {
                     if let Some(port) = self.rdm.port_of(peer) {
                         match why {
-                            Close::Idle => port.begin_close(),
+                            Close::Idle => port.close_if_idle(),
                             Close::Restarted => port.end_now(restarted(peer)),
                         }
                     }

@@ -36,11 +36,7 @@ pub(super) struct Announcing {
 #[derive(Debug)]
 enum Announced {
     Free,
-    Kept {
-        data: FrameHeader,
-        payload: Payload,
-        op: Option<OpKey>,
-    },
+    Kept { message: Queued, number: u64 },
     Asked,
 }
 
@@ -83,25 +79,11 @@ impl Announcements {
     }
 
     /// Keeps a message; gives its announcement, which belongs to the same operation.
-    pub(super) fn keep(&mut self, message: Queued) -> Queued {
+    pub(super) fn keep(&mut self, number: u64, message: Queued) -> Queued {
         let at = self.free().expect("whoever calls has looked");
         let index = INDEX_MIN + at as u8; // at most INDEX_MAX
-        let Queued {
-            header,
-            payload,
-            op,
-        } = message;
-        let (data, ack, len) = (header.data(), header.wants_ack(), header.payload_len());
-        let kept = Announced::Kept {
-            data: FrameHeader::Data {
-                index,
-                has_data: data.is_some(),
-                ack,
-                len,
-            },
-            payload,
-            op,
-        };
+        let (header, op) = (message.header, message.op);
+        let kept = Announced::Kept { message, number };
         match self.named.get_mut(at) {
             Some(place) => *place = kept,
             None => self.named.push(kept),
@@ -110,9 +92,9 @@ impl Announcements {
             header: FrameHeader::Rts {
                 index,
                 tag: header.tag(),
-                data,
-                ack,
-                len,
+                data: header.data(),
+                ack: header.wants_ack(),
+                len: header.payload_len(),
             },
             payload: Payload::empty(),
             op,
@@ -131,10 +113,14 @@ impl Announcements {
             return None;
         };
         match std::mem::replace(place, Announced::Asked) {
-            Announced::Kept { data, payload, op } => Some(Queued {
-                header: data,
-                payload,
-                op,
+            Announced::Kept { message, .. } => Some(Queued {
+                header: FrameHeader::Data {
+                    index,
+                    has_data: message.header.data().is_some(),
+                    ack: message.header.wants_ack(),
+                    len: message.header.payload_len(),
+                },
+                ..message
             }),
             _ => None,
         }
@@ -147,15 +133,21 @@ impl Announcements {
         }
     }
 
-    /// Takes all messages back that the peer has not asked for.
-    pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+    /// Takes all messages back that the peer has not asked for, each with its number.
+    pub(super) fn drain(&mut self) -> Vec<(u64, Queued)> {
+        self.drain_before(u64::MAX)
+    }
+
+    /// The same, of those that were posted before this one.
+    pub(super) fn drain_before(&mut self, end: u64) -> Vec<(u64, Queued)> {
         let mut all = Vec::new();
         for place in &mut self.named {
-            if let Announced::Kept { .. } = place
-                && let Announced::Kept { payload, op, .. } =
+            if let Announced::Kept { number, .. } = place
+                && *number < end
+                && let Announced::Kept { message, number } =
                     std::mem::replace(place, Announced::Free)
             {
-                all.push((op, payload));
+                all.push((number, message));
             }
         }
         all
@@ -177,10 +169,10 @@ impl<T> Connection<T> {
     pub(super) fn end_announced(&mut self) {
         let announced = self.tx.announcements.as_mut();
         let kept = announced.map(Announcements::drain).unwrap_or_default();
-        for (key, payload) in kept {
+        for (_, kept) in kept {
             let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-            if let Some(key) = key {
-                self.end_op(key, Err(error), 0, payload);
+            if let Some(key) = kept.op {
+                self.end_op(key, Err(error), 0, kept.payload);
             }
         }
     }

@@ -3,8 +3,9 @@
 //! seen everything. `docs/extension.md`, section 7, is the specification.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
+use crate::proto::op::OpKey;
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
@@ -40,6 +41,14 @@ impl Ending {
         self.done
     }
 
+    /// Another connection follows this one.
+    pub(super) fn begin_again(&mut self) {
+        *self = Ending {
+            work: self.work,
+            ..Ending::default()
+        };
+    }
+
     /// The peer posts nothing any more.
     pub(super) fn is_peer_closing(&self) -> bool {
         self.theirs
@@ -50,6 +59,22 @@ impl<T> Connection<T> {
     /// This side wants to end: nothing is posted for transmission any more.
     pub(crate) fn begin_end(&mut self) {
         self.ending.wanted = true;
+        for (key, payload) in self.tx.drain_staying() {
+            self.end_untaken(key, payload);
+        }
+    }
+
+    fn end_untaken(&mut self, key: Option<OpKey>, payload: Payload) {
+        let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
+        if let Some(key) = key {
+            self.end_op(key, Err(error), 0, payload);
+        }
+    }
+
+    /// True if there are messages that the peer, who closes, has no receive for: they go over the
+    /// next connection ([`begin_again`](Self::begin_again)), with all that is posted from now on.
+    pub(crate) fn has_staying(&self) -> bool {
+        self.tx.staying().is_some()
     }
 
     /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
@@ -88,12 +113,21 @@ impl<T> Connection<T> {
 
     pub(super) fn handle_close(&mut self) {
         self.ending.theirs = true;
+        for (_, kept) in self.tx.drain_overtaken() {
+            self.end_untaken(kept.op, kept.payload);
+        }
+        let ops = &mut self.ops;
+        let put_back = |key| {
+            if let Some(op) = ops.get_mut(key) {
+                op.phase = Phase::Queued;
+            }
+        };
+        if self.peer.is_some() && !self.ending.wanted && self.tx.stay(put_back) {
+            return; // It may be idle only.
+        }
         // Nothing will take what the peer had no room for. What it has room for still goes out.
         for (key, payload) in self.tx.drain_waiting() {
-            let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-            if let Some(key) = key {
-                self.end_op(key, Err(error), 0, payload);
-            }
+            self.end_untaken(key, payload);
         }
         self.end_announced();
     }
@@ -125,8 +159,10 @@ impl<T> Connection<T> {
         is_due
             && self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
-            && self.transmit.used == 0
-            && self.is_transmit_drained()
+            && match self.tx.staying() {
+                None => self.transmit.used == 0 && self.is_transmit_drained(),
+                Some(staying) => self.transmit.used == staying && self.tx.is_idle(),
+            }
     }
 
     /// Queues our CLOSE when it is due.

@@ -49,6 +49,11 @@ impl Fences {
         *stretch = stretch.saturating_sub(1);
     }
 
+    /// The number of the first fence that has not gone out.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.waiting.front().map(|fence| fence.number)
+    }
+
     /// True if the frame of this number may go out.
     pub(super) fn let_pass(&self, number: u64) -> bool {
         self.waiting.front().is_none_or(|fence| {

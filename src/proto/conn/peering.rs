@@ -13,6 +13,8 @@ use crate::wire::{ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind,
 use super::announce::{Announcements, Announcing};
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
+use super::refusal::Refusals;
+use super::rendezvous::Incoming;
 use super::rx::Rx;
 use super::{Connection, Lifecycle, Sizes, Terms};
 
@@ -174,7 +176,8 @@ impl<T> Connection<T> {
     }
 
     /// The attempt is given up: it lost a tie, was rejected or could not be begun, and the link
-    /// holds nothing of it any more. Everything posted is kept; what follows is
+    /// holds nothing of it any more; or the connection has ended by agreement, but not all that was
+    /// posted has been sent. Everything posted is kept; what follows is
     /// [`begin_connect_peer`](Self::begin_connect_peer) or
     /// [`begin_accept_peer`](Self::begin_accept_peer), or the end. A key has to be
     /// [demanded](Self::demand_key) anew, with another nonce; without that no attempt succeeds.
@@ -191,6 +194,9 @@ impl<T> Connection<T> {
         self.rx = Rx::header();
         self.receive_credit = ReceiveCredit::default();
         self.last_bytes = None;
+        self.incoming = Incoming::default();
+        self.refusals = Refusals::default();
+        self.ending.begin_again();
         if let Some(peer) = &mut self.peer {
             peer.theirs = None;
             peer.versions_agree = false;

@@ -143,6 +143,7 @@ impl<T> Connection<T> {
             (_, Some(error)) => Err(error.clone()),
             (Lifecycle::Connected, None)
                 if self.ending.is_peer_closing()
+                    && !self.has_staying()
                     && !(post.is_receive() && self.matcher.has_early()) =>
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))

@@ -26,7 +26,7 @@ pub(crate) enum Lifecycle {
 
 impl Lifecycle {
     /// Every legal edge; all others are bugs of ours.
-    pub(crate) const EDGES: [(Lifecycle, Lifecycle); 10] = [
+    pub(crate) const EDGES: [(Lifecycle, Lifecycle); 11] = [
         (Lifecycle::Idle, Lifecycle::Connecting),
         (Lifecycle::Idle, Lifecycle::Accepting),
         (Lifecycle::Connecting, Lifecycle::Connected),
@@ -37,6 +37,8 @@ impl Lifecycle {
         (Lifecycle::Connecting, Lifecycle::Closed),
         (Lifecycle::Accepting, Lifecycle::Closed),
         (Lifecycle::Connected, Lifecycle::Closed),
+        // Of a connectionless endpoint's: what is left to be sent goes over the next one.
+        (Lifecycle::Connected, Lifecycle::Idle),
     ];
 
     /// Moves along a legal edge.
@@ -69,7 +71,7 @@ mod tests {
             table.trim(),
             "Idle>Connecting Idle>Accepting Idle>Closed Connecting>Idle Connecting>Connected \
              Connecting>Closed Accepting>Idle Accepting>Connected Accepting>Closed \
-             Connected>Closed"
+             Connected>Idle Connected>Closed"
         );
     }
 }

@@ -99,6 +99,15 @@ impl Lane {
         Some((number, queued.payload))
     }
 
+    /// Takes what has this number or a higher one.
+    fn split_off(&mut self, from: u64) -> VecDeque<(u64, Queued)> {
+        let at = self.queue.partition_point(|(number, _)| *number < from);
+        let taken = self.queue.split_off(at);
+        let bytes = taken.iter().map(|(_, queued)| queued.payload.len());
+        self.bytes -= bytes.sum::<usize>();
+        taken
+    }
+
     fn next(&self) -> Option<u64> {
         self.queue.front().map(|(number, _)| *number)
     }
@@ -118,6 +127,11 @@ pub(super) struct Tx {
     /// The messages that are announced, if the peer knows that.
     pub(super) announcements: Option<Announcements>,
     pub(super) fences: Fences,
+    /// What goes over the next connection, since the peer takes no more of it over this one, in the
+    /// order in which it was posted; what is posted joins it.
+    staying: Option<VecDeque<(u64, Queued)>>,
+    /// The number of the last message that went out as it is, over this connection.
+    last_message: Option<u64>,
     /// The connection is up: user frames may go out.
     is_open: bool,
     /// The number of the next user frame.
@@ -148,6 +162,8 @@ impl Tx {
             data: Lane::default(),
             announcements: None,
             fences: Fences::default(),
+            staying: None,
+            last_message: None,
             is_open: false,
             next_number: 0,
             order,
@@ -182,19 +198,26 @@ impl Tx {
     }
 
     pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
-        let lane = match header {
+        let queued = Queued {
+            header,
+            payload,
+            op,
+        };
+        let number = self.next_number;
+        self.next_number += 1;
+        match &mut self.staying {
+            // The end of the direction is this connection's.
+            Some(staying) if op.is_some() => staying.push_back((number, queued)),
+            _ => self.push_numbered(number, queued),
+        }
+    }
+
+    fn push_numbered(&mut self, number: u64, queued: Queued) {
+        let lane = match queued.header {
             FrameHeader::Message { .. } | FrameHeader::Tagged { .. } => &mut self.messages,
             _ => &mut self.others,
         };
-        lane.push(
-            self.next_number,
-            Queued {
-                header,
-                payload,
-                op,
-            },
-        );
-        self.next_number += 1;
+        lane.push(number, queued);
     }
 
     /// The number of the frame that is pushed next, which is an operation's.
@@ -226,7 +249,15 @@ impl Tx {
 
     /// Forgets what belongs to an attempt to connect; what is posted stays.
     pub(super) fn forget_attempt(&mut self) {
-        debug_assert!(!self.is_open, "an attempt only");
+        let staying = self.staying.take();
+        debug_assert!(staying.is_some() || !self.is_open, "an attempt only");
+        for (number, queued) in staying.into_iter().flatten() {
+            self.push_numbered(number, queued);
+        }
+        self.is_open = false;
+        self.last_message = None;
+        self.control.clear();
+        self.signs = Signs::default();
         self.carry.clear();
         self.next_id = 0;
         self.credit = None;
@@ -248,14 +279,21 @@ impl Tx {
     /// Takes a frame back that was never handed out.
     pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
         let withdrawn = self.messages.withdraw(op);
-        let (number, payload) = withdrawn.or_else(|| self.others.withdraw(op))?;
+        let withdrawn = withdrawn.or_else(|| self.others.withdraw(op));
+        let (number, payload) = withdrawn.or_else(|| self.withdraw_staying(op))?;
         self.fences.gone(number);
         Some(payload)
     }
 
-    /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
-    /// back the messages that would have to wait for either, and those behind them.
-    pub(super) fn drain_waiting(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+    fn withdraw_staying(&mut self, op: OpKey) -> Option<(u64, Payload)> {
+        let staying = self.staying.as_mut()?;
+        let at = (staying.iter()).position(|(_, queued)| queued.op == Some(op))?;
+        let (number, queued) = staying.remove(at)?;
+        Some((number, queued.payload))
+    }
+
+    /// The number of the first message that waits for credit, or would have to be announced.
+    fn first_waiting(&self) -> Option<u64> {
         let mut credit = self.credit.clone();
         let announcements = self.announcements.as_ref();
         let waits = |queued: &Queued| {
@@ -271,15 +309,79 @@ impl Tx {
             credit.take(len);
             !is_allowed
         };
-        let queue = &mut self.messages.queue;
-        let mut first = queue.iter().map(|(_, queued)| queued);
-        let first = first.position(waits).unwrap_or(queue.len());
-        let waiting = queue.split_off(first).into_iter();
-        let (fences, bytes) = (&mut self.fences, &mut self.messages.bytes);
+        let mut queue = self.messages.queue.iter();
+        let at = queue.position({
+            let mut waits = waits;
+            move |(_, queued)| waits(queued)
+        })?;
+        self.messages.queue.get(at).map(|(number, _)| *number)
+    }
+
+    /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
+    /// back the messages that would have to wait for either, and those behind them.
+    pub(super) fn drain_waiting(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let Some(first) = self.first_waiting() else {
+            return Vec::new();
+        };
+        let fences = &mut self.fences;
+        let waiting = self.messages.split_off(first).into_iter();
         waiting
             .map(|(number, queued)| {
                 fences.gone(number);
-                *bytes -= queued.payload.len();
+                (queued.op, queued.payload)
+            })
+            .collect()
+    }
+
+    /// Takes back what was announced, and not asked for, before a message that went out: what goes
+    /// over the next connection comes behind that one.
+    pub(super) fn drain_overtaken(&mut self) -> Vec<(u64, Queued)> {
+        match (&mut self.announcements, self.last_message) {
+            (Some(announcements), Some(last)) => announcements.drain_before(last),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same, but it goes over the next connection, with all that may not pass it. Tells `each`
+    /// operation that was announced and is not any more. False: there is nothing such.
+    pub(super) fn stay(&mut self, mut each: impl FnMut(OpKey)) -> bool {
+        let announced = self.announcements.as_mut();
+        let mut staying = announced.map(Announcements::drain).unwrap_or_default();
+        staying
+            .iter()
+            .filter_map(|(_, queued)| queued.op)
+            .for_each(&mut each);
+        let waiting = self.first_waiting();
+        if staying.is_empty() && waiting.is_none() {
+            return false;
+        }
+        let numbers = staying.iter().map(|(number, _)| *number);
+        let first = numbers.chain(waiting).min();
+        let fence = self.fences.first();
+        if let Some(from) = first.into_iter().chain(fence).min() {
+            staying.extend(self.messages.split_off(from));
+        }
+        let first = first.filter(|_| self.order == SendOrder::Strict);
+        if let Some(from) = first.into_iter().chain(fence).min() {
+            staying.extend(self.others.split_off(from));
+        }
+        staying.sort_unstable_by_key(|(number, _)| *number);
+        self.staying = Some(staying.into());
+        true
+    }
+
+    /// Operations that go over the next connection; `None`: nothing does.
+    pub(super) fn staying(&self) -> Option<usize> {
+        self.staying.as_ref().map(VecDeque::len)
+    }
+
+    /// Takes back what was to go over the next connection: there will be none.
+    pub(super) fn drain_staying(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let fences = &mut self.fences;
+        let staying = self.staying.take().into_iter().flatten();
+        staying
+            .map(|(number, queued)| {
+                fences.gone(number);
                 (queued.op, queued.payload)
             })
             .collect()
@@ -492,8 +594,11 @@ impl Tx {
         }
         self.fences.gone(number);
         Some(match announcing {
-            Some(announcements) => announcements.keep(queued),
-            None => queued,
+            Some(announcements) => announcements.keep(number, queued),
+            None => {
+                self.last_message = Some(number);
+                queued
+            }
         })
     }
 
@@ -557,7 +662,11 @@ impl Tx {
         }
         self.reads.clear();
         let announced = self.announcements.as_mut();
-        all.extend(announced.map(Announcements::drain).unwrap_or_default());
+        let announced = announced.map(Announcements::drain).unwrap_or_default();
+        let staying = self.staying.take().into_iter().flatten();
+        for (_, queued) in announced.into_iter().chain(staying) {
+            all.push((queued.op, queued.payload));
+        }
         let lanes = [
             std::mem::take(&mut self.messages),
             std::mem::take(&mut self.others),

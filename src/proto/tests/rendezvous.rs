@@ -5,7 +5,7 @@ use super::receives::{EXTENDED, Setup, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
-use crate::proto::{Post, SendOrder, SourceId, Terms, Wanted, Withdrawn};
+use crate::proto::{Post, SendOrder, Sizes, SourceId, Terms, Wanted, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
 /// What a side says next, of what it has to say now.
@@ -510,11 +510,12 @@ fn in_every_state_everything_ends_once() {
     }
 }
 
-/// docs/extension.md: "What the other side has announced and was not asked for by then ends with
-/// FI_ESHUTDOWN at its sender"; what was asked for arrives.
+/// docs/extension.md: "What the other side has announced and was not asked for by then [...] goes
+/// out over the next one", or ends with FI_ESHUTDOWN; what was asked for arrives.
 #[test]
-fn an_agreed_end_finishes_what_was_asked_for_and_ends_the_rest() {
-    for closing_first in [true, false] {
+fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
+    for (closing_first, reconnects) in [(true, true), (true, false), (false, true), (false, false)]
+    {
         let mut pair = extended().connected();
         pair.b.receive_tagged(1, 1, 5000);
         pair.a.send_tagged(1, 1, &[1; 5000]);
@@ -531,12 +532,15 @@ fn an_agreed_end_finishes_what_was_asked_for_and_ends_the_rest() {
             tell(&mut pair.a, &close);
         }
         pair.run();
-        assert_eq!(pair.a.end_kind(2), ErrorKind::PeerClosed);
+        pair.a.send_tagged(3, 2, &[3; 10]);
+        let withdrawn = pair.a.send_tagged(4, 2, &[4; 10]);
+        pair.a.send_tagged(5, 2, &[5; 10]);
+        assert_eq!(pair.a.machine.cancel(withdrawn), Withdrawn::Ended);
+        pair.run();
         if closing_first {
             assert_eq!(pair.a.end_of(1).0, Ok(5000));
             assert_eq!(pair.b.end_of(1), (Ok(5000), vec![1; 5000]));
         } else {
-            assert_eq!(pair.a.end_kind(1), ErrorKind::PeerClosed);
             assert_eq!(pair.b.shared().posted.len(), 1);
         }
         assert!(pair.a.machine.is_end_agreed() && pair.b.machine.is_end_agreed());
@@ -544,9 +548,68 @@ fn an_agreed_end_finishes_what_was_asked_for_and_ends_the_rest() {
         for side in [&mut pair.a, &mut pair.b] {
             side.machine.handle_end();
             assert!(side.machine.is_end_done());
-            side.close();
         }
-        assert_eq!(pair.a.told.last().unwrap(), "closed: in order");
+        pair.b.close();
+        assert!(pair.a.machine.has_staying());
+        let left = if closing_first { 2..=5 } else { 1..=5 };
+        let left: Vec<u64> = left.filter(|token| *token != 4).collect();
+        assert!(left.iter().all(|token| !pair.a.ended.contains_key(token)));
+        if !reconnects {
+            pair.a.close();
+            for token in left {
+                assert_eq!(pair.a.end_kind(token), ErrorKind::PeerClosed);
+            }
+            assert_eq!(pair.a.told.last().unwrap(), "closed: in order");
+            continue;
+        }
+        pair.a.machine.begin_again();
+        pair.b = extended().idle().b;
+        pair.handshake_peers(ByteOrder::Native);
+        for token in &left {
+            let tag = if *token == 1 { 1 } else { 2 };
+            pair.b.receive_tagged(*token, tag, 5000);
+            pair.run();
+            assert_eq!(pair.b.end_of(*token).1[0], *token as u8, "in order");
+            assert!(pair.a.end_of(*token).0.is_ok());
+        }
+    }
+}
+
+/// The same of what may not pass it: a fence and what is behind it, RMA where that was asked for.
+#[test]
+fn what_may_not_pass_a_kept_message_is_kept_too() {
+    for order in [SendOrder::Free, SendOrder::Strict] {
+        let setup = extended();
+        let sizes = Sizes {
+            send_order: order,
+            ..setup.sizes
+        };
+        let mut pair = Setup { sizes, ..setup }.connected();
+        let region = pair.b.world.region(7, vec![0; 16], REMOTE);
+        pair.a.send_tagged(1, 1, &[1; 5000]);
+        pair.run();
+        pair.b.machine.begin_end();
+        let close = said(&mut pair.b);
+        pair.a.send_tagged(2, 1, &[2; 10]);
+        pair.a.write(3, b"fenced", &[(7, 0, 6)]);
+        tell(&mut pair.a, &close);
+        pair.run();
+        assert!(pair.a.machine.is_end_agreed(), "{order:?}");
+        let mut bytes = [0; 6];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(pair.a.ended.contains_key(&3), &bytes == b"fenced");
+        pair.a.machine.handle_end();
+        pair.a.machine.begin_again();
+        pair.b = setup.idle().b;
+        pair.b.world.region(7, vec![0; 16], REMOTE);
+        pair.handshake_peers(ByteOrder::Native);
+        for token in [1, 2] {
+            pair.b.receive_tagged(token, 1, 5000);
+        }
+        pair.run();
+        for token in [1, 2, 3] {
+            assert!(pair.a.end_of(token).0.is_ok(), "{order:?}, {token}");
+        }
     }
 }
 

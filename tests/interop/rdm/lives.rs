@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio_fabric::testing::Net;
 use tokio_fabric::{ErrorKind, FabricAddr, RdmEndpoint};
 
@@ -141,6 +142,31 @@ pub async fn we_come_back(net: Net) {
         let again = peer.domain.rdm_endpoint().listen_at(us).open().unwrap();
         process.say("GO");
         echo(&again, again.insert(they).unwrap(), role).await;
+        process.finished(PATIENCE).await.assert_ok();
+    }
+}
+
+/// We end the connection and begin another at once, with the same incarnation, while C, which makes
+/// no progress, still holds the old one, or after it has seen the end.
+pub async fn we_disconnect(net: Net) {
+    let Some(program) = rdm_peer().or_left_out("echo-twice") else {
+        return;
+    };
+    for role in [Role::Initiator, Role::Target] {
+        let peer = net.peer().unwrap();
+        let x = peer.rdm_endpoint().unwrap();
+        let mut process = start_c(program, "echo-twice", role, x.local_addr());
+        let c = x.insert(port_of(&mut process).await).unwrap();
+        echo(&x, c, role).await;
+        process.line("GOT", PATIENCE).await;
+        x.disconnect(c).unwrap();
+        let again = echo(&x, c, role);
+        tokio::pin!(again);
+        // It has begun before C goes on.
+        assert!(again.as_mut().now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        process.say("GO");
+        again.await;
         process.finished(PATIENCE).await.assert_ok();
     }
 }
