@@ -249,8 +249,8 @@ fn we_come_back_as_another_incarnation() {
     on_sockets_at_once(lives::we_come_back);
 }
 
-/// fi_endpoint(3), connectionless endpoints: a connection that we have ended is made anew by the next
-/// message, whoever sends it.
+/// fi_endpoint(3), connectionless endpoints: a connection that we have ended is made anew by the
+/// next message, whoever sends it.
 #[test]
 fn we_disconnect_and_meet_again() {
     on_sockets_at_once(lives::we_disconnect);

@@ -12,7 +12,6 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
-use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
 
 use super::tx::Queued;
