@@ -6,23 +6,34 @@
 //! passes messages that wait for credit. Byte 7 of each header counts the
 //! frames of this direction in transmission order, which debug builds of libfabric insist on.
 //!
+//! This file holds what is queued and what goes next; `tx/handed_out.rs` follows frames that went
+//! to the transport, `tx/unsent.rs` takes back what does not go out.
+//!
 //! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
 //! nothing else is handed out.
+
+mod handed_out;
+mod lane;
+mod unsent;
 
 use std::collections::VecDeque;
 
 use crate::buf::{Frame, Leases, Payload};
-use crate::error::{Error, ErrorKind, Refusal};
+use crate::error::Error;
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_MAX};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
 use super::announce::Announcements;
-use super::answer::{AnswerFrame, Part, ReadAnswers};
+use super::answer::ReadAnswers;
 use super::credit::SendCredit;
 use super::fence::Fences;
 use super::liveness::Signs;
+pub(crate) use handed_out::Outgoing;
+pub(super) use handed_out::{Gone, RAW};
+use handed_out::{NO_OP, cannot_say, token_of};
+use lane::Lane;
 
 /// A frame not yet handed out.
 #[derive(Debug)]
@@ -40,76 +51,6 @@ impl Queued {
             payload: Payload::empty(),
             op: None,
         }
-    }
-}
-
-/// Frames for the transport, with the leases that keep their regions open while it has them.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) frames: VecDeque<Frame>,
-    pub(crate) leases: Vec<Leases>,
-}
-
-/// Who is told of a frame's fate: the operation's key, or nobody in particular.
-const NO_OP: u64 = u64::MAX;
-/// The same of frames of the handshake, of whose fate nobody is told. No key has these values,
-/// since a slab never has an entry of the highest index.
-pub(super) const RAW: u64 = u64::MAX - 1;
-/// The same of the parts of a read's answer.
-const READ_DATA: u64 = u64::MAX - 2;
-const READ_DONE: u64 = u64::MAX - 3;
-const READ_VOID: u64 = u64::MAX - 4;
-
-/// What is told of a frame that is gone in full.
-#[derive(Debug)]
-pub(super) enum Gone {
-    /// An operation's own, with its memory.
-    Op(OpKey, Payload),
-    /// The answer to a peer's read, to its end, with what it was of.
-    Answer(Payload),
-}
-
-/// User frames of one kind, each with its number in the order of all.
-#[derive(Debug, Default)]
-struct Lane {
-    queue: VecDeque<(u64, Queued)>,
-    /// Payload bytes of them.
-    bytes: usize,
-}
-
-impl Lane {
-    fn push(&mut self, number: u64, queued: Queued) {
-        self.bytes += queued.payload.len();
-        self.queue.push_back((number, queued));
-    }
-
-    fn pop(&mut self) -> Option<Queued> {
-        let (_, queued) = self.queue.pop_front()?;
-        self.bytes -= queued.payload.len();
-        Some(queued)
-    }
-
-    fn withdraw(&mut self, op: OpKey) -> Option<(u64, Payload)> {
-        let at = self
-            .queue
-            .iter()
-            .position(|(_, queued)| queued.op == Some(op))?;
-        let (number, queued) = self.queue.remove(at)?;
-        self.bytes -= queued.payload.len();
-        Some((number, queued.payload))
-    }
-
-    /// Takes what has this number or a higher one.
-    fn split_off(&mut self, from: u64) -> VecDeque<(u64, Queued)> {
-        let at = self.queue.partition_point(|(number, _)| *number < from);
-        let taken = self.queue.split_off(at);
-        let bytes = taken.iter().map(|(_, queued)| queued.payload.len());
-        self.bytes -= bytes.sum::<usize>();
-        taken
-    }
-
-    fn next(&self) -> Option<u64> {
-        self.queue.front().map(|(number, _)| *number)
     }
 }
 
@@ -276,117 +217,6 @@ impl Tx {
         self.push_raw(Frame::new(&[], Payload::from_vec(frame), RAW));
     }
 
-    /// Takes a frame back that was never handed out.
-    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
-        let withdrawn = self.messages.withdraw(op);
-        let withdrawn = withdrawn.or_else(|| self.others.withdraw(op));
-        let (number, payload) = withdrawn.or_else(|| self.withdraw_staying(op))?;
-        self.fences.gone(number);
-        Some(payload)
-    }
-
-    fn withdraw_staying(&mut self, op: OpKey) -> Option<(u64, Payload)> {
-        let staying = self.staying.as_mut()?;
-        let at = (staying.iter()).position(|(_, queued)| queued.op == Some(op))?;
-        let (number, queued) = staying.remove(at)?;
-        Some((number, queued.payload))
-    }
-
-    /// The number of the first message that waits for credit, or would have to be announced.
-    fn first_waiting(&self) -> Option<u64> {
-        let mut credit = self.credit.clone();
-        let announcements = self.announcements.as_ref();
-        let waits = |queued: &Queued| {
-            let kept_max = credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
-            if announcements.is_some_and(|it| it.wants(&queued.header, kept_max)) {
-                return true;
-            }
-            let len = queued.header.payload_len();
-            let Some(credit) = &mut credit else {
-                return false;
-            };
-            let is_allowed = credit.allows(len);
-            credit.take(len);
-            !is_allowed
-        };
-        let mut queue = self.messages.queue.iter();
-        let at = queue.position({
-            let mut waits = waits;
-            move |(_, queued)| waits(queued)
-        })?;
-        self.messages.queue.get(at).map(|(number, _)| *number)
-    }
-
-    /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
-    /// back the messages that would have to wait for either, and those behind them.
-    pub(super) fn drain_waiting(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let Some(first) = self.first_waiting() else {
-            return Vec::new();
-        };
-        let fences = &mut self.fences;
-        let waiting = self.messages.split_off(first).into_iter();
-        waiting
-            .map(|(number, queued)| {
-                fences.gone(number);
-                (queued.op, queued.payload)
-            })
-            .collect()
-    }
-
-    /// Takes back what was announced, and not asked for, before a message that went out: what goes
-    /// over the next connection comes behind that one.
-    pub(super) fn drain_overtaken(&mut self) -> Vec<(u64, Queued)> {
-        match (&mut self.announcements, self.last_message) {
-            (Some(announcements), Some(last)) => announcements.drain_before(last),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The same, but it goes over the next connection, with all that may not pass it. Tells `each`
-    /// operation that was announced and is not any more. False: there is nothing such.
-    pub(super) fn stay(&mut self, mut each: impl FnMut(OpKey)) -> bool {
-        let announced = self.announcements.as_mut();
-        let mut staying = announced.map(Announcements::drain).unwrap_or_default();
-        staying
-            .iter()
-            .filter_map(|(_, queued)| queued.op)
-            .for_each(&mut each);
-        let waiting = self.first_waiting();
-        if staying.is_empty() && waiting.is_none() {
-            return false;
-        }
-        let numbers = staying.iter().map(|(number, _)| *number);
-        let first = numbers.chain(waiting).min();
-        let fence = self.fences.first();
-        if let Some(from) = first.into_iter().chain(fence).min() {
-            staying.extend(self.messages.split_off(from));
-        }
-        let first = first.filter(|_| self.order == SendOrder::Strict);
-        if let Some(from) = first.into_iter().chain(fence).min() {
-            staying.extend(self.others.split_off(from));
-        }
-        staying.sort_unstable_by_key(|(number, _)| *number);
-        self.staying = Some(staying.into());
-        true
-    }
-
-    /// Operations that go over the next connection; `None`: nothing does.
-    pub(super) fn staying(&self) -> Option<usize> {
-        self.staying.as_ref().map(VecDeque::len)
-    }
-
-    /// Takes back what was to go over the next connection: there will be none.
-    pub(super) fn drain_staying(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let fences = &mut self.fences;
-        let staying = self.staying.take().into_iter().flatten();
-        staying
-            .map(|(number, queued)| {
-                fences.gone(number);
-                (queued.op, queued.payload)
-            })
-            .collect()
-    }
-
     /// Nothing queued and nothing with the transport: a new frame may go out at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.out && self.is_drained()
@@ -501,45 +331,6 @@ impl Tx {
         Ok(Some(Outgoing { frames, leases }))
     }
 
-    /// Leases the regions of frames that were handed out before. A part of an answer whose region
-    /// refuses by now goes on as zeros, since its header promised as many bytes, and that
-    /// answer's end then says why.
-    fn lease_again(
-        &mut self,
-        frames: &mut VecDeque<Frame>,
-        order: ByteOrder,
-        leases: &mut Vec<Leases>,
-    ) -> Result<(), Error> {
-        for at in 0..frames.len() {
-            let reason: Refusal = match frames[at].payload().lease() {
-                Ok(lease) => {
-                    if !lease.is_empty() {
-                        leases.push(lease);
-                    }
-                    continue;
-                }
-                Err(closed) => closed.into(),
-            };
-            if frames[at].token() != READ_DATA {
-                return Err(cannot_say(reason));
-            }
-            frames[at].blank();
-            let is_end = |frame: &Frame| matches!(frame.token(), READ_DONE | READ_VOID);
-            match (at + 1..frames.len()).find(|at| is_end(&frames[*at])) {
-                None => self.reads.break_off(reason),
-                Some(end) if frames[end].token() == READ_DONE => {
-                    // Its number counts back from the next one's, for all of these are counted.
-                    let back = (frames.len() - end) as u8;
-                    let answer = AnswerFrame::end(Some(reason));
-                    let header = answer.header.encode(order, self.next_id.wrapping_sub(back));
-                    frames[end] = Frame::new(&header, answer.payload, token_of(answer.part));
-                }
-                Some(_) => {} // It is void already.
-            }
-        }
-        Ok(())
-    }
-
     /// What the peer has asked for, or the oldest user frame that may go out.
     fn pop_user(&mut self) -> Option<Queued> {
         if !self.is_open {
@@ -601,102 +392,4 @@ impl Tx {
             }
         })
     }
-
-    /// Ends leases whose frames are not with the transport any more.
-    pub(super) fn end_leases(&mut self, mut leases: Vec<Leases>) {
-        leases.clear();
-        self.spare_leases = leases;
-    }
-
-    /// The transport moved `sent` bytes of the frames it had and gives them back.
-    pub(super) fn handle_sent(&mut self, mut frames: VecDeque<Frame>, sent: usize) {
-        debug_assert!(self.out, "a batch comes back only once");
-        self.out = false;
-        self.sent = sent;
-        // A hello may have been pushed meanwhile: the answer to a request can come before the word
-        // that the request has left.
-        frames.append(&mut self.carry);
-        self.carry = frames;
-    }
-
-    /// The next frame that is gone in full, if it matters to anybody; asked after a batch came back
-    /// until there is none.
-    pub(super) fn next_gone(&mut self) -> Option<Gone> {
-        while let Some(frame) = self.carry.front_mut() {
-            let step = frame.remaining().min(self.sent);
-            frame.advance(step);
-            if op_of(frame.token()).is_some() {
-                self.work += step as u64;
-            }
-            self.sent -= step;
-            if frame.remaining() > 0 {
-                break;
-            }
-            let frame = self.carry.pop_front()?;
-            match frame.token() {
-                RAW | READ_DATA | READ_VOID => {}
-                READ_DONE => return Some(Gone::Answer(frame.into_payload())),
-                // Of such control frames only plain read responses hold memory.
-                NO_OP if frame.payload().piece_count() > 0 => {
-                    return Some(Gone::Answer(frame.into_payload()));
-                }
-                NO_OP => {}
-                op => return Some(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
-            }
-        }
-        debug_assert_eq!(self.sent, 0, "the transport moved more than it had");
-        None
-    }
-
-    /// The batch that is with the transport does not come back.
-    pub(super) fn forget_submitted(&mut self) {
-        self.out = false;
-    }
-
-    /// Everything that was not sent, as the connection ends.
-    pub(super) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let mut all = Vec::new();
-        for frame in self.carry.drain(..) {
-            let token = frame.token();
-            all.push((op_of(token), frame.into_payload()));
-        }
-        self.reads.clear();
-        let announced = self.announcements.as_mut();
-        let announced = announced.map(Announcements::drain).unwrap_or_default();
-        let staying = self.staying.take().into_iter().flatten();
-        for (_, queued) in announced.into_iter().chain(staying) {
-            all.push((queued.op, queued.payload));
-        }
-        let lanes = [
-            std::mem::take(&mut self.messages),
-            std::mem::take(&mut self.others),
-            std::mem::take(&mut self.data),
-        ];
-        let user = lanes.into_iter().flat_map(|lane| lane.queue);
-        for queued in self.control.drain(..).chain(user.map(|(_, queued)| queued)) {
-            all.push((queued.op, queued.payload));
-        }
-        all
-    }
-}
-
-/// The operation that a frame belongs to.
-fn op_of(token: u64) -> Option<OpKey> {
-    (token < READ_VOID).then(|| OpKey::from_bits(token))
-}
-
-fn token_of(part: Part) -> u64 {
-    match part {
-        Part::Data => READ_DATA,
-        Part::Done => READ_DONE,
-        Part::Void => READ_VOID,
-    }
-}
-
-/// Towards a peer without the extension, closing is all the wire can say.
-fn cannot_say(reason: Refusal) -> Error {
-    Error::new(
-        ErrorKind::AccessDenied,
-        format!("before its bytes were read out, {reason}"),
-    )
 }
