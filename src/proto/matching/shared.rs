@@ -10,9 +10,14 @@
 //! Invariants: no message that is kept fits a posted receive. One that waits fits a posted receive
 //! only while a connection that was woken has not asked again.
 
+mod claims;
+mod waiting;
+
 use std::collections::{HashMap, VecDeque};
 
+use crate::buf::{Carving, Payload};
 use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::{Key, Slab};
 
@@ -20,14 +25,12 @@ use super::budget::{Accounts, Budget, Room};
 use super::early::{Body, Early, EarlyMessages, List};
 use super::posted::{PostedReceives, Withdrawn};
 use super::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive, Wanted};
-use crate::buf::{Carving, Payload};
-use crate::proto::op::OpKey;
+use claims::Claim;
+pub(crate) use claims::{ClaimKey, Fetched};
+use waiting::{Stall, list_of};
 
 /// Names a posted receive.
 pub(crate) type ReceiveKey = Key;
-
-/// Names a claimed message.
-pub(crate) type ClaimKey = Key;
 
 /// What a receive finds.
 #[derive(Debug)]
@@ -51,40 +54,11 @@ pub(crate) enum Armed<T> {
     Consumed(T),
 }
 
-/// What becomes of the receive of a claimed message.
-#[derive(Debug)]
-pub(crate) enum Fetched<T> {
-    Early(PostedReceive<T>, EarlyMessage),
-    Announced(PostedReceive<T>, Announcement),
-    /// The message waits in its connection, which takes the receive with it.
-    Coming,
-}
-
 /// What a connection that leaves takes along.
 #[derive(Debug)]
 pub(crate) struct Gone<T> {
     /// The receive of a claimed message that was to come.
     pub(crate) receive: Option<PostedReceive<T>>,
-}
-
-/// A connection that was told to wait and has not asked again since.
-#[derive(Debug)]
-enum Stall<T> {
-    /// Its message is in the list of those that wait.
-    Waiting(Key),
-    /// It was woken, for this receive or for room. This was its place.
-    Woken(u64, Option<ReceiveKey>),
-    /// Its message is claimed.
-    Claimed,
-    /// Its message was claimed, and is for this receive.
-    Given(PostedReceive<T>),
-}
-
-/// A claimed message.
-#[derive(Debug)]
-struct Claim {
-    order: u64,
-    early: Early,
 }
 
 /// The matcher of all connections of one endpoint.
@@ -213,88 +187,6 @@ impl<T> SharedMatcher<T> {
     /// Withdraws a posted receive.
     pub(crate) fn withdraw(&mut self, receive: ReceiveKey) -> Option<Withdrawn<T>> {
         self.posted.withdraw(receive)
-    }
-
-    /// The first message that such a receive would take; from now on only this claim gets it
-    /// (`FI_PEEK | FI_CLAIM`).
-    pub(crate) fn claim(
-        &mut self,
-        wanted: Wanted,
-        source: Option<SourceId>,
-    ) -> Option<(ClaimKey, Arrival)> {
-        let removed = match self.early.find(wanted, source) {
-            Some(at) => self.early.remove(at),
-            None => self.waiting.remove(self.waiting.find(wanted, source)?),
-        };
-        let (order, early) = removed?;
-        let arrival = early.arrival;
-        if let Body::Waiting(_) = early.body {
-            self.stalls.insert(arrival.connection, Stall::Claimed);
-            self.wake_for_room(None); // Others may have waited behind it.
-        }
-        Some((self.claims.insert(Claim { order, early }), arrival))
-    }
-
-    /// Gives a claimed message to this receive, which is not posted. The receive comes back if the
-    /// message is gone: its connection ended before it was here.
-    pub(crate) fn take_claimed(
-        &mut self,
-        claim: ClaimKey,
-        mut receive: PostedReceive<T>,
-    ) -> Result<Fetched<T>, PostedReceive<T>> {
-        let Some(Claim { early, .. }) = self.claims.remove(claim) else {
-            return Err(receive);
-        };
-        receive.order = self.next_receive();
-        let arrival = early.arrival;
-        Ok(match early.body {
-            Body::Waiting(_) => {
-                self.stalls
-                    .insert(arrival.connection, Stall::Given(receive));
-                self.wakes.push_back(arrival.connection);
-                Fetched::Coming
-            }
-            Body::Here(message) => {
-                self.free(&arrival, early.cost);
-                Fetched::Early(receive, message)
-            }
-            Body::Announced(announcement) => {
-                self.free(&arrival, early.cost);
-                Fetched::Announced(receive, announcement)
-            }
-        })
-    }
-
-    /// Gives a claim up: its message is kept again, in its place, or goes to a receive that was
-    /// posted meanwhile.
-    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<Fetched<T>> {
-        let Claim { order, early } = self.claims.remove(claim)?;
-        let arrival = early.arrival;
-        let receive = self.posted.find(&arrival);
-        let mut take = || receive.map(|at| self.posted.take(at, arrival.len));
-        let answer = match &early.body {
-            Body::Waiting(_) => {
-                let key = self.waiting.insert(order, early);
-                self.stalls.insert(arrival.connection, Stall::Waiting(key));
-                if receive.is_some() {
-                    self.wake(arrival.connection, receive);
-                }
-                self.look_again(arrival.connection);
-                self.wake_for_room(Some(arrival.source));
-                return None;
-            }
-            Body::Here(_) | Body::Announced(_) => take(),
-        };
-        let Some(receive) = answer else {
-            self.early.insert(order, early);
-            return None;
-        };
-        self.free(&arrival, early.cost);
-        match early.body {
-            Body::Here(message) => Some(Fetched::Early(receive, message)),
-            Body::Announced(announcement) => Some(Fetched::Announced(receive, announcement)),
-            Body::Waiting(_) => None, // Not reached: it was put back.
-        }
     }
 
     /// Drops all messages that are here: nobody will ask for them any more.
@@ -475,11 +367,6 @@ impl<T> SharedMatcher<T> {
         self.accounts.awaits_credit(connection);
     }
 
-    /// A connection that may read on, or tell of room, since something changed for it.
-    pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
-        self.wakes.pop_front()
-    }
-
     // Helpers.
 
     fn next_receive(&mut self) -> u64 {
@@ -509,24 +396,6 @@ impl<T> SharedMatcher<T> {
         Some(early.body)
     }
 
-    fn forget_claims(&mut self, connection: ConnectionId) {
-        let of_it = |claim: &Claim| {
-            let is_here = matches!(claim.early.body, Body::Here(_));
-            claim.early.arrival.connection == connection && !is_here
-        };
-        let claims = self.claims.iter();
-        let forgotten: Vec<Key> = claims
-            .filter_map(|(key, claim)| of_it(claim).then_some(key))
-            .collect();
-        for key in forgotten {
-            if let Some(Claim { early, .. }) = self.claims.remove(key)
-                && let Body::Announced(_) = early.body
-            {
-                self.free(&early.arrival, early.cost);
-            }
-        }
-    }
-
     /// A message is kept no more.
     fn free(&mut self, arrival: &Arrival, cost: u64) {
         if self.accounts.free(arrival, cost) {
@@ -534,71 +403,6 @@ impl<T> SharedMatcher<T> {
         }
         self.look_again(arrival.connection);
         self.wake_for_room(Some(arrival.source));
-    }
-
-    /// What a connection was promised does not wait for those who were there first.
-    fn look_again(&mut self, connection: ConnectionId) {
-        if let Some(Stall::Waiting(key)) = self.stalls.get(&connection)
-            && let Some(early) = self.waiting.get(*key)
-        {
-            match self.accounts.room(&early.arrival, early.cost, true) {
-                Room::Yes => self.wake(connection, None),
-                room => {
-                    let list = list_of(room, &early.arrival);
-                    self.waiting.wait_in(*key, list);
-                }
-            }
-        }
-    }
-
-    /// A receive is there for one of those that wait.
-    fn wake_for(&mut self, receive: ReceiveKey) {
-        if let Some((wanted, source)) = self.posted.takes(receive)
-            && let Some(at) = self.waiting.find(wanted, source)
-            && let Some(early) = self.waiting.get(at)
-        {
-            self.wake(early.arrival.connection, Some(receive));
-        }
-    }
-
-    /// Bytes came free, of this sender or in general.
-    fn wake_for_room(&mut self, source: Option<SourceId>) {
-        let of_source = source.map(List::WaitingForShare);
-        let of_all = [List::WaitingForPromised, List::WaitingForTotal];
-        for list in of_source.into_iter().chain(of_all) {
-            // What those will take who are woken here and have not asked again yet.
-            let mut taken = 0;
-            while let Some(key) = self.waiting.first_waiting(list)
-                && let Some(early) = self.waiting.get(key)
-            {
-                let (arrival, cost) = (early.arrival, early.cost);
-                let waits_in = match self.accounts.room(&arrival, cost, false) {
-                    Room::Yes if self.accounts.is_free(taken + cost) => {
-                        taken += cost;
-                        self.wake(arrival.connection, None);
-                        continue;
-                    }
-                    Room::Yes if list == List::WaitingForPromised => break,
-                    Room::Yes => Some(List::WaitingForTotal),
-                    room => list_of(room, &arrival),
-                };
-                if waits_in == Some(list) {
-                    break;
-                }
-                self.waiting.wait_in(key, waits_in);
-            }
-        }
-    }
-
-    /// Wakes a connection whose message waits.
-    fn wake(&mut self, connection: ConnectionId, receive: Option<ReceiveKey>) {
-        if let Some(stall) = self.stalls.get_mut(&connection)
-            && let Stall::Waiting(key) = *stall
-            && let Some((order, _)) = self.waiting.remove(key)
-        {
-            *stall = Stall::Woken(order, receive);
-            self.wakes.push_back(connection);
-        }
     }
 
     /// Lists of messages that there is memory for.
@@ -642,14 +446,4 @@ impl<T> SharedMatcher<T> {
 /// What a message of this length counts for.
 fn cost_of(len: u64) -> u64 {
     len.saturating_add(UNEXPECTED_OVERHEAD as u64)
-}
-
-/// Where a message waits that there is no room for.
-fn list_of(room: Room, arrival: &Arrival) -> Option<List> {
-    match room {
-        Room::Yes | Room::Never => None,
-        Room::OwnShare => Some(List::WaitingForShare(arrival.source)),
-        Room::Overbooked => Some(List::WaitingForPromised),
-        Room::Total => Some(List::WaitingForTotal),
-    }
 }
