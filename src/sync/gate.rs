@@ -304,10 +304,10 @@ impl Gate {
     /// Withdraws a waiter of [`Gate::poll_drained`].
     pub(crate) fn forget(&self, key: &mut Option<WaiterKey>) {
         if key.is_some() {
-            self.state
-                .lock("stop waiting for a gate")
-                .waiters
-                .remove(key);
+            let mut state = self.state.lock("stop waiting for a gate");
+            let stale = state.waiters.remove(key);
+            drop(state);
+            drop(stale);
         }
     }
 
@@ -558,6 +558,37 @@ mod tests {
         drop(entry);
         waiting.await.unwrap();
         assert!(gate.state.lock("test").waiters.is_empty());
+    }
+
+    /// ARCHITECTURE.md: under a lock "nothing is copied, told or woken", nor dropped: the last
+    /// waker of a task drops what the task has, which may be inside this very gate.
+    #[test]
+    fn a_forgotten_waiter_is_dropped_with_the_gate_unlocked() {
+        struct Inmate {
+            _inside: Entry,
+        }
+        impl std::task::Wake for Inmate {
+            fn wake(self: Arc<Self>) {}
+        }
+
+        let (told, forgotten) = std::sync::mpsc::channel();
+        // On a thread of its own, so that a deadlock fails the test instead of holding it up.
+        std::thread::spawn(move || {
+            let gate = gate();
+            let inmate = Inmate {
+                _inside: gate.enter(Role::Local).unwrap(),
+            };
+            let waker = Waker::from(Arc::new(inmate));
+            let mut drained = gate.drained(Drained::All);
+            let polled = Pin::new(&mut drained).poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            drop(waker);
+            drop(drained);
+            assert_eq!(gate.close(), Ok(true));
+            told.send(()).unwrap();
+        });
+        let waited = forgotten.recv_timeout(std::time::Duration::from_secs(10));
+        waited.expect("the gate was locked while the waker was dropped");
     }
 
     /// Invariant: a drained gate stays drained while its mark holds, whatever threads try.
