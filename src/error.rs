@@ -341,6 +341,12 @@ impl Error {
         self
     }
 
+    /// For an error that is told within another one, which names the peer.
+    pub(crate) fn without_peer(mut self) -> Self {
+        self.edit(|inner| inner.peer = None);
+        self
+    }
+
     pub(crate) fn with_data(mut self, data: Bytes) -> Self {
         self.edit(|inner| inner.data = data);
         self
