@@ -17,7 +17,8 @@ pub use refusal::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A queue is full now; the same call may succeed later (`FI_EAGAIN`).
+    /// What it takes is full, or held by others, right now; the same call may succeed later
+    /// (`FI_EAGAIN`).
     Again,
     /// The object is in use by others; the message names them (`FI_EBUSY`).
     Busy,
@@ -68,7 +69,7 @@ pub enum ErrorKind {
     BadAddress,
     /// These flags are not supported here (`FI_EBADFLAGS`).
     BadFlags,
-    /// Nothing offered fits the hints (`FI_ENODATA`).
+    /// Nothing offered fits the hints, or nothing has the name that was looked for (`FI_ENODATA`).
     NoMatch,
     /// Not supported by this object (`FI_ENOSYS`).
     Unsupported,
@@ -141,7 +142,7 @@ impl ErrorKind {
 
     fn describe(self) -> &'static str {
         match self {
-            ErrorKind::Again => "the queue is full, try again",
+            ErrorKind::Again => "full or taken right now, try again",
             ErrorKind::Busy => "in use",
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::BadState => "not permitted in the current state",
@@ -164,7 +165,7 @@ impl ErrorKind {
             ErrorKind::AccessDenied => "the region does not allow this access",
             ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",
-            ErrorKind::NoMatch => "nothing offered fits the hints",
+            ErrorKind::NoMatch => "nothing that is there fits",
             ErrorKind::Unsupported => "not supported",
             ErrorKind::AddressInUse => "address in use",
             ErrorKind::AddressNotAvailable => "address not available",
@@ -338,6 +339,12 @@ impl Error {
 
     pub(crate) fn with_peer(mut self, peer: SocketAddr) -> Self {
         self.edit(|inner| inner.peer = Some(peer));
+        self
+    }
+
+    /// For an error that is told within another one, which names the peer.
+    pub(crate) fn without_peer(mut self) -> Self {
+        self.edit(|inner| inner.peer = None);
         self
     }
 

@@ -29,7 +29,7 @@ impl Format {
             Err(Error::new(ErrorKind::InvalidArgument, message))
         };
         if address.ip().is_unspecified() || address.port() == 0 {
-            return invalid("is no peer's");
+            return invalid("is no peer's: that has an address and a port");
         }
         if !self.takes(address) {
             return invalid(match self.0 {

@@ -128,7 +128,7 @@ impl<T: Inserted> Insert<T> {
     pub fn now(self) -> Result<T> {
         let (vector, request) = self.check()?;
         if vector.is_asynchronous() {
-            let message = "this address vector was opened with FI_EVENT";
+            let message = "this address vector inserts asynchronously: await or submit it";
             return Err(Error::new(ErrorKind::BadState, message));
         }
         let What::Addresses(addresses) = request.what else {

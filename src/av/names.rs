@@ -49,7 +49,10 @@ impl Grid {
     ) -> Result<Grid> {
         let count = nodes.checked_mul(services);
         if count.is_none_or(|count| count > FabricAddr::INDEX_COUNT as usize) {
-            let message = format!("{nodes} nodes with {services} services each");
+            let max = FabricAddr::INDEX_COUNT;
+            let message = format!(
+                "{nodes} nodes with {services} services each, an address vector holds {max}"
+            );
             return Err(Error::new(ErrorKind::LimitReached, message));
         }
         if count == Some(0) {

@@ -82,7 +82,7 @@ impl EndpointBuilder {
             Some(events) => {
                 common.dependences.push(events.depend(format!("{id:?}"))?);
                 let full = || {
-                    let message = "the event queue has no room for this endpoint";
+                    let message = "the event queue has no two places free, as an endpoint takes";
                     Error::new(ErrorKind::Again, message)
                 };
                 let connected = events.try_reserve().ok_or_else(full)?;

@@ -129,8 +129,11 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     let queue = match draft.common().queue_for(draft.operation()) {
         Some(queue) => queue.clone(),
         None => {
-            let error = Error::new(ErrorKind::BadState, "the endpoint has no transmit queue")
-                .with_operation(draft.operation());
+            let error = Error::new(
+                ErrorKind::BadState,
+                "it was opened without a transmit_queue",
+            )
+            .with_operation(draft.operation());
             let (_, buffers, _) = draft.into_parts();
             return Err(Failed::new(error, Some(buffers)));
         }

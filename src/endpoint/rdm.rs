@@ -357,7 +357,7 @@ async fn look_up(node: String) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
 
     let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-        let message = "a name is looked up beside the tasks of a runtime";
+        let message = "a name is looked up by a runtime: resolve it within one";
         Error::new(ErrorKind::NoRuntime, message)
     })?;
     let looking = runtime.spawn_blocking(move || {

@@ -62,7 +62,7 @@ impl RemoteRegions {
             if !region.access.contains(need) {
                 return Err(Error::new(
                     ErrorKind::AccessDenied,
-                    "the remote range was not handed out for this",
+                    format!("the remote range was not handed out for {need:?}"),
                 ));
             }
             let len = region.len.min(left);

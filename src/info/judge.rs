@@ -25,12 +25,7 @@ where
 }
 
 /// What was asked for if it is offered; the first offered for the default value, which is no wish.
-pub(super) fn choose<T>(
-    hint: &'static str,
-    asked: Option<T>,
-    offered: &[T],
-    note: &str,
-) -> Result<T>
+pub(super) fn choose<T>(hint: &'static str, asked: Option<T>, offered: &[T]) -> Result<T>
 where
     T: Copy + Default + PartialEq + Debug,
 {
@@ -41,14 +36,8 @@ where
     if offered.contains(&asked) {
         return Ok(asked);
     }
-    let mut list = offered
-        .iter()
-        .map(|one| format!("{one:?}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    if !note.is_empty() {
-        list = format!("{list} ({note})");
-    }
+    let list: Vec<_> = offered.iter().map(|one| format!("{one:?}")).collect();
+    let list = list.join(", ");
     Err(no_match(hint, format!("{asked:?}"), list))
 }
 

@@ -96,8 +96,7 @@ fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     let mut meant: Vec<_> = OFFERS.iter().filter(is_meant).collect();
     if meant.is_empty() {
         let offered: Vec<_> = OFFERS.iter().map(|offer| offer.endpoint_type).collect();
-        let note = "other types come with later releases";
-        choose("endpoint", hints.endpoint, &offered, note)?;
+        choose("endpoint", hints.endpoint, &offered)?;
     }
     let asked = hints.caps.unwrap_or_default();
     meant.sort_by_key(|offer| Reverse((offer.caps & asked).bits().count_ones()));
@@ -291,7 +290,7 @@ fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
             "hint data_progress: ControlUnified is for control progress only",
         ));
     }
-    let progress = |hint, asked| choose(hint, asked, &[Progress::Auto], "");
+    let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
     let asked_caps = hints.domain_caps.unwrap_or_default();
     let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
     within("domain_caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
@@ -385,7 +384,7 @@ fn endpoint(
 ) -> Result<EndpointAttr> {
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
-        protocol: choose("protocol", hints.protocol, &[offer.protocol], "")?,
+        protocol: choose("protocol", hints.protocol, &[offer.protocol])?,
         protocol_version: limit(
             "protocol_version",
             hints.protocol_version,
@@ -528,7 +527,7 @@ fn traffic_class(hint: &'static str, asked: Option<TrafficClass>) -> Result<Traf
             "hint {hint}: a code point has 6 bits, {point} is too large"
         )));
     }
-    choose(hint, asked, &[TrafficClass::BestEffort], "")
+    choose(hint, asked, &[TrafficClass::BestEffort])
 }
 
 /// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
@@ -547,11 +546,9 @@ fn auth_key(
     api: ApiVersion,
 ) -> Result<Option<AuthKey>> {
     match asked.filter(|_| api.counts_auth_keys()) {
-        Some(key) if key.is_of_address_vector() => Err(no_match(
-            hint,
-            format!("{key:?}"),
-            "keys of bytes: endpoints are connected",
-        )),
+        Some(key) if key.is_of_address_vector() => {
+            Err(no_match(hint, format!("{key:?}"), "keys of bytes"))
+        }
         asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),
     }
 }

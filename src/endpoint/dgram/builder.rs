@@ -166,7 +166,7 @@ impl DgramEndpointBuilder {
             }
         }
         let Some(vector) = self.vector else {
-            let what = "address_vector: a datagram endpoint has none";
+            let what = "address_vector: a datagram endpoint has none of its own, give it one";
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
         let domain = self.domain;

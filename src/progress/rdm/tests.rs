@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::endpoint::{Endpoint, RdmEndpoint};
 use crate::eq::{Event, EventQueue};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::progress::IdlePolicy;
 use crate::testing::{Net, Peer};
 use crate::wire::PeerData;
@@ -166,6 +166,11 @@ fn an_endpoint_sends_to_itself() {
     });
 }
 
+/// How often the words of an error name a peer; the last attempt's error is told within them.
+fn peers_named(error: &Error) -> usize {
+    error.to_string().matches("(peer ").count()
+}
+
 /// "an operation to a peer that never answers ends as Unreachable at the connect deadline", whether
 /// its host says that nobody listens or nothing at all; "it never spins", or time would not pass.
 #[test]
@@ -190,6 +195,7 @@ fn a_peer_that_never_answers_is_unreachable_at_the_deadline() {
                     failed.error()
                 );
                 assert_eq!(failed.error().peer(), Some(address));
+                assert_eq!(peers_named(failed.error()), 1, "{}", failed.error());
             }
             let late = begun.elapsed() - DEADLINE;
             assert!(late < Duration::from_millis(50), "{late:?}");
@@ -215,6 +221,7 @@ fn a_peer_that_always_rejects_ends_operations_sooner() {
         let begun = tokio::time::Instant::now();
         let failed = endpoint.send("?", to).await.unwrap_err();
         assert_eq!(failed.error().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(peers_named(failed.error()), 1, "{}", failed.error());
         assert!(begun.elapsed() > Duration::from_secs(3) && begun.elapsed() < DEADLINE / 2);
     });
 }
