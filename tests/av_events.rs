@@ -80,6 +80,12 @@ fn each_failed_address_is_an_error_before_the_completion() {
         assert_eq!((context, count), (Context(6), 1));
         let named = vector.lookup(*addresses[0].as_ref().unwrap()).unwrap();
         assert_eq!(named, SocketAddr::from(([127, 0, 0, 1], 9)));
+        let grid = vector.insert_symmetric("10.0.0.1", 2, "2", 2);
+        grid.submit(7u64).unwrap();
+        let failed = failure(&events).await;
+        assert_eq!(failed, (Some(Context(7)), Some(0), ErrorKind::AddressInUse));
+        let (context, count, addresses) = complete(&events).await;
+        assert_eq!((context, count, addresses.len()), (Context(7), 3, 4));
         assert!(events.is_empty());
     });
 }

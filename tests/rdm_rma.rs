@@ -8,7 +8,7 @@ use common::on_every_backend;
 use peers::{bytes_of, open_region};
 use tokio_fabric::{
     CompletionFlags, Context, DomainBind, ErrorKind, Hints, MrMode, OnRefusal, OperationKind,
-    Refusal,
+    Phase, Refusal,
 };
 
 /// fi_rma(3): reads and writes, vectors of both, to several peers at once.
@@ -111,8 +111,11 @@ fn a_refused_operation_ends_its_connection_or_not() {
                     loop {
                         match x.read(vec![0u8; 8], to_y, region.remote()).await {
                             Ok((_, bytes)) => break bytes,
-                            // Posted in the moment in which the connection ended.
-                            Err(failed) => assert_eq!(failed.kind(), ErrorKind::Canceled),
+                            // Posted in the moment in which the connection ended, if it did.
+                            Err(failed) => {
+                                assert_eq!(on_refusal, OnRefusal::Disconnect, "{failed:?}");
+                                assert_eq!(failed.kind(), ErrorKind::Canceled);
+                            }
                         }
                     }
                 };
@@ -179,6 +182,7 @@ fn rma_passes_messages_that_nobody_receives() {
             assert_eq!((received.len, bytes), (1, vec![round]));
             assert!(y.unexpected_bytes() <= 1 << 20);
         }
+        assert_eq!(flood[199].phase(), Phase::Queued, "held back here");
         for number in 0..200usize {
             let (received, bytes) = y.recv(vec![0u8; 70_000]).await.unwrap();
             assert_eq!(received.len, [8, 10_000, 70_000][number % 3]);

@@ -19,16 +19,21 @@ struct Two {
 }
 
 fn two(net: &Net, extension: bool) -> Two {
+    two_that_announce(net, extension, [MIN, MIN])
+}
+
+/// From these lengths on.
+fn two_that_announce(net: &Net, extension: bool, min: [usize; 2]) -> Two {
     let (one, other) = (net.peer().unwrap(), net.peer().unwrap());
-    let open = |peer: &tokio_fabric::testing::Peer| {
-        let builder = peer.domain.rdm_endpoint().rendezvous_min(MIN);
+    let open = |peer: &tokio_fabric::testing::Peer, min: usize| {
+        let builder = peer.domain.rdm_endpoint().rendezvous_min(min);
         let builder = builder
             .unexpected_bytes_per_peer(16_384)
             .extension(extension);
         let builder = builder.transmit_size(1_024);
         builder.listen_at(peers::any()).open().unwrap()
     };
-    let (x, y) = (open(&one), open(&other));
+    let (x, y) = (open(&one, min[0]), open(&other, min[1]));
     let to_y = x.insert(y.local_addr()).unwrap();
     Two {
         x,
@@ -65,9 +70,8 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
         for extension in [true, false] {
             let Two { x, y, to_y, .. } = &two(&net, extension);
             for (number, len) in sizes().into_iter().enumerate() {
-                let (data, ack) = (number % 2 == 0, number % 3 == 0);
-                for (tag, expected) in [(false, true), (true, true), (false, false), (true, false)]
-                {
+                for kind in 0..16 {
+                    let [tag, expected, data, ack] = [1, 2, 4, 8].map(|bit| kind & bit != 0);
                     let send = match tag {
                         true => x.send_tagged(message(len), *to_y, number as u64),
                         false => x.send(message(len), *to_y),
@@ -93,7 +97,7 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
                             (sending.await, got)
                         }
                     };
-                    let what = format!("{len} bytes, tag {tag}, extension {extension}");
+                    let what = format!("{len} bytes, kind {kind}, extension {extension}");
                     let (received, bytes) = got.unwrap();
                     assert!(bytes == message(len), "{what}");
                     assert_eq!(received.len, len, "{what}");
@@ -101,6 +105,41 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
                     assert_eq!(received.tag, tag.then_some(number as u64), "{what}");
                     assert_eq!(sent.unwrap().0, len, "{what}");
                 }
+            }
+        }
+    });
+}
+
+/// docs/extension.md, section 7, and the protocol: whoever agreed takes what is announced, also one
+/// who would never announce it: the least length is the sender's own affair.
+#[test]
+fn what_is_announced_is_taken_by_who_announces_nothing() {
+    on_every_backend(|net| async move {
+        for extension in [true, false] {
+            let mins = [0, usize::MAX];
+            let Two { x, y, to_y, .. } = &two_that_announce(&net, extension, mins);
+            let to_x = y.insert(x.local_addr()).unwrap();
+            for len in [1, 3_000, 300_000] {
+                for early in [false, true] {
+                    let receive = y.recv_tagged(vec![0u8; len], 1);
+                    let there = x.send_tagged(message(len), *to_y, 1).delivery_complete();
+                    let receive = match early {
+                        true => None,
+                        false => Some(receive.post().unwrap()),
+                    };
+                    let there = there.post().unwrap();
+                    let receive = match receive {
+                        Some(posted) => posted,
+                        None => y.recv_tagged(vec![0u8; len], 1).post().unwrap(),
+                    };
+                    assert!(receive.await.unwrap().1 == message(len), "{len}");
+                    there.await.unwrap();
+                }
+                // What it says itself goes as it is.
+                let back = y.send_tagged(message(len), to_x, 2).post().unwrap();
+                let (received, bytes) = x.recv_tagged(vec![0u8; len], 2).await.unwrap();
+                assert!(received.len == len && bytes == message(len), "{len}");
+                back.await.unwrap();
             }
         }
     });

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, RdmEndpoint};
@@ -206,6 +208,32 @@ fn a_peer_that_never_answers_is_unreachable_at_the_deadline() {
     });
 }
 
+/// "reconnect with jittered backoff": a host that says no at once is asked some dozen times until
+/// the deadline, and no more afterwards, when nothing waits.
+#[test]
+fn a_peer_that_is_not_there_is_tried_some_dozen_times() {
+    run(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        // Without a word, as the system says it.
+        let address = listener(&b, move |request| {
+            count.fetch_add(1, Ordering::Relaxed);
+            request.reject().send().unwrap();
+        });
+        let to = endpoint.insert(address.await).unwrap();
+        let begun = tokio::time::Instant::now();
+        let failed = endpoint.send("?", to).await.unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::Unreachable);
+        assert!(begun.elapsed() >= DEADLINE);
+        let times = asked.load(Ordering::Relaxed);
+        assert!((10..75).contains(&times), "{times} times");
+        tokio::time::sleep(DEADLINE).await;
+        assert_eq!(asked.load(Ordering::Relaxed), times);
+    });
+}
+
 /// "give up with an error after k rejects in a row".
 #[test]
 fn a_peer_that_always_rejects_ends_operations_sooner() {
@@ -345,6 +373,35 @@ fn an_idle_connection_is_closed_and_made_again() {
         let (plain, _) = plain_peer(&b, &near, 4000, 1).await.unwrap();
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(plain.is_connected(), "a plain peer cannot agree to an end");
+    });
+}
+
+/// `IdlePolicy::Keep`: "It stays until either side closes its endpoint."
+#[test]
+fn an_idle_connection_stays_unless_told_otherwise() {
+    run(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        a.endpoint.send("hello", a.other).await.unwrap();
+        b.endpoint.recv(vec![0; 5]).await.unwrap();
+        let port = |from: &RdmEndpoint, to: &RdmEndpoint| from.rdm().port_of(to.local_addr());
+        let both = || {
+            [
+                port(&a.endpoint, &b.endpoint),
+                port(&b.endpoint, &a.endpoint),
+            ]
+        };
+        let before = both().map(Option::unwrap);
+        tokio::time::sleep(Duration::from_secs(500)).await;
+        b.endpoint.send("again", b.other).await.unwrap();
+        a.endpoint.recv(vec![0; 5]).await.unwrap();
+        let after = both().map(Option::unwrap);
+        assert!(
+            before
+                .iter()
+                .zip(&after)
+                .all(|(old, new)| Arc::ptr_eq(old, new))
+        );
+        assert_eq!((ports(&a.endpoint), ports(&b.endpoint)), (1, 1));
     });
 }
 

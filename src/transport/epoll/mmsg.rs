@@ -307,3 +307,46 @@ pub(in crate::transport) fn dropped(fd: &OwnedFd) -> u64 {
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::*;
+
+    /// docs/datagrams.md: what waits goes out "by one `sendmmsg` for up to 32", and datagrams of one
+    /// length to one peer as one buffer; one `recvmmsg` takes as many.
+    #[test]
+    fn one_call_sends_and_one_receives_as_many_as_there_are() {
+        let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let to = far.local_addr().unwrap();
+        let (near, far) = (OwnedFd::from(near), OwnedFd::from(far));
+        for coupled in [false, true] {
+            let bytes = |at: usize| vec![at as u8; 100];
+            let payloads: Vec<_> = (0..DATAGRAMS_PER_CALL)
+                .map(|at| Payload::from_vec(bytes(at)))
+                .collect();
+            let departing: Vec<_> = (payloads.iter())
+                .map(|payload| Departing { to, payload })
+                .collect();
+            let buffers = if coupled { 1 } else { DATAGRAMS_PER_CALL };
+            assert_eq!(trains(&departing, coupled).len(), buffers);
+            let sent = send(&near, &departing, coupled).unwrap();
+            assert_eq!(sent, DATAGRAMS_PER_CALL);
+            let mut places: Vec<_> = (0..DATAGRAMS_PER_CALL)
+                .map(|_| Place::Direct(Payload::from_vec(vec![0; 100])))
+                .collect();
+            let mut arrived = Vec::new();
+            let moved = receive(&far, &mut places, &mut arrived).unwrap();
+            assert_eq!(moved.count, DATAGRAMS_PER_CALL);
+            for (at, (place, arrived)) in places.iter().zip(&arrived).enumerate() {
+                let Place::Direct(payload) = place else {
+                    panic!()
+                };
+                let mut got = vec![0; 100];
+                payload.copy_out(0, &mut got).unwrap();
+                assert_eq!((arrived.len, got), (100, bytes(at)));
+            }
+        }
+    }
+}
