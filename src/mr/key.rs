@@ -1,6 +1,9 @@
 //! Who chooses the keys of regions, and how (ruling 23).
 
+use zeroize::{Zeroize, Zeroizing};
+
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::forks;
 
 /// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
 /// registration has not ended, or the region is reached by its raw key. No key has this value.
@@ -38,7 +41,8 @@ impl KeyPolicy {
         Ok(())
     }
 
-    /// A key that `is_taken` denies, of random bits that no peer can guess. Never zero, which C programs use for "no key".
+    /// A key that `is_taken` denies, of random bits that no peer can guess. Never zero, which C
+    /// programs use for "no key".
     pub(crate) fn choose(self, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
         self.choose_from(&mut RandomBits::default(), is_taken)
     }
@@ -75,8 +79,11 @@ const PURPOSE: &[u8] = b"tokio-fabric memory region keys, version 1";
 /// are a keyed BLAKE3 stream that begins with a seed of the operating system's random source. Each
 /// refill takes the next seed from the stream and forgets the one before, and now and then takes
 /// more from the system; so who learns the state learns no key that was given before. Bits are
-/// given once and not kept. A process that forks does not share a domain with its child.
+/// given once and not kept. A forked child begins anew, so that it gives no key that its parent
+/// gives too.
 pub(super) struct RandomBits {
+    /// Whose they are.
+    forks: u32,
     seed: [u8; 32],
     refills: u32,
     ahead: [u64; RandomBits::AHEAD],
@@ -86,6 +93,7 @@ pub(super) struct RandomBits {
 impl Default for RandomBits {
     fn default() -> Self {
         RandomBits {
+            forks: forks(),
             seed: [0; 32],
             refills: 0,
             ahead: [0; RandomBits::AHEAD],
@@ -101,6 +109,9 @@ impl RandomBits {
     const RESEED: u32 = 64;
 
     fn draw(&mut self) -> Result<u64> {
+        if self.forks != forks() {
+            *self = RandomBits::default();
+        }
         if self.left == 0 {
             self.refill()?;
         }
@@ -113,18 +124,21 @@ impl RandomBits {
         let mut hasher = blake3::Hasher::new_keyed(&self.seed);
         hasher.update(PURPOSE);
         if self.refills.is_multiple_of(Self::RESEED) {
-            let mut fresh = [0; 32];
-            getrandom::fill(&mut fresh).map_err(|error| {
+            let mut fresh = Zeroizing::new([0; 32]);
+            getrandom::fill(&mut *fresh).map_err(|error| {
                 let message = format!("random bytes for a key: {error}");
                 Error::new(ErrorKind::System, message)
             })?;
-            hasher.update(&fresh);
+            hasher.update(&*fresh);
         }
         self.refills = self.refills.wrapping_add(1);
         let mut stream = hasher.finalize_xof();
         stream.fill(&mut self.seed);
-        let mut bytes = [0; Self::AHEAD * 8];
-        stream.fill(&mut bytes);
+        let mut bytes = Zeroizing::new([0; Self::AHEAD * 8]);
+        stream.fill(&mut *bytes);
+        // Both know the seed that is forgotten here.
+        hasher.zeroize();
+        stream.zeroize();
         let (words, _) = bytes.as_chunks();
         for (word, bytes) in self.ahead.iter_mut().zip(words) {
             *word = u64::from_ne_bytes(*bytes);

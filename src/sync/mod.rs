@@ -1,9 +1,10 @@
 //! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
-//! ring under every queue, who depends on an object, the gate that counts who touches a region, and
-//! the one-shot verdict of a connection request.
+//! ring under every queue, who depends on an object, the gate that counts who touches a region, the
+//! one-shot verdict of a connection request, and which process of a forked family this is.
 
 mod attach;
 mod dependents;
+mod fork;
 mod gate;
 mod lock;
 mod ring;
@@ -12,6 +13,7 @@ mod wake;
 
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
+pub(crate) use fork::forks;
 pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::{Lock, LockKind};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
