@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{backends, on, on_every_backend};
 use futures::FutureExt;
-use peers::{bytes_of, open_region, toward};
+use peers::{bytes_of, open_region, read, toward};
 use tokio_fabric::testing::{FaultPlan, Net, connect, connect_endpoints};
 use tokio_fabric::{
     Access, Endpoint, EndpointId, Error, ErrorKind, Event, EventQueue, Hints, MemoryRegion, MrMode,
@@ -20,20 +20,7 @@ use tokio_fabric::{
 
 /// A peer's answer to a write that ends only when it is in memory.
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
-    let bytes = vec![0xaa; remote.len as usize];
-    x.write(bytes, remote)
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
-}
-
-async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let into = vec![0; remote.len as usize];
-    x.read(into, remote)
-        .await
-        .map(|(_, bytes)| bytes)
-        .map_err(Error::from)
+    peers::write(x, remote, 0xaa).await
 }
 
 /// What a peer that has nothing but the key believes.

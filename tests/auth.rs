@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{on, on_every_backend};
 use futures::future::join;
-use peers::{bytes_of, listener, open_region, peer_with, request};
+use peers::{bytes_of, listener, open_region, peer_with, read, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
@@ -58,11 +58,6 @@ async fn talk(x: &Endpoint, y: &Endpoint) {
 async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
     let written = x.write(vec![byte; remote.len as usize], remote);
     written.await.map(|_| ()).map_err(Error::from)
-}
-
-async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let read = x.read(vec![0; remote.len as usize], remote).await;
-    read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 
 /// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may

@@ -6,7 +6,7 @@ mod common;
 mod peers;
 
 use common::on_every_backend;
-use peers::{bytes_of, open_region, peer_with, toward};
+use peers::{bytes_of, open_region, peer_with, read, toward};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
     Access, Caps, DomainBind, Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
@@ -14,17 +14,7 @@ use tokio_fabric::{
 };
 
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
-    let written = x.write(vec![0xaa; remote.len as usize], remote);
-    written
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
-}
-
-async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let read = x.read(vec![0; remote.len as usize], remote).await;
-    read.map(|(_, bytes)| bytes).map_err(Error::from)
+    peers::write(x, remote, 0xaa).await
 }
 
 fn is_held(error: &Error) -> bool {

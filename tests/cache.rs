@@ -1,5 +1,7 @@
 //! The registration cache (`fi_mr(3)`, "memory registration cache").
 
+#[path = "common/caches.rs"]
+mod caches;
 mod common;
 #[path = "common/peers.rs"]
 mod peers;
@@ -7,54 +9,25 @@ mod peers;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use caches::{passed, plain, with_cache};
 use common::{on, on_every_backend};
 use futures::FutureExt;
 use peers::peer_with;
 use std::future::IntoFuture;
-use tokio_fabric::testing::{Net, Peer, connect};
+use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
-    Access, Backend, CachedRegion, DomainBind, Endpoint, ErrorKind, Hints, MappedBuffer, MrMode,
-    RegionSlice, RegistrationCache, RegistrationCacheBuilder, RemoteRegion, SharedBuffer,
+    Access, Backend, CachedRegion, DomainBind, ErrorKind, Hints, MappedBuffer, MrMode,
+    RegistrationCache, RemoteRegion, SharedBuffer,
 };
 
 fn shared(len: usize) -> SharedBuffer {
     SharedBuffer::new(vec![0u8; len])
 }
 
-/// A cache without limits or variables, as far as a test does not change it.
-fn plain(peer: &Peer) -> RegistrationCacheBuilder {
-    let cache = peer.domain.cache();
-    cache
-        .max_size(usize::MAX)
-        .max_count(1024)
-        .merge_regions(false)
-}
-
 /// Hits, misses, evictions.
 fn counts(cache: &RegistrationCache) -> (u64, u64, u64) {
     let stats = cache.stats();
     (stats.hits, stats.misses, stats.evictions)
-}
-
-/// What a message of this slice brings to the other side.
-async fn passed(from: &Endpoint, to: &Endpoint, slice: RegionSlice) -> Vec<u8> {
-    let receive = to.recv(vec![0; 8192]).into_future();
-    from.send(slice).await.unwrap();
-    let (received, mut bytes) = receive.await.unwrap();
-    bytes.truncate(received.len);
-    bytes
-}
-
-fn with_cache(
-    open: impl Fn(RegistrationCacheBuilder) -> RegistrationCacheBuilder,
-    test: impl Fn(Peer, RegistrationCache),
-) {
-    on(Backend::Loopback, |net| {
-        let peer = net.peer().unwrap();
-        let cache = open(plain(&peer)).open().unwrap();
-        test(peer, cache);
-        async {}
-    });
 }
 
 /// fi_mr(3): "avoids the overhead of registering and unregistering a data buffer with each

@@ -1,6 +1,8 @@
 //! Futures dropped, cancelled and leaked in each state, and runtimes that end under them: every
 //! operation ends, nothing hangs, nothing is left behind.
 
+#[path = "common/alone.rs"]
+mod alone;
 mod common;
 #[path = "cancel/gone.rs"]
 mod gone;

@@ -26,12 +26,7 @@ async fn patient(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
 }
 
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
-    let written = x.write(vec![0xaa; remote.len as usize], remote);
-    written
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
+    peers::write(x, remote, 0xaa).await
 }
 
 /// fi_mr(3): "The state of the local endpoint will be unaffected."

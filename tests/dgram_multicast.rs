@@ -5,7 +5,7 @@ mod common;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use common::{on, on_every_backend};
+use common::{left_out, on, on_every_backend};
 use tokio_fabric::testing::Net;
 use tokio_fabric::{
     AddressFormat, AddressVector, Backend, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
@@ -125,7 +125,7 @@ fn members_of_an_ipv6_group_hear_it() {
     match zone() {
         Some(zone) => on_every_backend(|net| test(net, zone)),
         None => {
-            println!("left out on sockets: no interface has a link-local IPv6 address");
+            left_out("IPv6 multicast on sockets: no interface has a link-local IPv6 address");
             on(Backend::Loopback, |net| test(net, 0));
         }
     }

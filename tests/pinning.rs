@@ -1,8 +1,10 @@
 //! Regions whose pages stay in memory, and the limit on that. What is locked is counted by process,
 //! so there is one test, and one that it runs in a process of its own.
 
-use std::process::Command;
+#[path = "common/alone.rs"]
+mod alone;
 
+use alone::alone;
 use tokio_fabric::{
     AddressRange, Domain, DomainBind, ErrorKind, EventQueue, Fabric, Hints, MappedBuffer, MrMode,
     RegistrationProgress,
@@ -65,15 +67,7 @@ async fn pages_are_pinned_only_when_asked_and_until_the_region_ends() {
         );
         drop((plain, mapped));
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([
-        "--exact",
-        "in_a_process_with_a_limit",
-        "--include-ignored",
-        "--nocapture",
-    ]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    alone("in_a_process_with_a_limit");
 }
 
 /// "Pinning honours RLIMIT_MEMLOCK with a clear error": the kind, the limit by name and number, and

@@ -9,26 +9,12 @@ mod peers;
 
 use common::on_every_backend;
 use pages::{PAGE, Pages};
-use peers::{bytes_of, open_region, toward};
+use peers::{bytes_of, open_region, read, toward, write};
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
     Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, OnRefusal, Refusal,
     RemoteRegion,
 };
-
-async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
-    let written = x.write(vec![byte; remote.len as usize], remote);
-    written
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
-}
-
-async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let read = x.read(vec![0; remote.len as usize], remote).await;
-    read.map(|(_, bytes)| bytes).map_err(Error::from)
-}
 
 /// fi_mr(3): "In scalable mode, registration occurs on memory address ranges."
 /// fi_mr(3): "an application can register any range of addresses in their virtual address space"

@@ -6,26 +6,12 @@ mod common;
 mod peers;
 
 use common::on_every_backend;
-use peers::{bytes_of, open_region, peer_with, toward};
+use peers::{bytes_of, open_region, peer_with, read, toward, write};
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
     DomainBind, Endpoint, Error, ErrorKind, Hints, KEY_NOT_AVAILABLE, MrMode, RawKey, Refusal,
     RemoteRegion,
 };
-
-async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
-    let written = x.write(vec![byte; remote.len as usize], remote);
-    written
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
-}
-
-async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let read = x.read(vec![0; remote.len as usize], remote).await;
-    read.map(|(_, bytes)| bytes).map_err(Error::from)
-}
 
 fn raw_mode() -> Hints {
     Hints::new().required_mr_mode(MrMode::RAW)

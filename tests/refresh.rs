@@ -10,7 +10,7 @@ mod peers;
 use common::on_every_backend;
 use futures::FutureExt;
 use pages::{PAGE, Pages};
-use peers::{bytes_of, open_region, toward};
+use peers::{bytes_of, open_region, toward, write};
 use tokio_fabric::testing::connect;
 use tokio_fabric::{
     Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrMode, Refusal, RemoteRegion,
@@ -25,15 +25,6 @@ fn begin(region: &MemoryRegion) -> impl Future<Output = Result<(), Error>> {
             return refreshing;
         }
     }
-}
-
-async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
-    let written = x.write(vec![byte; remote.len as usize], remote);
-    written
-        .delivery_complete()
-        .await
-        .map(|_| ())
-        .map_err(Error::from)
 }
 
 fn notify() -> Hints {

@@ -5,14 +5,13 @@
 mod child;
 mod common;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use child::PeerProcess;
-use common::{backends, on};
+use common::{backends, left_out, on};
 use futures::future::join_all;
 use tokio_fabric::testing::Net;
 use tokio_fabric::{Access, Backend, Endpoint, ErrorKind, Event, Liveness, Op, Received};
@@ -54,12 +53,7 @@ impl Machine {
         if made {
             return Some(machine);
         }
-        assert!(std::env::var_os("CI").is_none(), "CI may make namespaces");
-        // Not by `eprintln!`, which the test runner keeps to itself when a test passes.
-        let _ = writeln!(
-            std::io::stderr(),
-            "left out: no network namespace can be made"
-        );
+        left_out("no network namespace can be made");
         None
     }
 

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::process::Command;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -12,6 +11,7 @@ use tokio_fabric::{
     Access, Backend, DomainBind, Endpoint, ErrorKind, Event, Hints, MrMode, Phase, RemoteRegion,
 };
 
+use crate::alone::alone;
 use crate::common::backends;
 
 fn runtime(threads: usize) -> Runtime {
@@ -229,20 +229,7 @@ fn descriptors() -> usize {
 /// nobody else opens any.
 #[test]
 fn no_descriptor_is_left_behind() {
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "gone::descriptors_come_back",
-            "--ignored",
-            "--nocapture",
-        ])
-        .output()
-        .unwrap();
-    assert!(
-        status.status.success(),
-        "{}",
-        String::from_utf8_lossy(&status.stdout)
-    );
+    alone("gone::descriptors_come_back");
 }
 
 #[test]

@@ -19,16 +19,29 @@ fn limit() -> Duration {
     }
 }
 
-/// Every backend that can be used here; says so where io_uring cannot.
+/// Says what this machine cannot do and a test therefore leaves out. Not by `println!`, which the
+/// test runner keeps to itself when a test passes.
+///
+/// # Panics
+///
+/// With `TOKIO_FABRIC_REQUIRE_SYSTEM=1`, as CI sets it.
+pub fn left_out(what: impl std::fmt::Display) {
+    const REQUIRE: &str = "TOKIO_FABRIC_REQUIRE_SYSTEM";
+    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+    assert!(!required, "{REQUIRE}=1 forbids leaving out: {what}");
+    let _ = writeln!(std::io::stderr(), "left out: {what}");
+}
+
+/// Every backend that can be used here; says so where io_uring was built and cannot.
 pub fn backends() -> Vec<Backend> {
     static SAID: Once = Once::new();
     let mut backends = vec![Backend::Loopback, Backend::Epoll];
     match refusal_of_io_uring() {
         None => backends.push(Backend::IoUring),
-        // Not by `println!`, which the test runner keeps to itself when a test passes.
-        Some(why) => SAID.call_once(|| {
-            let _ = writeln!(std::io::stderr(), "left out on io-uring: {why}");
-        }),
+        Some(why) if cfg!(feature = "io-uring") => {
+            SAID.call_once(|| left_out(format_args!("io-uring: {why}")));
+        }
+        Some(_) => {}
     }
     backends
 }

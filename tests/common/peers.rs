@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, ConnRequest, DomainBind, Endpoint, Event, EventQueue, FabricAddr, Hints, MemoryRegion,
-    PassiveEndpoint, RdmEndpoint, RegionBufs,
+    Access, ConnRequest, DomainBind, Endpoint, Error, Event, EventQueue, FabricAddr, Hints,
+    MemoryRegion, PassiveEndpoint, RdmEndpoint, RegionBufs, RemoteRegion,
 };
 
 /// Any port of this machine.
@@ -71,6 +71,24 @@ pub async fn open_region(peer: &Peer, bytes: impl RegionBufs) -> MemoryRegion {
     registered
         .map_err(|failed| failed.into_error())
         .expect("a region")
+}
+
+/// Fills what is remote with one byte; ends when it is there.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
+    let written = x.write(vec![byte; remote.len as usize], remote);
+    written
+        .delivery_complete()
+        .await
+        .map(|_| ())
+        .map_err(Error::from)
+}
+
+/// The bytes of what is remote.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
+    let read = x.read(vec![0; remote.len as usize], remote).await;
+    read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 
 /// All bytes of a region.
