@@ -1,0 +1,205 @@
+//! What connections do: they join, bring messages and leave.
+
+use super::*;
+
+impl Model {
+    pub(super) fn arrive(&mut self, rng: &mut Rng) {
+        let at = rng.below(self.peers.len());
+        let peer = &self.peers[at];
+        if peer.stalled.is_none() || peer.woken || rng.chance(10) {
+            self.arrive_at(at, rng);
+        }
+    }
+
+    pub(super) fn arrive_at(&mut self, at: usize, rng: &mut Rng) {
+        let (connection, source) = (self.peers[at].id, self.peers[at].source);
+        let busy = |it: &Message| it.arrival.connection == connection && it.state == State::Landing;
+        if self.messages.iter().any(busy) {
+            return;
+        }
+        let again = self.peers[at].stalled;
+        let (mut arrival, index) = again.unwrap_or_else(|| {
+            let kind = Kind::of((!rng.chance(20)).then(|| rng.below(6) as u64));
+            let len = [rng.below(40), rng.below(400), rng.below(4000)][rng.below(3)] as u64;
+            let index = rng.chance(25).then_some(1 + rng.below(254) as u8);
+            let (data, order) = (None, 0);
+            let arrival = Arrival {
+                source,
+                connection,
+                kind,
+                len,
+                data,
+                order,
+            };
+            (arrival, index)
+        });
+        let cost = OVERHEAD + if index.is_some() { 0 } else { arrival.len };
+        let arrived = match index {
+            None => self.matcher.arrive(&mut arrival),
+            Some(index) => {
+                let mut announcement = Announcement { arrival, index };
+                let arrived = self.matcher.announce(&mut announcement);
+                arrival = announcement.arrival;
+                arrived
+            }
+        };
+        let peer = &mut self.peers[at];
+        peer.woken = false;
+        self.woken.remove(&connection);
+        if peer.claim.is_some() {
+            assert!(
+                matches!(arrived, Arrived::NoRoom),
+                "its receive has not come"
+            );
+            return;
+        }
+        peer.stalled = None;
+        if let Some(token) = peer.given.take() {
+            let Arrived::Receive(receive) = arrived else {
+                panic!("the claim's receive is for it");
+            };
+            assert_eq!(receive.token, token);
+            self.count("claimed while waiting");
+            return;
+        }
+        let promised = peer.promised;
+        let (own, held) = (self.own(connection), self.held());
+        match arrived {
+            Arrived::Receive(receive) => {
+                let at = self.receive_for(&arrival).expect("one takes it");
+                self.given(at, &receive, arrival.len);
+                self.count("expected");
+            }
+            Arrived::Store => {
+                assert!(self.receive_for(&arrival).is_none());
+                assert!(held + cost <= TOTAL, "bytes held never pass the total");
+                let shares = own + cost <= promised || self.of_source(source) + cost <= PER_PEER;
+                assert!(shares, "nor a peer's budget");
+                let state = index.map_or(State::Landing, State::Announced);
+                let claim = None;
+                self.messages.push(Message {
+                    arrival,
+                    state,
+                    claim,
+                    cost,
+                });
+                self.count("kept");
+            }
+            Arrived::NoRoom => {
+                assert!(self.receive_for(&arrival).is_none());
+                let fits = own + cost <= promised && held + cost <= TOTAL;
+                assert!(!fits, "what was promised is kept");
+                self.peers[at].stalled = Some((
+                    Arrival {
+                        order: 0,
+                        ..arrival
+                    },
+                    index,
+                ));
+                self.count("no room");
+            }
+        }
+    }
+
+    pub(super) fn land(&mut self, rng: &mut Rng) {
+        let landing = |it: &Message| it.state == State::Landing;
+        let Some(at) = self.messages.iter().position(landing) else {
+            return;
+        };
+        let arrival = self.messages[at].arrival;
+        if rng.chance(10) {
+            self.messages.remove(at);
+            self.matcher.abandoned(&arrival);
+            return;
+        }
+        let len = arrival.len as usize;
+        let payload = Payload::empty();
+        let overflow = 0;
+        let early = EarlyMessage {
+            arrival,
+            payload,
+            len,
+            overflow,
+        };
+        let expected = self.receive_for(&arrival);
+        match (self.matcher.landed(early), expected) {
+            (None, None) => self.messages[at].state = State::Here,
+            (Some((receive, early)), Some(receive_at)) => {
+                self.messages.remove(at);
+                self.given(receive_at, &receive, arrival.len);
+                self.delivered.push(early);
+                self.count("posted while it landed");
+            }
+            (got, _) => panic!("{got:?} where {expected:?} was expected"),
+        }
+    }
+
+    /// The owner of a receive never looked at its message.
+    pub(super) fn give_back(&mut self, rng: &mut Rng) {
+        if self.delivered.is_empty() || self.held() > TOTAL / 2 {
+            return;
+        }
+        let early = self.delivered.swap_remove(rng.below(self.delivered.len()));
+        let (arrival, len) = (early.arrival, early.len as u64);
+        let expected = self.receive_for(&arrival);
+        match (self.matcher.give_back(early), expected) {
+            (None, None) => {
+                let before = |it: &Message| it.arrival.order < arrival.order;
+                let at = self.messages.partition_point(before);
+                let message = Message {
+                    arrival,
+                    state: State::Here,
+                    claim: None,
+                    cost: OVERHEAD + len,
+                };
+                self.messages.insert(at, message);
+                self.count("given back");
+            }
+            (Some((receive, early)), Some(at)) => {
+                self.given(at, &receive, len);
+                self.delivered.push(early);
+            }
+            (got, _) => panic!("{got:?} where {expected:?} was expected"),
+        }
+    }
+
+    pub(super) fn join(&mut self, rng: &mut Rng) {
+        let id = ConnectionId(self.fresh());
+        let source = SourceId(rng.below(4) as u64);
+        let before = self.committed();
+        let promised = self.matcher.join(id, source);
+        let left = TOTAL.saturating_sub(before);
+        assert!(
+            promised <= left.max(8 * OVERHEAD),
+            "what is left, or the smallest promise"
+        );
+        assert!(promised > OVERHEAD, "a peer can always say something");
+        self.peers.push(Peer {
+            id,
+            source,
+            promised,
+            stalled: None,
+            claim: None,
+            given: None,
+            woken: false,
+        });
+    }
+
+    pub(super) fn leave(&mut self, rng: &mut Rng) {
+        let peer = self.peers.remove(rng.below(self.peers.len()));
+        let of_it = |it: &&Message| it.arrival.connection == peer.id;
+        let landing = self
+            .messages
+            .iter()
+            .filter(of_it)
+            .find(|it| it.state == State::Landing);
+        if let Some(arrival) = landing.map(|it| it.arrival) {
+            self.matcher.abandoned(&arrival);
+        }
+        let gone = self.matcher.leave(peer.id);
+        assert_eq!(gone.receive.map(|it| it.token), peer.given);
+        self.messages
+            .retain(|it| it.arrival.connection != peer.id || it.state == State::Here);
+        self.woken.remove(&peer.id);
+    }
+}

@@ -1,0 +1,276 @@
+//! What the application does: posts, takes back, looks and claims.
+
+use super::*;
+
+impl Model {
+    pub(super) fn some_wanted(&self, rng: &mut Rng) -> (Wanted, Option<SourceId>) {
+        let wanted = if rng.chance(20) {
+            Wanted::Message
+        } else {
+            Wanted::Tagged {
+                tag: rng.below(6) as u64,
+                ignore: [0, 0, 0, 0, 1, 6, !0][rng.below(7)],
+            }
+        };
+        let source = rng.chance(30).then(|| SourceId(rng.below(4) as u64));
+        (wanted, source)
+    }
+
+    pub(super) fn post(&mut self, rng: &mut Rng) {
+        let (wanted, source) = self.some_wanted(rng);
+        let token = self.fresh();
+        if rng.chance(10) {
+            let (left, min) = (rng.below(900), rng.below(200));
+            let carving = Carving::new(Payload::from_vec(vec![0; left]), min).expect("a buffer");
+            let key = self
+                .matcher
+                .post_many(carving, wanted, source, Key::from_bits(token));
+            let many = Some((left, min, false));
+            let place = token;
+            let receive = Receive {
+                place,
+                token,
+                key,
+                wanted,
+                source,
+                many,
+            };
+            self.receives.push(receive);
+            self.rearm(self.receives.len() - 1);
+            return;
+        }
+        let receive = PostedReceive {
+            token,
+            payload: Payload::empty(),
+            wanted,
+            source,
+            order: 0,
+            key: Key::from_bits(token),
+        };
+        let found = self.matcher.post(receive);
+        self.found(found, token, wanted, source, rng);
+    }
+
+    pub(super) fn found(
+        &mut self,
+        found: Found<u64>,
+        token: u64,
+        wanted: Wanted,
+        source: Option<SourceId>,
+        rng: &mut Rng,
+    ) {
+        let expected = self.message_for(wanted, source);
+        let expected = expected.map(|at| self.messages.remove(at));
+        match (found, expected) {
+            (Found::Nothing(key), None) => {
+                let many = None;
+                let place = token;
+                let receive = Receive {
+                    place,
+                    token,
+                    key,
+                    wanted,
+                    source,
+                    many,
+                };
+                self.receives.push(receive);
+                // One that was given back has its old place.
+                self.receives.sort_by_key(|it| it.place);
+            }
+            (Found::Early(receive, early), Some(message)) => {
+                assert_eq!(receive.token, token);
+                assert_eq!(early.arrival, message.arrival, "the oldest that it takes");
+                self.count("found early");
+                self.delivered.push(early);
+            }
+            (Found::Announced(receive, announcement), Some(message)) => {
+                assert_eq!(announcement.arrival, message.arrival);
+                assert_eq!(State::Announced(announcement.index), message.state);
+                self.count("found announced");
+                if rng.chance(30) {
+                    // Its connection turns out to be gone.
+                    let found = self.matcher.give_back_receive(receive);
+                    self.found(found, token, wanted, source, rng);
+                }
+            }
+            (found, expected) => panic!("{found:?} where {expected:?} was expected"),
+        }
+    }
+
+    /// The receive at this place has got a message of this length.
+    pub(super) fn given(&mut self, at: usize, got: &PostedReceive<u64>, len: u64) {
+        let receive = &mut self.receives[at];
+        assert_eq!(got.token, receive.token, "the oldest that takes it");
+        assert_eq!((got.wanted, got.source), (receive.wanted, receive.source));
+        let Some((left, _, armed)) = &mut receive.many else {
+            self.receives.remove(at);
+            return;
+        };
+        let part = (*left).min(len as usize);
+        assert_eq!(
+            got.payload.len(),
+            part,
+            "a part as long as the message, if it fits"
+        );
+        *left -= part;
+        *armed = false;
+        self.rearm(at);
+    }
+
+    /// Lets the rest of a buffer take the next messages.
+    pub(super) fn rearm(&mut self, at: usize) {
+        loop {
+            let token = self.fresh();
+            let receive = &self.receives[at];
+            let (wanted, source) = (receive.wanted, receive.source);
+            let Some((left, min, false)) = receive.many else {
+                return;
+            };
+            let expected = self.message_for(wanted, source);
+            let armed = self.matcher.arm(receive.key, token);
+            if left < min.max(1) {
+                assert!(matches!(armed, Armed::Consumed(it) if it == token));
+                let receive = self.receives.remove(at);
+                let withdrawn = self.matcher.withdraw(receive.key);
+                assert!(matches!(withdrawn, Some(WithdrawnReceive::Carved(_, None))));
+                self.count("consumed");
+                return;
+            }
+            self.receives[at].token = token;
+            let (part, order) = match armed {
+                Armed::Nothing => {
+                    assert!(expected.is_none(), "a message that came earlier is taken");
+                    self.receives[at].many = Some((left, min, true));
+                    return;
+                }
+                Armed::Early(part, early) => (part, early.arrival.order),
+                Armed::Announced(part, announcement) => (part, announcement.arrival.order),
+                Armed::Consumed(_) => panic!("there is room"),
+            };
+            let message = self.messages.remove(expected.expect("one was found"));
+            assert_eq!(order, message.arrival.order, "the oldest that it takes");
+            let taken = left.min(message.arrival.len as usize);
+            assert_eq!((part.token, part.payload.len()), (token, taken));
+            self.receives[at].many = Some((left - taken, min, false));
+            self.count("part of a buffer");
+        }
+    }
+
+    pub(super) fn cancel(&mut self, rng: &mut Rng) {
+        if self.receives.is_empty() {
+            return;
+        }
+        let receive = self.receives.remove(rng.below(self.receives.len()));
+        match self.matcher.withdraw(receive.key) {
+            Some(WithdrawnReceive::Whole(_, token)) => assert_eq!(token, receive.token),
+            Some(WithdrawnReceive::Carved(_, token)) => assert_eq!(token, Some(receive.token)),
+            None => panic!("it was posted"),
+        }
+        assert!(self.matcher.withdraw(receive.key).is_none(), "once");
+    }
+
+    /// A kept message that such a receive takes, or else one that waits.
+    pub(super) fn peek(&mut self, rng: &mut Rng) {
+        let (wanted, source) = self.some_wanted(rng);
+        let kept = self.message_for(wanted, source);
+        let kept = kept.map(|at| self.messages[at].arrival);
+        let peeked = self.matcher.peek(wanted, source);
+        match kept {
+            Some(arrival) => assert_eq!(peeked, Some(arrival)),
+            None => {
+                let Some(arrival) = peeked else { return };
+                self.count("peeked at one that waits");
+                assert!(takes(wanted, source, &arrival));
+                let waits = |it: &&Peer| it.id == arrival.connection && it.claim.is_none();
+                let peer = self.peers.iter().find(waits).expect("it is there");
+                assert_eq!(peer.stalled.map(|it| it.0.kind), Some(arrival.kind));
+            }
+        }
+    }
+
+    pub(super) fn claim(&mut self, rng: &mut Rng) {
+        let (wanted, source) = self.some_wanted(rng);
+        let kept = self.message_for(wanted, source);
+        let claimed = self.matcher.claim(wanted, source);
+        match (kept, claimed) {
+            (Some(at), Some((claim, arrival))) => {
+                assert_eq!(arrival, self.messages[at].arrival);
+                self.messages[at].claim = Some(claim);
+                self.count("claimed");
+            }
+            (None, Some((claim, arrival))) => {
+                assert!(takes(wanted, source, &arrival));
+                let waits = |it: &&mut Peer| it.id == arrival.connection;
+                let peer = self.peers.iter_mut().find(waits).expect("it is there");
+                assert!(peer.stalled.is_some() && peer.claim.is_none());
+                peer.claim = Some(claim);
+            }
+            (None, None) => {}
+            (Some(_), None) => panic!("a message is there"),
+        }
+    }
+
+    /// Receives or drops a claimed message, or gives it up.
+    pub(super) fn use_claim(&mut self, rng: &mut Rng) {
+        let of_messages = self.messages.iter().filter_map(|it| it.claim);
+        let of_peers = self.peers.iter().filter_map(|it| it.claim);
+        let claims: Vec<ClaimKey> = of_messages.chain(of_peers).collect();
+        if claims.is_empty() {
+            return;
+        }
+        let claim = claims[rng.below(claims.len())];
+        let message = self.messages.iter().position(|it| it.claim == Some(claim));
+        let peer = self.peers.iter().position(|it| it.claim == Some(claim));
+        if rng.chance(30) {
+            let answer = self.matcher.release(claim);
+            if let Some(peer) = peer {
+                assert!(answer.is_none());
+                self.peers[peer].claim = None;
+                return;
+            }
+            let at = message.expect("one of the two");
+            self.messages[at].claim = None;
+            let arrival = self.messages[at].arrival;
+            let expected = self.receive_for(&arrival);
+            match (answer, expected) {
+                (None, None) => {}
+                (
+                    Some(Fetched::Early(receive, _) | Fetched::Announced(receive, _)),
+                    Some(receive_at),
+                ) => {
+                    self.messages.remove(at);
+                    self.given(receive_at, &receive, arrival.len);
+                }
+                (answer, _) => panic!("{answer:?} where {expected:?} was expected"),
+            }
+            self.count("given up");
+            return;
+        }
+        let token = self.fresh();
+        let receive = PostedReceive {
+            token,
+            payload: Payload::empty(),
+            wanted: Wanted::Message,
+            source: None,
+            order: 0,
+            key: Key::from_bits(token),
+        };
+        let answer = self
+            .matcher
+            .take_claimed(claim, receive)
+            .expect("it is there");
+        match (answer, peer, message) {
+            (Fetched::Coming, Some(peer), None) => {
+                self.peers[peer].claim = None;
+                self.peers[peer].given = Some(token);
+            }
+            (Fetched::Early(_, early), None, Some(at)) => {
+                assert_eq!(early.arrival, self.messages.remove(at).arrival);
+            }
+            (Fetched::Announced(_, announcement), None, Some(at)) => {
+                assert_eq!(announcement.arrival, self.messages.remove(at).arrival);
+            }
+            (answer, ..) => panic!("{answer:?}"),
+        }
+    }
+}
