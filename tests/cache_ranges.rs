@@ -7,6 +7,7 @@ mod common;
 mod pages;
 
 use std::ptr::with_exposed_provenance_mut;
+use std::sync::Arc;
 
 use caches::{passed, plain, with_cache};
 use common::{left_out, on_every_backend};
@@ -40,8 +41,8 @@ fn the_system_tells_that_an_address_range_has_gone() {
             let slice = region.slice(100..150).unwrap();
             assert_eq!(passed(&here, &there, slice).await, [round; 50]);
             drop(region);
-            let again = cache.register(&pages.range(0, len), 100..200);
-            let again = again.now().unwrap();
+            let range = pages.range(0, len);
+            let again = cache.register(&range, 100..200).now().unwrap();
             assert_eq!((again.len(), again.registered_len()), (100, len));
             drop(again);
             let before = cache.stats();
@@ -122,7 +123,8 @@ fn what_the_system_does_not_watch_is_not_kept() {
             drop(region);
             assert_eq!(peer.domain.region_count(), kept);
             drop(pages);
-            drop(cache.register(&b"another", ..).now().unwrap());
+            let another = Arc::<[u8]>::from([0u8; 8]);
+            drop(cache.register(&another, ..).now().unwrap());
             assert_eq!(peer.domain.region_count(), 1);
         },
     );

@@ -11,10 +11,7 @@ use common::on_every_backend;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, read, toward, write};
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
-use tokio_fabric::{
-    Access, AddressRange, Endpoint, Error, ErrorKind, Hints, MrMode, OnRefusal, Refusal,
-    RemoteRegion,
-};
+use tokio_fabric::{Access, AddressRange, ErrorKind, Hints, MrMode, OnRefusal, Refusal};
 
 /// fi_mr(3): "In scalable mode, registration occurs on memory address ranges."
 /// fi_mr(3): "an application can register any range of addresses in their virtual address space"

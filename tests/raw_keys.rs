@@ -9,8 +9,7 @@ use common::on_every_backend;
 use peers::{bytes_of, open_region, peer_with, read, toward, write};
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
-    DomainBind, Endpoint, Error, ErrorKind, Hints, KEY_NOT_AVAILABLE, MrMode, RawKey, Refusal,
-    RemoteRegion,
+    DomainBind, Error, ErrorKind, Hints, KEY_NOT_AVAILABLE, MrMode, RawKey, Refusal, RemoteRegion,
 };
 
 fn raw_mode() -> Hints {

@@ -15,6 +15,8 @@ use rustix::mm::{mlock, munlock};
 use rustix::process::{Resource, getrlimit};
 
 use super::pages::{pages_of, without};
+use super::range;
+use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What is pinned by anybody.
@@ -40,15 +42,15 @@ impl Pins {
 
     /// Brings the pages of a part into memory and keeps them there. Blocks for as long as that
     /// takes.
-    pub(super) fn pin(&self, part: &Range<usize>) -> Result<()> {
-        let pages = pages_of(part);
+    pub(super) fn pin(&self, part: Span) -> Result<()> {
+        let pages = pages_of(&part.addresses());
         let start = ptr::without_provenance_mut(pages.start);
         loop {
             // SAFETY: locking changes neither a byte nor a right of any page, whatever the range.
             match unsafe { mlock(start, pages.len()) } {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(refusal(error, &pages)),
+                Err(error) => return Err(refusal(error, part, &pages)),
             }
         }
     }
@@ -72,9 +74,11 @@ impl Drop for Pins {
     }
 }
 
-/// The system says "out of memory" whatever is the matter.
-fn refusal(error: Errno, pages: &Range<usize>) -> Error {
-    if error == Errno::NOMEM && !are_mapped(pages) {
+/// The system says "out of memory" whatever is the matter, also of pages that nobody may read: those
+/// it has locked nevertheless, and counts, and they are no reason to speak of the limit.
+fn refusal(error: Errno, part: Span, pages: &Range<usize>) -> Error {
+    let is_there = || range::populate(part, false).is_ok() && are_mapped(pages);
+    if error == Errno::NOMEM && !is_there() {
         let error = io::Error::from_raw_os_error(libc::EFAULT);
         return Error::from_io(&error, "pinning the pages of a region");
     }

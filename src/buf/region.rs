@@ -323,7 +323,7 @@ impl RegionMemory {
         let mut kept = self.kept.lock("pin a region");
         let pins = kept.pins.get_or_insert_with(|| Pins::new(ranges));
         self.try_each(from, len, |segment, at, len| {
-            pins.pin(&segment.span.part(at, len).addresses())
+            pins.pin(segment.span.part(at, len))
         })
     }
 

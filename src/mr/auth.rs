@@ -1,7 +1,7 @@
 //! Authorization keys as they are used (`auth_key` of `fi_mr(3)`, `fi_endpoint(3)` and
 //! `fi_domain(3)`): who has the same, and what only they can make of some bytes. BLAKE3, keyed.
 //!
-//! What is used is a digest of the application's key. Both are zeroed when nobody has them any more.
+//! What is used is a digest of the application's key. Both are zeroed at their end.
 //! All comparisons take the same time wherever two values differ.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Runs the ignored test `name` of this program in a process of its own. What it says is the answer.
+/// Runs the ignored test `name` of this program in a process of its own, whose output is returned.
 ///
 /// # Panics
 ///
