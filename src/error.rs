@@ -204,8 +204,13 @@ pub enum OperationKind {
     Listen,
     /// Memory registered (`fi_mr_reg`).
     Register,
-    /// The peer's write into our memory: counted, and completed if it carried data
-    /// (`FI_REMOTE_WRITE`).
+    /// An atomic operation on the peer's memory (`fi_atomic`).
+    Atomic,
+    /// An atomic operation on the peer's memory that tells what was there (`fi_fetch_atomic`,
+    /// `fi_compare_atomic`).
+    FetchAtomic,
+    /// The peer's write into our memory, or its atomic operation on it: counted, and completed if
+    /// it carried data (`FI_REMOTE_WRITE`).
     RemoteWrite,
     /// The peer's read from our memory: counted (`FI_REMOTE_READ`).
     RemoteRead,
@@ -265,6 +270,8 @@ impl Error {
     pub(crate) fn refused(reason: Refusal) -> Self {
         let kind = match reason {
             Refusal::Fault => ErrorKind::BadAddress,
+            Refusal::Misaligned => ErrorKind::InvalidArgument,
+            Refusal::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::AccessDenied,
         };
         let mut this = Error::new(kind, reason.to_string());

@@ -154,11 +154,12 @@ pub use domain::{
     RegistrationProgress,
 };
 pub use endpoint::{
-    Accept, ClaimedMessage, Connect, DgramEndpoint, DgramEndpointBuilder, Endpoint,
-    EndpointBuilder, Join, MessageInfo, MultiRecv, MulticastGroup, OnRefusal, Op, PassiveEndpoint,
-    PassiveEndpointBuilder, Peek, Queued, QueuedOp, RdmEndpoint, RdmEndpointBuilder, Read,
-    Received, Recv, RecvClaimed, RecvDatagram, RecvFrom, RecvTagged, RegionEndpoint, Reject,
-    RemoteRegions, Send, SendDatagram, Write,
+    Accept, Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, Connect,
+    DgramEndpoint, DgramEndpointBuilder, Endpoint, EndpointBuilder, FetchAtomic, Join, MessageInfo,
+    MultiRecv, MulticastGroup, NumbersOf, OnRefusal, Op, Operands, PassiveEndpoint,
+    PassiveEndpointBuilder, Peek, PostedAtomic, PostingAtomic, Queued, QueuedOp, RdmEndpoint,
+    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom, RecvTagged,
+    RegionEndpoint, Reject, RemoteRegions, Send, SendDatagram, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

@@ -51,6 +51,10 @@ pub const READ_REQUESTS_MAX: usize = 4096;
 /// sent in vain when a region is revoked in the middle of it; 16 bytes of header in 4 MiB cost
 /// nothing.
 pub const READ_DATA_MAX: usize = 4 << 20;
+/// Bytes of the array that one atomic operation is about: 512 numbers of 64 bits. The operands, and
+/// what is compared, come in one frame, which is held until all of it is there; results wait in
+/// memory until the peer takes them, those of [`READ_REQUESTS_MAX`] operations at most.
+pub const ATOMIC_SIZE_MAX: usize = 4096;
 /// Refused operations of a peer that guesses keys or ranges, after which its connection is ended
 /// whatever was agreed on.
 pub const REFUSALS_MAX: u32 = 4096;

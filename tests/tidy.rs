@@ -31,8 +31,9 @@ const OUTSIDE_WORDS: [&str; 13] = [
 ];
 
 /// The values of the protocol that an endpoint may name; its machine is reached through progress.
-const PROTO_VALUES: [&str; 9] = [
+const PROTO_VALUES: [&str; 10] = [
     "Arrival",
+    "AtomicPost",
     "DgramPost",
     "End",
     "Lifecycle",

@@ -19,6 +19,7 @@
 
 #![allow(unsafe_code)]
 
+mod atomics;
 mod attached;
 mod backing;
 mod buffer;

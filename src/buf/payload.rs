@@ -6,6 +6,7 @@ use super::few::Few;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
+use crate::limits::INJECT_SIZE_MAX;
 use crate::sync::{Entry, GateClosed, Role};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
@@ -121,6 +122,15 @@ impl Payload {
             return Self::empty();
         }
         Self::from_memory(Memory::Held(Held::injected(bytes)))
+    }
+
+    /// A copy of these bytes, however many.
+    pub(crate) fn copied(bytes: &[u8]) -> Self {
+        if bytes.len() <= INJECT_SIZE_MAX {
+            Self::inline(bytes)
+        } else {
+            Self::from_vec(bytes.to_vec())
+        }
     }
 
     pub(super) fn pieces(&self) -> &[Memory] {

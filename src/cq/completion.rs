@@ -19,6 +19,8 @@ bitflags::bitflags! {
         const RMA = 1 << 2;
         /// A tagged message operation (`FI_TAGGED`).
         const TAGGED = 1 << 3;
+        /// An atomic operation (`FI_ATOMIC`).
+        const ATOMIC = 1 << 4;
         /// A read this process began (`FI_READ`).
         const READ = 1 << 8;
         /// A write this process began (`FI_WRITE`).

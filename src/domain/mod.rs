@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod auth;
 mod bind;
 mod builder;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod binding;
 mod builder;
 mod cm;
@@ -34,6 +35,10 @@ use crate::progress::Port;
 use common::Common;
 use place::Place;
 
+pub use atomic::{
+    Atomic, AtomicMemory, AtomicResults, AtomicValue, FetchAtomic, NumbersOf, Operands,
+    PostedAtomic, PostingAtomic,
+};
 pub use builder::EndpointBuilder;
 pub use cm::{Accept, Connect, Reject};
 pub use dgram::{

@@ -12,6 +12,7 @@ use crate::op_error::Failed;
 use crate::progress::{Manner, OpCell, Report};
 use crate::proto::Post;
 
+use super::atomic::AtomicShape;
 use super::common::Common;
 use super::op::{Op, QueuedOp, Told};
 use super::place::To;
@@ -51,6 +52,7 @@ pub(super) enum Shape {
     Read {
         remote: RemoteRegions,
     },
+    Atomic(Box<AtomicShape>),
 }
 
 impl Shape {
@@ -60,6 +62,7 @@ impl Shape {
             Shape::Receive | Shape::ReceiveMany { .. } => LocalUse::Receive,
             Shape::Write { .. } => LocalUse::Write,
             Shape::Read { .. } => LocalUse::Read,
+            Shape::Atomic(shape) => shape.usage(),
         }
     }
 
@@ -105,6 +108,7 @@ impl Shape {
                     Err(error) => Err((error, payload)),
                 }
             }
+            Shape::Atomic(ref shape) => shape.to_post(payload, domain),
         }
     }
 }

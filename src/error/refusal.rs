@@ -23,6 +23,12 @@ pub enum Refusal {
     Held,
     /// The memory behind the region is not there (`FI_EFAULT`).
     Fault,
+    /// Of an atomic operation: the address of a number is no multiple of its size, or a number is
+    /// not all within one buffer of the region.
+    Misaligned,
+    /// Of an atomic operation: the peer does not know the operation or the type, or has no atomics
+    /// on this memory, an [`AddressRange`](crate::AddressRange).
+    Unsupported,
     /// A reason of a later version of this library, by its number.
     Other(u8),
 }
@@ -46,6 +52,8 @@ impl fmt::Display for Refusal {
             Refusal::Revoked => "the region was revoked",
             Refusal::Held => "the region is held by its owner",
             Refusal::Fault => "the region's memory is not there",
+            Refusal::Misaligned => "the address is not aligned for an atomic operation",
+            Refusal::Unsupported => "there is no such atomic operation on this memory",
             Refusal::Other(code) => return write!(f, "reason {code}"),
         })
     }

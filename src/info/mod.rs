@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod atomic;
 mod attr;
 mod caps;
 mod fallback;
@@ -23,6 +24,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(crate) use address::address_of_text;
+pub use atomic::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use fallback::{Fallback, FallbackCause};

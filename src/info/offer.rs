@@ -65,6 +65,7 @@ const MSG: Offer = Offer {
     protocol_version: 0,
     caps: Caps::MSG
         .union(Caps::RMA)
+        .union(Caps::ATOMIC)
         .union(Caps::MODIFIERS)
         .union(Caps::RMA_EVENT)
         .union(Caps::RMA_PMEM)
@@ -146,7 +147,8 @@ const RDM: Offer = Offer {
 const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 /// One TCP stream per peer keeps everything in order but what follows a read: the data of a read is
-/// fetched when its answer is sent, and later frames may have been processed by then.
+/// fetched when its answer is sent, and later frames may have been processed by then. Atomic
+/// operations are done one after the other, what they tell included.
 const STREAM_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RAW)
     .union(MsgOrder::WAW)
@@ -157,6 +159,7 @@ const STREAM_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RMA_WAW)
     .union(MsgOrder::ATOMIC_RAR)
     .union(MsgOrder::ATOMIC_RAW)
+    .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
 /// RMA then waits with a message for which the peer has no room.

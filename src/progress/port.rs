@@ -103,8 +103,8 @@ impl CounterSet {
         match operation {
             OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
             OperationKind::Receive => self.receive.as_ref(),
-            OperationKind::Read => self.read.as_ref(),
-            OperationKind::Write => self.write.as_ref(),
+            OperationKind::Read | OperationKind::FetchAtomic => self.read.as_ref(),
+            OperationKind::Write | OperationKind::Atomic => self.write.as_ref(),
             OperationKind::RemoteRead => self.remote_read.as_ref(),
             OperationKind::RemoteWrite => self.remote_write.as_ref(),
             _ => None,

@@ -43,6 +43,13 @@ impl Port {
                     data,
                     memory,
                 } => self.remote_access(state, operation, data, memory),
+                Event::RemoteUpdate { memory } => {
+                    if state.bindings.rma_events {
+                        let right = Access::REMOTE_WRITE.bits();
+                        memory.count_access(right, &mut state.wakes);
+                    }
+                    state.leftovers.push(memory);
+                }
                 Event::RemoteDataVoid => drop(state.unasked.pop_front()),
                 Event::Closed { connected, lost } => self.closed(state, connected, lost),
             }
@@ -260,8 +267,8 @@ impl Telling<'_> {
         let direction = match end.operation {
             OperationKind::Send => CompletionFlags::SEND,
             OperationKind::Receive => CompletionFlags::RECV,
-            OperationKind::Write => CompletionFlags::WRITE,
-            OperationKind::Read => CompletionFlags::READ,
+            OperationKind::Write | OperationKind::Atomic => CompletionFlags::WRITE,
+            OperationKind::Read | OperationKind::FetchAtomic => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
         let mut completion =

@@ -63,6 +63,9 @@ pub(crate) enum Event<T> {
         data: Option<u64>,
         memory: Payload,
     },
+    /// A peer's operation that is counted as a read of these regions, once it is answered, has
+    /// changed them too: only the regions are told.
+    RemoteUpdate { memory: Payload },
     /// The connection is over, for this reason; all operations ended before. `connected`: it had
     /// been established.
     /// `lost` if neither this side closed it nor both agreed.

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod conn;
 mod dgram;
 mod event;
@@ -34,7 +35,7 @@ pub(crate) use matching::{
     Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Kind,
     PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
-pub(crate) use op::{OpKey, Post, PostFlags};
+pub(crate) use op::{AtomicPost, OpKey, Post, PostFlags};
 pub(crate) use peers::{
     Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers, Request,
     SourceId, canonical,

@@ -9,7 +9,7 @@
 use crate::buf::Payload;
 use crate::error::{Error, OperationKind, Phase, Refusal};
 use crate::slab::Key;
-use crate::wire::Segments;
+use crate::wire::{AtomicCall, Segments};
 
 /// Names an operation within its connection.
 pub(crate) type OpKey = Key;
@@ -47,6 +47,32 @@ pub(crate) enum Post {
         payload: Payload,
         segments: Segments,
     },
+    /// Numbers in the peer's regions, changed atomically.
+    Atomic {
+        post: AtomicPost,
+        segments: Segments,
+    },
+}
+
+/// An atomic operation.
+#[derive(Debug)]
+pub(crate) struct AtomicPost {
+    pub(crate) call: AtomicCall,
+    /// The operands, and behind them what is compared; nothing of an operation that only reads.
+    pub(crate) operands: Payload,
+    /// Where what the numbers were is to be put, of one that tells. Boxed, so that no other post is
+    /// larger for it.
+    pub(crate) results: Option<Box<Payload>>,
+}
+
+impl AtomicPost {
+    /// The memory that its owner gets back.
+    fn into_payload(self) -> Payload {
+        match self.results {
+            Some(results) => *results,
+            None => self.operands,
+        }
+    }
 }
 
 impl Post {
@@ -57,6 +83,10 @@ impl Post {
             Post::Receive { .. } => OperationKind::Receive,
             Post::Write { .. } => OperationKind::Write,
             Post::Read { .. } => OperationKind::Read,
+            Post::Atomic { post, .. } => match post.results {
+                None => OperationKind::Atomic,
+                Some(_) => OperationKind::FetchAtomic,
+            },
         }
     }
 
@@ -71,6 +101,7 @@ impl Post {
             | Post::Receive { payload }
             | Post::Write { payload, .. }
             | Post::Read { payload, .. } => payload,
+            Post::Atomic { post, .. } => post.into_payload(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! that the extension's frames carry. `docs/extension.md` is the specification.
 
 use crate::error::Refusal;
+use crate::limits::ATOMIC_SIZE_MAX;
 
 /// The eight bytes that C peers call `conn_id`, send as zero and never read.
 pub(super) const OFFER_AT: usize = 8;
@@ -27,6 +28,9 @@ bitflags::bitflags! {
         const CLOSE = 1 << 3;
         /// Both sides prove that they have the same authorization key.
         const AUTH = 1 << 4;
+        /// Numbers in the peer's memory can be changed atomically. Means nothing without REFUSAL,
+        /// by which such operations are answered.
+        const ATOMIC = 1 << 5;
         /// A message may be announced before it is sent, also one without a tag. Of connectionless
         /// endpoints only.
         const RENDEZVOUS = 1 << 7;
@@ -34,6 +38,9 @@ bitflags::bitflags! {
 }
 
 impl Capabilities {
+    /// What atomic operations take.
+    pub(crate) const ATOMICS: Capabilities = Capabilities::ATOMIC.union(Capabilities::REFUSAL);
+
     /// What can be agreed on of what both sides can do; `either` is what one of them can. Where
     /// receives are shared (who announces messages has such), credit covers no message that is
     /// larger than what is promised, so such ones have to be announced by both.
@@ -123,6 +130,45 @@ impl Offer {
     }
 }
 
+/// Which of the three kinds of atomic operation a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AtomicForm {
+    /// Changes numbers; an ack is wanted.
+    Update,
+    /// Changes numbers, and tells what they were as a read would.
+    Fetch,
+    /// The same, by comparing them first: as many numbers to compare follow the operands.
+    Compare,
+}
+
+/// What an atomic operation is to do, in the numbers of the wire, which need not be known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtomicCall {
+    pub(crate) form: AtomicForm,
+    /// libfabric's number of the operation (`enum fi_op`).
+    pub(crate) operation: u8,
+    /// What the numbers are: libfabric's number of their type (`enum fi_datatype`) in the lowest
+    /// byte, and [`BIG_ENDIAN`].
+    pub(crate) numbers: u64,
+}
+
+/// In [`AtomicCall::numbers`]: operands, and results, have the highest byte first. They are as on
+/// the machine that asks; the one that answers converts.
+pub(crate) const BIG_ENDIAN: u64 = 1 << 8;
+
+impl AtomicForm {
+    /// True if so many bytes of payload belong to an operation on so many bytes of memory.
+    pub(super) fn fits(self, payload_len: u64, total: u64) -> bool {
+        (1..=ATOMIC_SIZE_MAX as u64).contains(&total)
+            && match self {
+                AtomicForm::Update => payload_len == total,
+                // Who only reads has no operands.
+                AtomicForm::Fetch => payload_len == total || payload_len == 0,
+                AtomicForm::Compare => payload_len == 2 * total,
+            }
+    }
+}
+
 /// The reason of this number; `None` for 0, which stands for success.
 pub(super) fn reason_of(byte: u8) -> Option<Refusal> {
     Some(match byte {
@@ -133,6 +179,8 @@ pub(super) fn reason_of(byte: u8) -> Option<Refusal> {
         4 => Refusal::Revoked,
         5 => Refusal::Held,
         6 => Refusal::Fault,
+        7 => Refusal::Misaligned,
+        8 => Refusal::Unsupported,
         other => Refusal::Other(other),
     })
 }
@@ -146,6 +194,8 @@ pub(super) fn reason_byte(reason: Refusal) -> u8 {
         Refusal::Revoked => 4,
         Refusal::Held => 5,
         Refusal::Fault => 6,
+        Refusal::Misaligned => 7,
+        Refusal::Unsupported => 8,
         Refusal::Other(other) => other,
     }
 }

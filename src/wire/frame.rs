@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::WireError;
-use super::extension::{Capabilities, reason_byte, reason_of};
+use super::extension::{AtomicCall, AtomicForm, Capabilities, reason_byte, reason_of};
 use super::header::{
     BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes,
     OP_DATA_ACK, Op, SEGMENT_SIZE, WORD_SIZE,
@@ -234,6 +234,16 @@ pub(crate) enum FrameHeader {
         /// How many; whether so many are awaited is for the receiver to say.
         count: u64,
     },
+    /// An atomic operation on what the segments hold; its payload is the operands, if there are
+    /// any, and what is compared.
+    Atomic {
+        /// What is to be done.
+        call: AtomicCall,
+        /// With what.
+        segments: Segments,
+        /// Bytes of payload.
+        len: u64,
+    },
 }
 
 impl FrameHeader {
@@ -284,7 +294,8 @@ impl FrameHeader {
             | FrameHeader::Data { len, .. }
             | FrameHeader::ReadResponse { len }
             | FrameHeader::Hello { len }
-            | FrameHeader::ReadData { len } => *len,
+            | FrameHeader::ReadData { len }
+            | FrameHeader::Atomic { len, .. } => *len,
             FrameHeader::Write { segments, .. } => segments.total(),
             _ => 0,
         }
@@ -342,6 +353,11 @@ impl FrameHeader {
             FrameHeader::ReadEnd { .. } => Op::ReadEnd,
             FrameHeader::Close => Op::Close,
             FrameHeader::Acks { .. } => Op::Acks,
+            FrameHeader::Atomic { call, .. } => match call.form {
+                AtomicForm::Update => Op::Atomic,
+                AtomicForm::Fetch => Op::FetchAtomic,
+                AtomicForm::Compare => Op::CompareAtomic,
+            },
         }
     }
 
@@ -356,6 +372,7 @@ impl FrameHeader {
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
             FrameHeader::Close => Capabilities::CLOSE,
             FrameHeader::Rts { tag: None, .. } => Capabilities::RENDEZVOUS,
+            FrameHeader::Atomic { .. } => Capabilities::ATOMICS,
             _ => Capabilities::empty(),
         }
     }
@@ -367,6 +384,7 @@ impl FrameHeader {
             FrameHeader::Credit { posted } => Some(posted),
             FrameHeader::Stalled { sent } => Some(sent),
             FrameHeader::Acks { count } => Some(count),
+            FrameHeader::Atomic { call, .. } => Some(call.numbers),
             _ => self.data(),
         }
     }
@@ -379,6 +397,7 @@ impl FrameHeader {
             FrameHeader::Rts { index, .. }
             | FrameHeader::Cts { index }
             | FrameHeader::Data { index, .. } => *index,
+            FrameHeader::Atomic { call, .. } => call.operation,
             _ => 0,
         }
     }
@@ -403,12 +422,12 @@ impl FrameHeader {
         }
     }
 
-    /// The remote segments of a read or write; empty for other frames.
+    /// The remote segments of a read, a write or an atomic operation; empty for other frames.
     pub(crate) fn segments(&self) -> &[RemoteSegment] {
         match self {
-            FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
-                segments.as_slice()
-            }
+            FrameHeader::ReadRequest { segments }
+            | FrameHeader::Write { segments, .. }
+            | FrameHeader::Atomic { segments, .. } => segments.as_slice(),
             _ => &[],
         }
     }
@@ -494,6 +513,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         Op::TaggedRts => (flagged + 2, false, false, false),
         Op::Rts => (flagged + 1, false, false, false),
         Op::Cts => (0, false, false, true),
+        Op::Atomic | Op::FetchAtomic | Op::CompareAtomic => (1, true, true, false),
         // It stands before the frames that are read here, and nowhere else.
         Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
@@ -618,7 +638,35 @@ fn read_frame(
             ack,
             len: payload_len,
         },
+        Op::Atomic => read_atomic(base, AtomicForm::Update, payload_len, words)?,
+        Op::FetchAtomic => read_atomic(base, AtomicForm::Fetch, payload_len, words)?,
+        Op::CompareAtomic => read_atomic(base, AtomicForm::Compare, payload_len, words)?,
         Op::Proof => return Err(WireError::UnknownOp(base.op.to_byte())),
+    })
+}
+
+fn read_atomic(
+    base: &BaseHeader,
+    form: AtomicForm,
+    payload_len: u64,
+    words: &mut impl Iterator<Item = u64>,
+) -> Result<FrameHeader, WireError> {
+    let call = AtomicCall {
+        form,
+        operation: base.op_data,
+        numbers: words.next().unwrap_or(0),
+    };
+    let segments = Segments::read(base.segment_count, words)?;
+    if !form.fits(payload_len, segments.total()) {
+        return Err(WireError::AtomicSize {
+            payload_len,
+            segments_len: segments.total(),
+        });
+    }
+    Ok(FrameHeader::Atomic {
+        call,
+        segments,
+        len: payload_len,
     })
 }
 

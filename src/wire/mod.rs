@@ -70,7 +70,7 @@ mod tests;
 
 pub(crate) use auth::{Introduction, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
-pub(crate) use extension::{Capabilities, Offer};
+pub(crate) use extension::{AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, Offer};
 pub(crate) use frame::{
     Decoded, FrameHeader, INDEX_MAX, INDEX_MIN, RemoteSegment, Segments, decode,
 };
@@ -127,6 +127,14 @@ pub(crate) enum WireError {
     /// A write's payload is shorter or longer than its segments together.
     #[error("write of {payload_len} bytes into segments of {segments_len} bytes")]
     SegmentsMismatch {
+        /// Bytes of payload announced.
+        payload_len: u64,
+        /// Sum of the segments' lengths.
+        segments_len: u64,
+    },
+    /// An atomic operation is about more memory than one may be, or its operands are not as long.
+    #[error("atomic operation of {payload_len} bytes on {segments_len} bytes of memory")]
+    AtomicSize {
         /// Bytes of payload announced.
         payload_len: u64,
         /// Sum of the segments' lengths.
@@ -196,6 +204,7 @@ impl WireError {
             | WireError::SegmentCount(_)
             | WireError::SegmentsOverflow
             | WireError::SegmentsMismatch { .. }
+            | WireError::AtomicSize { .. }
             | WireError::Index { .. }
             | WireError::NoReason
             | WireError::HelloMissing(_)

@@ -30,6 +30,9 @@ impl fmt::Display for Op {
             Op::Close => "close",
             Op::Acks => "acks",
             Op::Rts => "announcement",
+            Op::Atomic => "atomic",
+            Op::FetchAtomic => "fetch-atomic",
+            Op::CompareAtomic => "compare-atomic",
         })
     }
 }
@@ -65,7 +68,9 @@ impl fmt::Display for FrameHeader {
             | FrameHeader::Ping { .. }
             | FrameHeader::Pong { .. }
             | FrameHeader::ReadEnd { refused: None } => {}
-            FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
+            FrameHeader::ReadRequest { segments }
+            | FrameHeader::Write { segments, .. }
+            | FrameHeader::Atomic { segments, .. } => {
                 write!(f, " {} B at", segments.total())?;
                 for segment in segments.as_slice() {
                     write!(f, " {segment}")?;

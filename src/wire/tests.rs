@@ -348,7 +348,7 @@ fn headers_that_contradict_themselves_are_refused() {
         error
     };
     let header = |op, header_len| WireError::HeaderSize { op, header_len };
-    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8b)) {
+    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8b | 0x90..=0x92)) {
         assert_eq!(refused(op, 0, 0, 0, 16, 16), WireError::UnknownOp(op));
     }
     // hdr_size outside of its bounds, or not what op, flags and count make of it.
@@ -587,7 +587,7 @@ fn nearly_a_header() -> impl Strategy<Value = Vec<u8>> {
     let small_word = (0..100_u8).prop_map(|byte| vec![byte, 0, 0, 0, 0, 0, 0, 0]);
     let word = prop_oneof![4 => small_word, 1 => vec(any::<u8>(), 8)];
     let header_len = prop_oneof![4 => (1..16_u8).prop_map(|words| 8 * words), 1 => any::<u8>()];
-    let op = prop_oneof![0..9_u8, 0x80..0x8c_u8];
+    let op = prop_oneof![0..9_u8, 0x80..0x8c_u8, 0x90..0x94_u8];
     let base = (op, 0..16_u8, 0..3_u8, 0..6_u8, header_len);
     (base, vec(word, 1..16)).prop_map(|((op, flags, op_data, count, header_len), words)| {
         let mut bytes = vec![3, op, flags, 0, op_data, count, header_len, 0];

@@ -8,7 +8,7 @@ use super::*;
 fn caps_of_zero_give_all_that_is_supported() {
     let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     assert_eq!(best(Hints::new().caps(basic)).caps, basic);
-    let all = basic | Caps::RMA_EVENT | Caps::RMA_PMEM | Caps::FENCE;
+    let all = basic | Caps::ATOMIC | Caps::RMA_EVENT | Caps::RMA_PMEM | Caps::FENCE;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
     let more = Caps::TAGGED | Caps::DIRECTED_RECV | Caps::AV_USER_ID;
@@ -175,13 +175,15 @@ fn context_caps_default_to_the_endpoints() {
         info.tx.caps,
         Caps::MSG
             | Caps::RMA
+            | Caps::ATOMIC
             | Caps::SEND
             | Caps::READ
             | Caps::WRITE
             | Caps::RMA_PMEM
             | Caps::FENCE
     );
-    let receive = Caps::MSG | Caps::RMA | Caps::RECV | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+    let memory = Caps::RMA | Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+    let receive = Caps::MSG | Caps::RECV | memory;
     assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT | Caps::RMA_PMEM);
 }
 

@@ -78,6 +78,14 @@ impl ReadAnswers {
         });
     }
 
+    /// Answers with these bytes of our own. `counting`: the regions that count it.
+    pub(super) fn give_values(&mut self, bytes: Payload, counting: Payload) {
+        self.queue.push_back(ReadAnswer::Rest {
+            rest: bytes,
+            regions: counting,
+        });
+    }
+
     /// Answers a read with a reason.
     pub(super) fn refuse(&mut self, reason: Refusal) {
         self.queue.push_back(ReadAnswer::Refused(reason));

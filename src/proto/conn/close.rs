@@ -66,9 +66,20 @@ impl<T> Connection<T> {
 
     fn end_untaken(&mut self, key: Option<OpKey>, payload: Payload) {
         let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-        if let Some(key) = key {
-            self.end_op(key, Err(error), 0, payload);
-        }
+        self.end_unsent(key, Err(error), payload);
+    }
+
+    /// Ends an operation whose frame, with this payload, does not go out.
+    pub(super) fn end_unsent(
+        &mut self,
+        key: Option<OpKey>,
+        result: Result<(), Error>,
+        payload: Payload,
+    ) {
+        let Some(key) = key else { return };
+        // Where something is to be put stands with the operation, not in its frame.
+        let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());
+        self.end_op(key, result, 0, kept.unwrap_or(payload));
     }
 
     /// True if there are messages that the peer, who closes, has no receive for: they go over the
@@ -143,6 +154,7 @@ impl<T> Connection<T> {
                 | FrameHeader::Data { .. }
                 | FrameHeader::ReadRequest { .. }
                 | FrameHeader::Write { .. }
+                | FrameHeader::Atomic { .. }
                 | FrameHeader::Stalled { .. }
                 | FrameHeader::Close
         );

@@ -54,9 +54,10 @@ impl<T> Connection<T> {
         self.handshake = None;
         let mut memory = self.collect_memory(host);
         for key in self.ops.keys_by_age() {
-            let payload = memory
-                .remove(&key)
-                .or_else(|| self.ops.get_mut(key).and_then(|op| op.payload.take()))
+            // Where results were to be put stands in the table, and comes before the operands.
+            let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());
+            let payload = kept
+                .or_else(|| memory.remove(&key))
                 .unwrap_or_else(Payload::empty);
             match self.ops.get(key).and_then(|op| op.answer) {
                 Some(answer) => self.end_answered(key, answer, payload),

@@ -16,7 +16,8 @@ use super::{Connection, Lifecycle, violation};
 pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::LIVENESS)
     .union(Capabilities::CREDIT)
-    .union(Capabilities::CLOSE);
+    .union(Capabilities::CLOSE)
+    .union(Capabilities::ATOMIC);
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]

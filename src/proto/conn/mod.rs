@@ -4,8 +4,8 @@
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
 //! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for
 //! signs of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
-//! `refusal.rs` ends an operation that was refused, and `answer.rs` cuts the answers to reads into
-//! frames that can be broken off.
+//! `refusal.rs` ends an operation that was refused, `answer.rs` cuts the answers to reads into
+//! frames that can be broken off, and `atomic.rs` does a peer's atomic operations.
 //!
 //! A connection of a connectionless endpoint (`peering.rs`) shares its receives with others
 //! (`shared.rs`) and may announce messages before it sends them: `announce.rs` is the sender's half
@@ -17,6 +17,7 @@
 
 mod announce;
 mod answer;
+mod atomic;
 mod auth;
 mod close;
 mod commit;

@@ -166,6 +166,7 @@ impl<T> Connection<T> {
                 });
             }
         }
+        self.end_unsupported_atomics();
         self.tx.open();
     }
 

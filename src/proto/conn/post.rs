@@ -4,9 +4,10 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::first_come::{Early, Found};
-use crate::proto::op::{Op, OpKey, Post, PostFlags, Refused};
+use crate::proto::op::{AtomicPost, Op, OpKey, Post, PostFlags, Refused};
 use crate::wire::FrameHeader;
 
+use super::atomic::not_agreed;
 use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
@@ -126,6 +127,9 @@ impl<T> Connection<T> {
                 ),
             ));
         }
+        if matches!(post, Post::Atomic { .. }) && !self.may_have_atomics() {
+            return Err(not_agreed());
+        }
         let is_of_peer = self.peer.is_some();
         let tagged = matches!(
             post,
@@ -161,6 +165,14 @@ impl<T> Connection<T> {
         }
     }
 
+    /// False if it is known that the peer, or this side, has no atomic operations.
+    fn may_have_atomics(&self) -> bool {
+        match self.lifecycle {
+            Lifecycle::Connected => self.has_atomics(),
+            _ => self.offers_atomics(),
+        }
+    }
+
     /// Lets waiting operations in, as far as there is room.
     pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
@@ -188,6 +200,10 @@ impl<T> Connection<T> {
     }
 
     fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
+        if matches!(post, Post::Atomic { .. }) && !self.may_have_atomics() {
+            // It waited for its turn until the connection was up.
+            return self.end_op(key, Err(not_agreed()), 0, post.into_payload());
+        }
         self.context(post.is_receive()).used += 1;
         // With refusals, every write is answered: so its end is the peer's verdict.
         let answered = self.has_refusals();
@@ -242,6 +258,23 @@ impl<T> Connection<T> {
                     Payload::empty(),
                     Some(key),
                 );
+            }
+            Post::Atomic { post, segments } => {
+                let AtomicPost {
+                    call,
+                    operands,
+                    results,
+                } = post;
+                let len = operands.len() as u64;
+                op.len = segments.total() as usize; // at most an array, as was checked
+                op.ack = results.is_none();
+                op.payload = results.map(|results| *results);
+                let header = FrameHeader::Atomic {
+                    call,
+                    segments,
+                    len,
+                };
+                self.tx.push_user(header, operands, Some(key));
             }
             Post::Receive { payload } => {
                 op.len = payload.len();

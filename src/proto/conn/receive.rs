@@ -320,6 +320,11 @@ impl<T> Connection<T> {
                     Err(reason) => return Err(denied(reason)),
                 }
             }
+            FrameHeader::Atomic {
+                call,
+                ref segments,
+                len,
+            } => self.begin_atomic(call, segments, len, host)?,
         }
         self.finish_landing(host);
         Ok(())
@@ -505,6 +510,7 @@ impl<T> Connection<T> {
             Target::Read { op } if self.ops.get(op).is_none() => self.place_answered(),
             Target::Read { op } => self.end_op(op, Ok(()), len, payload),
             Target::ReadData { op } => self.read_data_landed(op, landing.len, payload),
+            Target::Atomic(asked) => self.atomic_landed(*asked, payload),
             Target::Refused { .. } => {} // Told above.
         }
     }
@@ -594,7 +600,7 @@ pub(super) fn zeroed(len: u64) -> Option<Vec<u8>> {
 }
 
 /// The memory that the segments of a peer's access mean, in order.
-fn resolve_all<T>(
+pub(super) fn resolve_all<T>(
     segments: &Segments,
     need: Access,
     persistent: bool,

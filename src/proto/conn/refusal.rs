@@ -68,7 +68,8 @@ impl<T> Connection<T> {
             self.live_with(answer);
             return Ok(());
         };
-        if answer.is_err() && op.operation != OperationKind::Write {
+        let is_refusable = matches!(op.operation, OperationKind::Write | OperationKind::Atomic);
+        if answer.is_err() && !is_refusable {
             self.acks.push_front(key);
             return Err(violation("a message that was refused"));
         }

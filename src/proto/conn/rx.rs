@@ -10,6 +10,8 @@ use crate::proto::matching::Arrival;
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
 
+use super::atomic::AskedAtomic;
+
 /// Where a payload lands, and what its end means.
 #[derive(Debug)]
 pub(super) enum Target {
@@ -31,6 +33,8 @@ pub(super) enum Target {
     Read { op: OpKey },
     /// A part of the answer to our oldest read.
     ReadData { op: OpKey },
+    /// The operands of the peer's atomic operation. Boxed: it is more than what all others keep.
+    Atomic(Box<AskedAtomic>),
     /// Nowhere: the peer's write is refused, from its beginning or on its way. `reserved`: there is
     /// a slot for its CQ data.
     Refused { reason: Refusal, reserved: bool },

@@ -34,7 +34,7 @@ impl<T> Connection<T> {
                 if op.ack && !is_announced {
                     acks.push_back(key);
                 }
-                if op.operation == OperationKind::Read {
+                if is_answered_with_bytes(op.operation) {
                     reads.push_back(AwaitedRead::new(key, op.len));
                 }
             }
@@ -80,8 +80,8 @@ impl<T> Connection<T> {
             return;
         };
         op.phase = Phase::AwaitingPeer;
-        if op.operation == OperationKind::Read {
-            return;
+        if is_answered_with_bytes(op.operation) {
+            return; // What of it was in the frame is of no use any more.
         }
         let len = op.len;
         match op.answer {
@@ -90,4 +90,8 @@ impl<T> Connection<T> {
             None => self.end_op(key, Ok(()), len, payload),
         }
     }
+}
+
+fn is_answered_with_bytes(operation: OperationKind) -> bool {
+    matches!(operation, OperationKind::Read | OperationKind::FetchAtomic)
 }

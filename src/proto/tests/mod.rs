@@ -1,6 +1,7 @@
 //! The machine against itself: two of them, and a link in the test's hands.
 
 mod acks;
+mod atomic;
 mod auth;
 mod auth_peers;
 mod close;

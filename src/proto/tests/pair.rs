@@ -146,6 +146,7 @@ pub(super) struct Side {
     pub(super) order: Vec<u64>,
     pub(super) remote_data: Vec<(u64, usize)>,
     pub(super) remote_accesses: Vec<OperationKind>,
+    pub(super) remote_updates: usize,
     /// Everything about the connection itself.
     pub(super) told: Vec<String>,
     pub(super) sent_bytes: u64,
@@ -165,6 +166,7 @@ impl Side {
             order: Vec::new(),
             remote_data: Vec::new(),
             remote_accesses: Vec::new(),
+            remote_updates: 0,
             told: Vec::new(),
             sent_bytes: 0,
         }
@@ -317,6 +319,7 @@ impl Side {
                     self.world.slots += 1;
                 }
                 Event::RemoteAccess { operation, .. } => self.remote_accesses.push(operation),
+                Event::RemoteUpdate { .. } => self.remote_updates += 1,
                 Event::Connected { data } => self.told.push(format!("connected {data:?}")),
                 Event::ConnectFailed { error } => {
                     self.told.push(format!(

@@ -13,7 +13,7 @@ use crate::wire::{ByteOrder, FrameHeader};
 const PAGE: &str = include_str!("../../../docs/extension.md");
 
 /// Two machines that agreed to live with so many refusals.
-fn living_with(refusals_max: u32) -> Pair {
+pub(super) fn living_with(refusals_max: u32) -> Pair {
     let terms = Terms {
         capabilities: OFFERED,
         incarnation: 1,
@@ -27,7 +27,7 @@ fn living_with(refusals_max: u32) -> Pair {
 
 /// Why the operation was refused.
 #[track_caller]
-fn refusal_of(side: &mut Side, token: u64) -> Option<Refusal> {
+pub(super) fn refusal_of(side: &mut Side, token: u64) -> Option<Refusal> {
     let end = side.ended.remove(&token).expect("the operation has ended");
     let error = end.result.expect_err("it was refused");
     assert_eq!(error.kind(), ErrorKind::AccessDenied);
@@ -35,7 +35,7 @@ fn refusal_of(side: &mut Side, token: u64) -> Option<Refusal> {
 }
 
 /// Hands frames from `side` to `wire` until it has no more.
-fn flush(side: &mut Side, wire: &mut VecDeque<u8>) {
+pub(super) fn flush(side: &mut Side, wire: &mut VecDeque<u8>) {
     loop {
         side.hand_out();
         if side.move_out(usize::MAX, wire) == 0 {
@@ -44,9 +44,10 @@ fn flush(side: &mut Side, wire: &mut VecDeque<u8>) {
     }
 }
 
-/// The frames' bytes of one side in the exchange of the page.
-fn exchange(of: char) -> Vec<u8> {
-    let (_, block) = PAGE.split_once("```exchange\n").expect("the exchange");
+/// The frames' bytes of one side in this exchange of the page.
+pub(super) fn exchange(name: &str, of: char) -> Vec<u8> {
+    let begin = format!("```{name}\n");
+    let (_, block) = PAGE.split_once(&begin).expect("the exchange");
     let (block, _) = block.split_once("```").expect("its end");
     let mut bytes = Vec::new();
     for line in block.lines().filter(|line| line.starts_with(of)) {
@@ -72,11 +73,11 @@ fn the_exchange_of_the_page_is_what_two_machines_say() {
     pair.a.read(4, 1, &[(7, 4, 1)]);
     flush(&mut pair.a, &mut pair.b.wire);
     let said: Vec<u8> = pair.b.wire.iter().copied().collect();
-    assert_eq!(said, exchange('a'));
+    assert_eq!(said, exchange("exchange", 'a'));
     while pair.b.move_in(usize::MAX) {}
     flush(&mut pair.b, &mut pair.a.wire);
     let said: Vec<u8> = pair.a.wire.iter().copied().collect();
-    assert_eq!(said, exchange('b'));
+    assert_eq!(said, exchange("exchange", 'b'));
     pair.run();
     assert_eq!(pair.a.end_of(1), (Ok(2), b"ab".to_vec()));
     assert_eq!(refusal_of(&mut pair.a, 2), Some(Refusal::UnknownKey));

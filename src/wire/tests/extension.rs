@@ -43,7 +43,88 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
             .prop_map(|reason| FrameHeader::Refused { reason }),
         option::of(reason).prop_map(|refused| FrameHeader::ReadEnd { refused }),
         (0..u64::MAX - 120).prop_map(|len| FrameHeader::ReadData { len }),
+        any_atomic(),
     ]
+}
+
+fn any_atomic() -> impl Strategy<Value = FrameHeader> {
+    let form = prop_oneof![
+        Just((AtomicForm::Update, 1)),
+        Just((AtomicForm::Fetch, 0)),
+        Just((AtomicForm::Fetch, 1)),
+        Just((AtomicForm::Compare, 2)),
+    ];
+    let segment = (any::<u64>(), 1..=1024_u64, any::<u64>());
+    let parts = (form, any::<u8>(), any::<u64>(), vec(segment, 1..=4));
+    parts.prop_map(|((form, arrays), operation, numbers, list)| {
+        let segments = segments(&list);
+        FrameHeader::Atomic {
+            call: AtomicCall {
+                form,
+                operation,
+                numbers,
+            },
+            segments,
+            len: arrays * segments.total(),
+        }
+    })
+}
+
+/// An atomic operation on eight bytes at 8 of what has the key 7, with so many bytes of payload.
+fn atomic(form: AtomicForm, operation: u8, len: u64) -> FrameHeader {
+    FrameHeader::Atomic {
+        call: AtomicCall {
+            form,
+            operation,
+            numbers: 7,
+        },
+        segments: segments(&[(8, 8, 7)]),
+        len,
+    }
+}
+
+/// docs/extension.md, section 11: operands are as long as the memory, of 1 to 4,096 bytes; twice
+/// that of one that compares, and perhaps nothing of one that tells.
+#[test]
+fn an_atomic_operation_has_operands_of_the_right_length() {
+    let good = [
+        (AtomicForm::Update, vec![8]),
+        (AtomicForm::Fetch, vec![0, 8]),
+        (AtomicForm::Compare, vec![16]),
+    ];
+    for (form, lens) in good {
+        for payload in [0, 1, 7, 8, 9, 16, 17, 24, 4096, 1 << 40] {
+            let mut bytes = atomic(form, 2, lens[0])
+                .encode(ByteOrder::Native, 0)
+                .to_vec();
+            let size = bytes.len() as u64 + payload;
+            bytes[8..16].copy_from_slice(&size.to_ne_bytes());
+            let decoded = decode(&bytes, ByteOrder::Native);
+            match lens.contains(&payload) {
+                true => assert_eq!(header_of(decoded), atomic(form, 2, payload)),
+                false => assert!(matches!(decoded, Err(WireError::AtomicSize { .. }))),
+            }
+        }
+    }
+    for (list, fits) in [
+        (vec![(0, 0, 1)], false),
+        (vec![(0, 4096, 1)], true),
+        (vec![(0, 4095, 1), (9, 1, 2)], true),
+        (vec![(0, 4096, 1), (0, 1, 1)], false),
+        (vec![(0, u64::MAX / 2, 1)], false),
+    ] {
+        let segments = segments(&list);
+        let header = FrameHeader::Write {
+            data: Some(7),
+            ack: true,
+            commit: false,
+            segments,
+        };
+        let mut bytes = header.encode(ByteOrder::Native, 0).to_vec();
+        bytes[1] = 0x90;
+        let decoded = decode(&bytes, ByteOrder::Native);
+        assert_eq!(decoded.is_ok(), fits, "{segments:?}");
+    }
 }
 
 /// docs/extension.md, section 10: what is sent is what the page shows.
@@ -72,6 +153,9 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
         ),
         ("close", FrameHeader::Close),
         ("acks", FrameHeader::Acks { count: 64 }),
+        ("atomic", atomic(AtomicForm::Update, 2, 8)),
+        ("fetch atomic", atomic(AtomicForm::Fetch, 10, 0)),
+        ("compare atomic", atomic(AtomicForm::Compare, 12, 16)),
         (
             "announcement",
             FrameHeader::Rts {

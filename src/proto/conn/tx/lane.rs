@@ -46,6 +46,18 @@ impl Lane {
         taken
     }
 
+    /// Takes out those that are `wanted`.
+    pub(super) fn extract(&mut self, wanted: impl Fn(&Queued) -> bool) -> VecDeque<(u64, Queued)> {
+        let all = std::mem::take(&mut self.queue).into_iter();
+        let (taken, left) = all.partition(|(_, queued)| wanted(queued));
+        self.queue = left;
+        let bytes = taken
+            .iter()
+            .map(|(_, queued): &(u64, Queued)| queued.payload.len());
+        self.bytes -= bytes.sum::<usize>();
+        taken
+    }
+
     pub(super) fn next(&self) -> Option<u64> {
         self.queue.front().map(|(number, _)| *number)
     }

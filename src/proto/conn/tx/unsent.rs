@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::proto::op::OpKey;
+use crate::wire::FrameHeader;
 
 use super::super::SendOrder;
 use super::super::announce::Announcements;
@@ -59,6 +60,14 @@ impl Tx {
         };
         let waiting = self.messages.split_off(first);
         self.take_back(waiting)
+    }
+
+    /// Takes back the atomic operations that were queued before the connection was up.
+    pub(in crate::proto::conn) fn drain_atomics(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+        let atomics = self
+            .others
+            .extract(|queued| matches!(queued.header, FrameHeader::Atomic { .. }));
+        self.take_back(atomics)
     }
 
     /// Takes back what was announced, and not asked for, before a message that went out: what goes

@@ -1,0 +1,48 @@
+//! Which atomic operations there are (`fi_query_atomic`; `fi_atomic(3)`).
+
+use super::Domain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{AtomicAttr, AtomicOp, AtomicType, Caps, CompareOp};
+
+impl Domain {
+    /// On how many numbers of this type one call of [`Endpoint::atomic`](crate::Endpoint::atomic)
+    /// works, and how large they are (`fi_query_atomic`, `fi_atomicvalid`). There is no rounding of
+    /// the count among remote ranges: it is of all of them together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the operation is not offered for the type; if the domain was
+    /// opened without [`Caps::ATOMIC`], none is.
+    pub fn atomic_attr(&self, datatype: AtomicType, op: AtomicOp) -> Result<AtomicAttr> {
+        self.offered(op.attr(datatype, false))
+    }
+
+    /// The same of [`Endpoint::fetch_atomic`](crate::Endpoint::fetch_atomic) (`FI_FETCH_ATOMIC`,
+    /// `fi_fetch_atomicvalid`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fetch_atomic_attr(&self, datatype: AtomicType, op: AtomicOp) -> Result<AtomicAttr> {
+        self.offered(op.attr(datatype, true))
+    }
+
+    /// The same of [`Endpoint::compare_atomic`](crate::Endpoint::compare_atomic)
+    /// (`FI_COMPARE_ATOMIC`, `fi_compare_atomicvalid`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compare_atomic_attr(&self, datatype: AtomicType, op: CompareOp) -> Result<AtomicAttr> {
+        self.offered(op.attr(datatype))
+    }
+
+    fn offered(&self, attr: Option<AtomicAttr>) -> Result<AtomicAttr> {
+        attr.filter(|_| self.offers_atomics()).ok_or_else(|| {
+            let message = "the operation is not offered for this type, or not in this domain";
+            Error::new(ErrorKind::Unsupported, message)
+        })
+    }
+
+    /// Whether atomic operations may be asked for.
+    pub(crate) fn offers_atomics(&self) -> bool {
+        self.inner.info.caps.contains(Caps::ATOMIC)
+    }
+}

@@ -1,0 +1,356 @@
+//! From a described atomic operation to one that can be posted.
+
+use std::fmt;
+
+use crate::buf::{ConvertMany, LocalUse, Payload};
+use crate::cq::CompletionFlags;
+use crate::domain::Domain;
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::info::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
+use crate::mr::{Access, RegionSlice};
+use crate::progress::Manner;
+use crate::proto::{AtomicPost, Post};
+use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
+
+use super::super::common::{Common, check_inject};
+use super::super::place::To;
+use super::super::post::{Draft, Shape};
+use super::super::remote::RemoteRegions;
+use super::operands::{AtomicMemory, AtomicValue, Operands};
+
+/// An atomic operation as it was asked for.
+pub(super) struct Described {
+    to: To,
+    call: AtomicCall,
+    /// What is offered of it; nothing: it is not.
+    attr: Option<AtomicAttr>,
+    operands: AtomicMemory,
+    compare: Option<AtomicMemory>,
+    /// Where results go, if not to whoever awaits it.
+    results: Option<AtomicMemory>,
+    remote: RemoteRegions,
+    pub(super) manner: Manner,
+}
+
+impl Described {
+    fn new<O: Operands>(
+        to: To,
+        (form, operation): (AtomicForm, u8),
+        attr: Option<AtomicAttr>,
+        operands: O,
+        remote: RemoteRegions,
+    ) -> Self {
+        Described {
+            to,
+            call: AtomicCall {
+                form,
+                operation,
+                numbers: numbers_here(O::Value::TYPE),
+            },
+            attr,
+            operands: operands.into_memory(),
+            compare: None,
+            results: None,
+            remote,
+            manner: Manner::default(),
+        }
+    }
+
+    pub(super) fn update<O: Operands>(
+        to: To,
+        op: AtomicOp,
+        operands: O,
+        remote: RemoteRegions,
+    ) -> Self {
+        let attr = op.attr(O::Value::TYPE, false);
+        let what = (AtomicForm::Update, op.to_number());
+        Described::new(to, what, attr, operands, remote)
+    }
+
+    pub(super) fn fetch<O: Operands>(
+        to: To,
+        op: AtomicOp,
+        operands: O,
+        remote: RemoteRegions,
+    ) -> Self {
+        let attr = op.attr(O::Value::TYPE, true);
+        let what = (AtomicForm::Fetch, op.to_number());
+        Described::new(to, what, attr, operands, remote)
+    }
+
+    pub(super) fn compare<O: Operands>(
+        to: To,
+        op: CompareOp,
+        compare: impl Operands,
+        operands: O,
+        remote: RemoteRegions,
+    ) -> Self {
+        let attr = op.attr(O::Value::TYPE);
+        let what = (AtomicForm::Compare, op.to_number());
+        Described {
+            compare: Some(compare.into_memory()),
+            ..Described::new(to, what, attr, operands, remote)
+        }
+    }
+
+    pub(super) fn put_results_into(&mut self, slice: RegionSlice) {
+        self.results = Some(AtomicMemory::region(slice));
+    }
+
+    fn operation(&self) -> OperationKind {
+        match self.call.form {
+            AtomicForm::Update => OperationKind::Atomic,
+            AtomicForm::Fetch | AtomicForm::Compare => OperationKind::FetchAtomic,
+        }
+    }
+
+    fn only_reads(&self) -> bool {
+        self.call.form == AtomicForm::Fetch && self.call.operation == AtomicOp::Read.to_number()
+    }
+
+    fn need(&self) -> Access {
+        match self.call.form {
+            AtomicForm::Update => Access::REMOTE_WRITE,
+            _ if self.only_reads() => Access::REMOTE_READ,
+            AtomicForm::Fetch | AtomicForm::Compare => Access::REMOTE,
+        }
+    }
+
+    /// Judges what can be known without looking at memory; gives the size of a number.
+    fn check(&self) -> Result<usize> {
+        let error = |kind, message: String| Err(Error::new(kind, message));
+        if !self.to.common().domain.offers_atomics() {
+            let message = "the domain was opened without ATOMIC";
+            return error(ErrorKind::Unsupported, message.into());
+        }
+        let Some(AtomicAttr { count, size }) = self.attr else {
+            let message = "the operation is not offered for numbers of this type, or tells nothing";
+            return error(ErrorKind::Unsupported, message.into());
+        };
+        let len = self.operands.len();
+        if len == 0 || !len.is_multiple_of(size) {
+            let message = format!("operands: {len} bytes are no numbers of {size} bytes each");
+            return error(ErrorKind::InvalidArgument, message);
+        }
+        if len / size > count {
+            let message = format!("{} numbers, an operation takes at most {count}", len / size);
+            return error(ErrorKind::TooLarge, message);
+        }
+        for (memory, name) in [(&self.compare, "compare"), (&self.results, "results_into")] {
+            if let Some(other) = memory
+                .as_ref()
+                .map(AtomicMemory::len)
+                .filter(|it| *it != len)
+            {
+                let message = format!("{name} has {other} bytes, the operands have {len}");
+                return error(ErrorKind::InvalidArgument, message);
+            }
+        }
+        Ok(size)
+    }
+
+    /// The operation with all that is copied for it.
+    pub(super) fn prepare(self) -> Result<Prepared> {
+        let operation = self.operation();
+        self.try_prepare()
+            .map_err(|error| error.with_operation(operation))
+    }
+
+    fn try_prepare(self) -> Result<Prepared> {
+        let size = self.check()?;
+        let need = self.need();
+        let mut sent = Vec::new();
+        let only_reads = self.only_reads();
+        let Described {
+            to,
+            call,
+            operands,
+            compare,
+            results,
+            remote,
+            manner,
+            ..
+        } = self;
+        let tells = call.form != AtomicForm::Update;
+        let memory = match tells {
+            false => operands,
+            true => {
+                let len = operands.len();
+                if !only_reads {
+                    copy_out(operands, to.common(), &mut sent)?;
+                }
+                if let Some(compare) = compare {
+                    copy_out(compare, to.common(), &mut sent)?;
+                }
+                results.unwrap_or_else(|| AtomicMemory::zeros(len))
+            }
+        };
+        Ok(Prepared {
+            to,
+            memory,
+            manner,
+            shape: AtomicShape {
+                call,
+                sent,
+                tells,
+                need,
+                size: size as u64,
+                remote,
+            },
+        })
+    }
+
+    /// Posts a copy, whose end is told to nobody.
+    pub(super) fn inject(self) -> Result<()> {
+        let operation = self.operation();
+        let inject = || {
+            self.check()?;
+            let mut bytes = Vec::new();
+            match self.operands.own() {
+                Some(own) => bytes.extend_from_slice(own),
+                None => copy_out(self.operands, self.to.common(), &mut bytes)?,
+            }
+            check_inject(&bytes)?;
+            let shape = AtomicShape {
+                call: self.call,
+                sent: Vec::new(),
+                tells: false,
+                need: Access::REMOTE_WRITE,
+                size: self.attr.map_or(1, |attr| attr.size as u64),
+                remote: self.remote,
+            };
+            let payload = Payload::inline(&bytes);
+            match &self.to {
+                To::Connection(endpoint) => {
+                    let post = shape.to_post(payload, endpoint.domain());
+                    endpoint.post_injected(post.map_err(|(error, _)| error)?)
+                }
+                To::Peer(endpoint, peer) => endpoint.post_injected(*peer, payload, |payload| {
+                    shape.to_post(payload, endpoint.domain())
+                }),
+                _ => unreachable!("atomic operations go to peers"),
+            }
+        };
+        inject().map_err(|error| error.with_operation(operation))
+    }
+}
+
+impl fmt::Debug for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Described")
+            .field("endpoint", &self.to.common().id)
+            .field("call", &self.call)
+            .field("len", &self.operands.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the numbers of this machine are on the wire.
+fn numbers_here(datatype: AtomicType) -> u64 {
+    let order = if cfg!(target_endian = "big") {
+        BIG_ENDIAN
+    } else {
+        0
+    };
+    u64::from(datatype.to_number()) | order
+}
+
+/// Appends the bytes of operands, if this endpoint may have them.
+fn copy_out(memory: AtomicMemory, common: &Common, into: &mut Vec<u8>) -> Result<()> {
+    common.check_buffers(&memory)?;
+    if let Some(own) = memory.own() {
+        into.extend_from_slice(own);
+        return Ok(());
+    }
+    let payload = memory.into_payload(LocalUse::Write);
+    let payload = payload.map_err(|(error, _)| error)?;
+    common.check_regions(&payload)?;
+    let start = into.len();
+    into.resize(start + payload.len(), 0);
+    payload
+        .copy_out(0, &mut into[start..])
+        .map_err(|denied| denied.error("operands were copied from it"))
+}
+
+/// An atomic operation with all that it takes.
+pub(super) struct Prepared {
+    to: To,
+    /// Operands of one that does not tell, else where results go.
+    memory: AtomicMemory,
+    manner: Manner,
+    shape: AtomicShape,
+}
+
+/// What is done with the memory of an atomic operation.
+pub(in crate::endpoint) struct AtomicShape {
+    call: AtomicCall,
+    /// Operands of one that tells, and what it compares.
+    sent: Vec<u8>,
+    tells: bool,
+    need: Access,
+    /// Bytes of a number.
+    size: u64,
+    remote: RemoteRegions,
+}
+
+impl AtomicShape {
+    pub(in crate::endpoint) fn usage(&self) -> LocalUse {
+        match self.tells {
+            true => LocalUse::Read,
+            false => LocalUse::Write,
+        }
+    }
+
+    pub(in crate::endpoint) fn to_post(
+        &self,
+        payload: Payload,
+        domain: &Domain,
+    ) -> Result<Post, (Error, Payload)> {
+        let segments = match self.remote.segments(payload.len(), self.need, domain) {
+            Ok(segments) => segments,
+            Err(error) => return Err((error, payload)),
+        };
+        let lens = segments.as_slice().iter().map(|segment| segment.len);
+        if lens.clone().any(|len| len % self.size != 0) {
+            let message = "a remote range ends within a number";
+            return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
+        }
+        let (operands, results) = match self.tells {
+            false => (payload, None),
+            true => (Payload::copied(&self.sent), Some(Box::new(payload))),
+        };
+        Ok(Post::Atomic {
+            post: AtomicPost {
+                call: self.call,
+                operands,
+                results,
+            },
+            segments,
+        })
+    }
+}
+
+impl Draft<AtomicMemory> for Prepared {
+    fn operation(&self) -> OperationKind {
+        match self.shape.tells {
+            false => OperationKind::Atomic,
+            true => OperationKind::FetchAtomic,
+        }
+    }
+
+    fn kind(&self) -> CompletionFlags {
+        CompletionFlags::ATOMIC
+    }
+
+    fn common(&self) -> &Common {
+        self.to.common()
+    }
+
+    fn manner(&self) -> Manner {
+        self.manner
+    }
+
+    fn into_parts(self) -> (To, AtomicMemory, Shape) {
+        (self.to, self.memory, Shape::Atomic(Box::new(self.shape)))
+    }
+}

@@ -1,0 +1,268 @@
+//! Atomic operations (`fi_atomic(3)`): which there are, on numbers of which types, and on how many
+//! of them at once.
+
+use crate::limits::ATOMIC_SIZE_MAX;
+
+/// A type of number that atomic operations can be about (`enum fi_datatype`). Which of them are
+/// offered, and with which operations, [`Domain::atomic_attr`](crate::Domain::atomic_attr) and its
+/// kin tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtomicType {
+    /// `i8` (`FI_INT8`).
+    Int8,
+    /// `u8` (`FI_UINT8`).
+    Uint8,
+    /// `i16` (`FI_INT16`).
+    Int16,
+    /// `u16` (`FI_UINT16`).
+    Uint16,
+    /// `i32` (`FI_INT32`).
+    Int32,
+    /// `u32` (`FI_UINT32`).
+    Uint32,
+    /// `i64` (`FI_INT64`).
+    Int64,
+    /// `u64` (`FI_UINT64`).
+    Uint64,
+    /// `f32` (`FI_FLOAT`).
+    Float,
+    /// `f64` (`FI_DOUBLE`).
+    Double,
+    /// Two `f32` (`FI_FLOAT_COMPLEX`). Not offered.
+    FloatComplex,
+    /// Two `f64` (`FI_DOUBLE_COMPLEX`). Not offered.
+    DoubleComplex,
+    /// C's `long double` (`FI_LONG_DOUBLE`). Not offered.
+    LongDouble,
+    /// Two of those (`FI_LONG_DOUBLE_COMPLEX`). Not offered.
+    LongDoubleComplex,
+    /// `i128` (`FI_INT128`). Not offered.
+    Int128,
+    /// `u128` (`FI_UINT128`). Not offered.
+    Uint128,
+}
+
+/// What an atomic operation makes of a number (`enum fi_op`). `target` is the number in the peer's
+/// memory, `operand` the one that was given.
+///
+/// Integers wrap around. Logical operations take 0 for false and everything else for true, and
+/// leave 0 or 1. What is compared and is no number (NaN) is neither smaller nor larger than
+/// anything, nor equal to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtomicOp {
+    /// The operand, if it is smaller (`FI_MIN`).
+    Min,
+    /// The operand, if it is larger (`FI_MAX`).
+    Max,
+    /// `target + operand` (`FI_SUM`).
+    Sum,
+    /// `target * operand` (`FI_PROD`).
+    Prod,
+    /// Whether one of both is not 0 (`FI_LOR`).
+    LogicalOr,
+    /// Whether neither is 0 (`FI_LAND`).
+    LogicalAnd,
+    /// `target | operand` (`FI_BOR`). Of integers only.
+    BitOr,
+    /// `target & operand` (`FI_BAND`). Of integers only.
+    BitAnd,
+    /// Whether exactly one of both is 0 (`FI_LXOR`).
+    LogicalXor,
+    /// `target ^ operand` (`FI_BXOR`). Of integers only.
+    BitXor,
+    /// Itself (`FI_ATOMIC_READ`): it is only told. With
+    /// [`fetch_atomic`](crate::Endpoint::fetch_atomic) only.
+    Read,
+    /// The operand (`FI_ATOMIC_WRITE`).
+    Write,
+}
+
+/// By which comparison an atomic operation puts the operand in the place of a number (`enum fi_op`,
+/// those of `fi_compare_atomic(3)`). What is said of [`AtomicOp`] about NaN holds here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CompareOp {
+    /// `compare == target` (`FI_CSWAP`).
+    Swap,
+    /// `compare != target` (`FI_CSWAP_NE`).
+    SwapNotEqual,
+    /// `compare <= target` (`FI_CSWAP_LE`).
+    SwapLessOrEqual,
+    /// `compare < target` (`FI_CSWAP_LT`).
+    SwapLess,
+    /// `compare >= target` (`FI_CSWAP_GE`).
+    SwapGreaterOrEqual,
+    /// `compare > target` (`FI_CSWAP_GT`).
+    SwapGreater,
+    /// Those bits of the operand that `compare` has, and the target's others (`FI_MSWAP`). Of
+    /// integers only.
+    SwapMasked,
+}
+
+/// What one call of an atomic operation can do (`struct fi_atomic_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct AtomicAttr {
+    /// Numbers that one call works on, at most.
+    pub count: usize,
+    /// Bytes of each.
+    pub size: usize,
+}
+
+impl AtomicType {
+    const ALL: [AtomicType; 16] = [
+        AtomicType::Int8,
+        AtomicType::Uint8,
+        AtomicType::Int16,
+        AtomicType::Uint16,
+        AtomicType::Int32,
+        AtomicType::Uint32,
+        AtomicType::Int64,
+        AtomicType::Uint64,
+        AtomicType::Float,
+        AtomicType::Double,
+        AtomicType::FloatComplex,
+        AtomicType::DoubleComplex,
+        AtomicType::LongDouble,
+        AtomicType::LongDoubleComplex,
+        AtomicType::Int128,
+        AtomicType::Uint128,
+    ];
+
+    /// libfabric's number.
+    pub fn to_number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Bytes of a number that is offered.
+    pub(crate) fn size(self) -> Option<usize> {
+        Some(match self {
+            AtomicType::Int8 | AtomicType::Uint8 => 1,
+            AtomicType::Int16 | AtomicType::Uint16 => 2,
+            AtomicType::Int32 | AtomicType::Uint32 | AtomicType::Float => 4,
+            AtomicType::Int64 | AtomicType::Uint64 | AtomicType::Double => 8,
+            _ => return None,
+        })
+    }
+
+    fn is_integer(self) -> bool {
+        !matches!(self, AtomicType::Float | AtomicType::Double)
+    }
+
+    /// What is offered for this type, and for integers only if `bits` are looked at.
+    fn attr(self, bits: bool) -> Option<AtomicAttr> {
+        let size = self.size().filter(|_| self.is_integer() || !bits)?;
+        Some(AtomicAttr {
+            count: ATOMIC_SIZE_MAX / size,
+            size,
+        })
+    }
+}
+
+impl AtomicOp {
+    const ALL: [AtomicOp; 12] = [
+        AtomicOp::Min,
+        AtomicOp::Max,
+        AtomicOp::Sum,
+        AtomicOp::Prod,
+        AtomicOp::LogicalOr,
+        AtomicOp::LogicalAnd,
+        AtomicOp::BitOr,
+        AtomicOp::BitAnd,
+        AtomicOp::LogicalXor,
+        AtomicOp::BitXor,
+        AtomicOp::Read,
+        AtomicOp::Write,
+    ];
+
+    /// libfabric's number.
+    pub fn to_number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// What is offered of it on this type, with `fi_fetch_atomic` or with `fi_atomic`.
+    pub(crate) fn attr(self, datatype: AtomicType, fetches: bool) -> Option<AtomicAttr> {
+        let bits = matches!(self, AtomicOp::BitOr | AtomicOp::BitAnd | AtomicOp::BitXor);
+        let reads = self == AtomicOp::Read;
+        datatype.attr(bits).filter(|_| fetches || !reads)
+    }
+}
+
+impl CompareOp {
+    const ALL: [CompareOp; 7] = [
+        CompareOp::Swap,
+        CompareOp::SwapNotEqual,
+        CompareOp::SwapLessOrEqual,
+        CompareOp::SwapLess,
+        CompareOp::SwapGreaterOrEqual,
+        CompareOp::SwapGreater,
+        CompareOp::SwapMasked,
+    ];
+    /// The number of the first one: they stand behind all of [`AtomicOp`].
+    const FIRST: u8 = AtomicOp::ALL.len() as u8;
+
+    /// libfabric's number.
+    pub fn to_number(self) -> u8 {
+        Self::FIRST + self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        let at = number.checked_sub(Self::FIRST)?;
+        Self::ALL.get(usize::from(at)).copied()
+    }
+
+    /// What is offered of it on this type.
+    pub(crate) fn attr(self, datatype: AtomicType) -> Option<AtomicAttr> {
+        datatype.attr(self == CompareOp::SwapMasked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers are libfabric's (`rdma/fi_domain.h`).
+    #[test]
+    fn numbers_are_those_of_libfabric() {
+        for (at, datatype) in AtomicType::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(datatype.to_number()), at);
+            assert_eq!(AtomicType::from_number(at as u8), Some(datatype));
+        }
+        for (at, op) in AtomicOp::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(op.to_number()), at);
+            assert_eq!(AtomicOp::from_number(at as u8), Some(op));
+            assert_eq!(CompareOp::from_number(at as u8), None);
+        }
+        for (at, op) in CompareOp::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(op.to_number()), 12 + at);
+            assert_eq!(CompareOp::from_number(op.to_number()), Some(op));
+            assert_eq!(AtomicOp::from_number(op.to_number()), None);
+        }
+        let known = [
+            (AtomicOp::Sum.to_number(), 2),
+            (AtomicOp::BitXor.to_number(), 9),
+            (AtomicOp::Write.to_number(), 11),
+            (CompareOp::SwapMasked.to_number(), 18),
+            (AtomicType::Double.to_number(), 9),
+            (AtomicType::Int128.to_number(), 14),
+        ];
+        assert!(
+            known.iter().all(|(ours, theirs)| ours == theirs),
+            "{known:?}"
+        );
+        assert_eq!(
+            (AtomicType::from_number(16), CompareOp::from_number(19)),
+            (None, None)
+        );
+    }
+}

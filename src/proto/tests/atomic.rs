@@ -1,0 +1,762 @@
+//! Atomic operations: the arithmetic against a plain model, and one machine against another.
+
+use super::extension::EXTENDED;
+use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes};
+use super::refusal::{exchange, flush, living_with, refusal_of};
+use crate::buf::Payload;
+use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+use crate::info::{AtomicOp, AtomicType, CompareOp};
+use crate::limits::ATOMIC_SIZE_MAX;
+use crate::mr::Access;
+use crate::proto::atomic::Atomic;
+use crate::proto::{AtomicPost, OFFERED, OpKey, Post, Terms, Withdrawn};
+use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN, ByteOrder, Capabilities, FrameHeader};
+
+const LOCAL_ORDER: u64 = if cfg!(target_endian = "big") {
+    BIG_ENDIAN
+} else {
+    0
+};
+
+fn call(form: AtomicForm, operation: u8, datatype: AtomicType) -> AtomicCall {
+    AtomicCall {
+        form,
+        operation,
+        numbers: u64::from(datatype.to_number()) | LOCAL_ORDER,
+    }
+}
+
+fn sum(form: AtomicForm) -> AtomicCall {
+    call(form, AtomicOp::Sum.to_number(), AtomicType::Uint64)
+}
+
+impl Side {
+    /// Posts it with these operands; what tells puts its results into as many bytes as the segments
+    /// have.
+    fn atomic(
+        &mut self,
+        token: u64,
+        call: AtomicCall,
+        sent: &[u8],
+        to: &[(u64, u64, u64)],
+    ) -> OpKey {
+        self.try_atomic(token, call, sent, to)
+            .expect("the post is accepted")
+    }
+
+    fn try_atomic(
+        &mut self,
+        token: u64,
+        call: AtomicCall,
+        sent: &[u8],
+        to: &[(u64, u64, u64)],
+    ) -> Result<OpKey, Error> {
+        let segments = segments(to);
+        let results = || Payload::from_vec(vec![0; segments.total() as usize]);
+        let tells = call.form != AtomicForm::Update;
+        let post = AtomicPost {
+            call,
+            operands: Payload::from_vec(sent.to_vec()),
+            results: tells.then(|| Box::new(results())),
+        };
+        self.try_post(token, Post::Atomic { post, segments }, true)
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+fn front<const N: usize>(bytes: [u8; N]) -> [u8; 8] {
+    let mut front = [0; 8];
+    front[..N].copy_from_slice(&bytes);
+    front
+}
+
+const OPS: [AtomicOp; 12] = [
+    AtomicOp::Min,
+    AtomicOp::Max,
+    AtomicOp::Sum,
+    AtomicOp::Prod,
+    AtomicOp::LogicalOr,
+    AtomicOp::LogicalAnd,
+    AtomicOp::BitOr,
+    AtomicOp::BitAnd,
+    AtomicOp::LogicalXor,
+    AtomicOp::BitXor,
+    AtomicOp::Read,
+    AtomicOp::Write,
+];
+const COMPARES: [CompareOp; 7] = [
+    CompareOp::Swap,
+    CompareOp::SwapNotEqual,
+    CompareOp::SwapLessOrEqual,
+    CompareOp::SwapLess,
+    CompareOp::SwapGreaterOrEqual,
+    CompareOp::SwapGreater,
+    CompareOp::SwapMasked,
+];
+
+/// Every operation on every pair of these numbers, against what the manual page says.
+macro_rules! against_the_page {
+    ($number:ty, $datatype:ident, $bits:expr, $values:expr, $plus:expr, $times:expr) => {{
+        type Bits = Option<fn($number, $number) -> $number>;
+        let bits: [Bits; 4] = $bits;
+        let [plus, times]: [fn($number, $number) -> $number; 2] = [$plus, $times];
+        let values: Vec<$number> = $values;
+        let after = |op: u8, form, seen: $number, operand: $number, compare: $number| {
+            let atomic = Atomic::of(call(form, op, AtomicType::$datatype))?;
+            assert_eq!(atomic.size(), size_of::<$number>());
+            let bytes = [seen, operand, compare].map(|it| front(it.to_ne_bytes()));
+            let new = atomic.apply(bytes[0], bytes[1], bytes[2]);
+            let new = new.map(|bytes| {
+                let own = bytes[..size_of::<$number>()].try_into().unwrap();
+                <$number>::from_ne_bytes(own)
+            });
+            Some(new.unwrap_or(seen))
+        };
+        // Equal as bytes: not-a-numbers are not equal to themselves.
+        let check = |got: Option<$number>, expected: Option<$number>, what: String| {
+            let bytes = |it: $number| it.to_ne_bytes();
+            assert_eq!(got.map(bytes), expected.map(bytes), "{what}");
+        };
+        let zero = 0 as $number;
+        let truth = |is_true: bool| if is_true { 1 as $number } else { zero };
+        for a in &values {
+            for b in &values {
+                let (addr, buf) = (*a, *b);
+                for op in OPS {
+                    let expected = match op {
+                        AtomicOp::Min => Some(if buf < addr { buf } else { addr }),
+                        AtomicOp::Max => Some(if buf > addr { buf } else { addr }),
+                        AtomicOp::Sum => Some(plus(addr, buf)),
+                        AtomicOp::Prod => Some(times(addr, buf)),
+                        AtomicOp::LogicalOr => Some(truth(addr != zero || buf != zero)),
+                        AtomicOp::LogicalAnd => Some(truth(addr != zero && buf != zero)),
+                        AtomicOp::LogicalXor => Some(truth((addr != zero) != (buf != zero))),
+                        AtomicOp::BitOr => bits[0].map(|it| it(addr, buf)),
+                        AtomicOp::BitAnd => bits[1].map(|it| it(addr, buf)),
+                        AtomicOp::BitXor => bits[2].map(|it| it(addr, buf)),
+                        AtomicOp::Read => Some(addr),
+                        AtomicOp::Write => Some(buf),
+                    };
+                    let what = format!("{op:?} of {addr:?} and {buf:?}");
+                    let fetched = after(op.to_number(), AtomicForm::Fetch, addr, buf, buf);
+                    check(fetched, expected, what.clone());
+                    let expected = expected.filter(|_| op != AtomicOp::Read);
+                    let updated = after(op.to_number(), AtomicForm::Update, addr, buf, buf);
+                    check(updated, expected, what);
+                }
+                for c in &values {
+                    let compare = *c;
+                    for op in COMPARES {
+                        let holds = match op {
+                            CompareOp::Swap => compare == addr,
+                            CompareOp::SwapNotEqual => compare != addr,
+                            CompareOp::SwapLessOrEqual => compare <= addr,
+                            CompareOp::SwapLess => compare < addr,
+                            CompareOp::SwapGreaterOrEqual => compare >= addr,
+                            CompareOp::SwapGreater => compare > addr,
+                            CompareOp::SwapMasked => false,
+                        };
+                        let expected = match (op, bits) {
+                            (CompareOp::SwapMasked, [Some(or), Some(and), _, Some(without)]) => {
+                                Some(or(and(buf, compare), without(addr, compare)))
+                            }
+                            (CompareOp::SwapMasked, _) => None,
+                            _ => Some(if holds { buf } else { addr }),
+                        };
+                        let got = after(op.to_number(), AtomicForm::Compare, addr, buf, compare);
+                        check(
+                            got,
+                            expected,
+                            format!("{op:?}: {addr:?}, {buf:?}, {compare:?}"),
+                        );
+                    }
+                }
+            }
+        }
+    }};
+}
+
+macro_rules! integers_against_the_page {
+    ($($number:ident $datatype:ident;)*) => {$(
+        against_the_page!(
+            $number,
+            $datatype,
+            [Some(|a, b| a | b), Some(|a, b| a & b), Some(|a, b| a ^ b), Some(|a, b| a & !b)],
+            vec![0, 1, 2, 3, 0x55, $number::MAX / 2, $number::MAX, $number::MIN, $number::MAX - 1],
+            |a, b| (a as i128).wrapping_add(b as i128) as $number,
+            |a, b| (a as i128).wrapping_mul(b as i128) as $number
+        );
+    )*};
+}
+
+macro_rules! floats_against_the_page {
+    ($($number:ident $datatype:ident;)*) => {$(
+        against_the_page!(
+            $number,
+            $datatype,
+            [None, None, None, None],
+            vec![0.0, -0.0, 1.0, -1.5, 2.25, $number::MAX, $number::MIN_POSITIVE,
+                $number::INFINITY, $number::NEG_INFINITY, $number::NAN],
+            |a, b| a + b,
+            |a, b| a * b
+        );
+    )*};
+}
+
+/// fi_atomic(3): each operation does what the page's line of C does, on each type; where an
+/// operation has no meaning there is none.
+#[test]
+fn every_operation_on_every_type_is_the_pages() {
+    integers_against_the_page! {
+        u8 Uint8; u16 Uint16; u32 Uint32; u64 Uint64;
+        i8 Int8; i16 Int16; i32 Int32; i64 Int64;
+    }
+    floats_against_the_page! { f32 Float; f64 Double; }
+}
+
+/// docs/extension.md, section 11: "Types 0 to 9 are known", and no other bit of the word.
+#[test]
+fn what_is_not_known_is_no_operation() {
+    for numbers in (10..256).chain([0x207, 1 << 9, 1 << 63, u64::MAX]) {
+        for (form, operation) in [
+            (AtomicForm::Update, 2),
+            (AtomicForm::Fetch, 10),
+            (AtomicForm::Compare, 12),
+        ] {
+            let call = AtomicCall {
+                form,
+                operation,
+                numbers,
+            };
+            assert_eq!(Atomic::of(call), None, "{numbers:#x}");
+        }
+    }
+    for operation in 0..=255 {
+        let known = |form| Atomic::of(call(form, operation, AtomicType::Int32)).is_some();
+        assert_eq!(known(AtomicForm::Update), operation < 12 && operation != 10);
+        assert_eq!(known(AtomicForm::Fetch), operation < 12);
+        assert_eq!(known(AtomicForm::Compare), (12..19).contains(&operation));
+    }
+}
+
+/// docs/extension.md, section 11: the exchange of the page is what the two sides say.
+#[cfg(target_endian = "little")]
+#[test]
+fn the_atomic_exchange_of_the_page_is_what_two_machines_say() {
+    let mut pair = living_with(8);
+    let region = pair.b.world.region(7, 40u64.to_ne_bytes().to_vec(), REMOTE);
+    let whole = [(7, 0, 8)];
+    pair.a
+        .atomic(1, sum(AtomicForm::Update), &2u64.to_ne_bytes(), &whole);
+    pair.a
+        .atomic(2, sum(AtomicForm::Fetch), &3u64.to_ne_bytes(), &whole);
+    let swap = call(
+        AtomicForm::Compare,
+        CompareOp::Swap.to_number(),
+        AtomicType::Uint64,
+    );
+    let sent = [0u64, 45].map(u64::to_ne_bytes).concat();
+    pair.a.atomic(3, swap, &sent, &whole);
+    let short = call(
+        AtomicForm::Update,
+        AtomicOp::Sum.to_number(),
+        AtomicType::Uint32,
+    );
+    pair.a.atomic(4, short, &1u32.to_ne_bytes(), &[(7, 1, 4)]);
+    flush(&mut pair.a, &mut pair.b.wire);
+    let said: Vec<u8> = pair.b.wire.iter().copied().collect();
+    assert_eq!(said, exchange("atomics", 'a'));
+    while pair.b.move_in(usize::MAX) {}
+    flush(&mut pair.b, &mut pair.a.wire);
+    let said: Vec<u8> = pair.a.wire.iter().copied().collect();
+    assert_eq!(said, exchange("atomics", 'b'));
+    pair.run();
+    assert_eq!(pair.a.end_of(1).0, Ok(8));
+    for (token, before) in [(2, 42), (3, 45)] {
+        let (ended, bytes) = pair.a.end_of(token);
+        assert_eq!((ended, number(&bytes)), (Ok(8), before));
+    }
+    let end = pair.a.ended.remove(&4).unwrap();
+    let error = end.result.unwrap_err();
+    assert_eq!(error.refusal(), Some(Refusal::Misaligned));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let mut left = [1; 8];
+    region.read_at(0, &mut left).unwrap();
+    assert_eq!(number(&left), 0);
+}
+
+/// docs/extension.md, section 11: "Operations are done one after the other, in the order of their
+/// frames", in whatever pieces they come, among reads and writes; each is counted as what it is.
+#[test]
+fn operations_of_all_kinds_are_done_and_told_in_their_order() {
+    for seed in 0..200 {
+        let rng = &mut Rng(seed);
+        let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
+        pair.handshake(ByteOrder::Native, b"", b"");
+        let region = pair.b.world.region(1, vec![0; 64], REMOTE);
+        let mut model = [0u64; 8];
+        let mut expected = Vec::new();
+        for token in 0..30 {
+            let at = rng.below(6);
+            let to = [(1, 8 * at as u64, 16)];
+            let add = [rng.next(), rng.next()];
+            let sent = add.map(u64::to_ne_bytes).concat();
+            let before = [model[at], model[at + 1]];
+            match rng.below(4) {
+                0 => drop(pair.a.atomic(token, sum(AtomicForm::Update), &sent, &to)),
+                1 => {
+                    pair.a.atomic(token, sum(AtomicForm::Fetch), &sent, &to);
+                    expected.push((token, before));
+                }
+                2 => {
+                    let only = call(AtomicForm::Fetch, 10, AtomicType::Uint64);
+                    pair.a.atomic(token, only, &[], &to);
+                    expected.push((token, before));
+                    continue;
+                }
+                _ => {
+                    // Two ranges of the region, the second first.
+                    let to = [(1, 8 * at as u64 + 8, 8), (1, 8 * at as u64, 8)];
+                    let swap = call(AtomicForm::Compare, 12, AtomicType::Uint64);
+                    let guess = [before[1], before[0] ^ u64::from(rng.chance(50))];
+                    let sent = [add[1], add[0], guess[0], guess[1]]
+                        .map(u64::to_ne_bytes)
+                        .concat();
+                    pair.a.atomic(token, swap, &sent, &to);
+                    expected.push((token, [before[1], before[0]]));
+                    model[at + 1] = add[1];
+                    if guess[1] == before[0] {
+                        model[at] = add[0];
+                    }
+                    continue;
+                }
+            }
+            model[at] = model[at].wrapping_add(add[0]);
+            model[at + 1] = model[at + 1].wrapping_add(add[1]);
+        }
+        pair.run_in_pieces(1 + rng.below(300));
+        for (token, before) in &expected {
+            let (ended, bytes) = pair.a.end_of(*token);
+            assert_eq!(ended, Ok(16), "seed {seed}");
+            assert_eq!(bytes, before.map(u64::to_ne_bytes).concat(), "seed {seed}");
+        }
+        assert_eq!(pair.a.ended.len(), 30 - expected.len());
+        assert!(pair.a.ended.values().all(|end| end.result.is_ok()));
+        let mut bytes = [0; 64];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(
+            bytes.to_vec(),
+            model.map(u64::to_ne_bytes).concat(),
+            "seed {seed}"
+        );
+        let told = pair.b.remote_accesses.iter();
+        let reads = told.filter(|it| **it == OperationKind::RemoteRead).count();
+        assert_eq!((reads, pair.b.remote_accesses.len()), (expected.len(), 30));
+        pair.a.machine.check();
+        pair.b.machine.check();
+    }
+}
+
+/// docs/extension.md, section 11: "Who asks says its own byte order there, whatever the
+/// connection's is, and who answers converts."
+#[test]
+fn numbers_of_the_other_byte_order_are_converted() {
+    for order in [ByteOrder::Native, ByteOrder::Big] {
+        let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
+        pair.handshake(order, b"", b"");
+        let region = pair
+            .b
+            .world
+            .region(1, 0x0102u16.to_ne_bytes().repeat(2), REMOTE);
+        let mut theirs = call(AtomicForm::Fetch, 2, AtomicType::Uint16);
+        theirs.numbers ^= BIG_ENDIAN;
+        let sent = [0x10u16, 0x20]
+            .map(|it| it.swap_bytes().to_ne_bytes())
+            .concat();
+        pair.a.atomic(1, theirs, &sent, &[(1, 0, 4)]);
+        pair.run();
+        let before = 0x0102u16.swap_bytes().to_ne_bytes().repeat(2);
+        assert_eq!(pair.a.end_of(1), (Ok(4), before));
+        let mut bytes = [0; 4];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(
+            bytes.to_vec(),
+            [0x0112u16, 0x0122].map(u16::to_ne_bytes).concat()
+        );
+    }
+}
+
+/// docs/extension.md, section 11: "All segments are looked at first, so a refused operation has
+/// changed nothing", for each reason and each kind, among good ones.
+#[test]
+fn each_reason_refuses_all_of_an_operation_and_nothing_else() {
+    for most in [5, 1000, usize::MAX] {
+        let mut pair = living_with(100);
+        let region = pair.b.world.region(1, vec![0; 64], REMOTE);
+        pair.b.world.region(2, vec![5; 64], Access::REMOTE_READ);
+        pair.b.world.region(3, vec![5; 64], Access::REMOTE_WRITE);
+        let revoked = pair.b.world.region(4, vec![5; 64], REMOTE);
+        revoked.gate().revoke();
+        let held = pair.b.world.region(5, vec![5; 64], REMOTE);
+        held.gate().begin_quiesce().unwrap();
+        let swap = call(AtomicForm::Compare, 12, AtomicType::Uint64);
+        let reads = call(AtomicForm::Fetch, 10, AtomicType::Uint64);
+        let (update, fetch) = (sum(AtomicForm::Update), sum(AtomicForm::Fetch));
+        let mut cases = Vec::new();
+        for it in [update, fetch, swap, reads] {
+            cases.push((it, (99, 0, 8), Refusal::UnknownKey));
+            cases.push((it, (1, 64, 8), Refusal::OutOfBounds));
+            cases.push((it, (1, u64::MAX - 7, 8), Refusal::OutOfBounds));
+            cases.push((it, (4, 0, 8), Refusal::Revoked));
+            cases.push((it, (5, 0, 8), Refusal::Held));
+            cases.push((it, (1, 4, 8), Refusal::Misaligned));
+            let unknown = AtomicCall {
+                numbers: 14,
+                operation: if it == reads { 2 } else { it.operation },
+                ..it
+            };
+            cases.push((unknown, (1, 0, 8), Refusal::Unsupported));
+        }
+        for (it, key) in [
+            (update, 2),
+            (fetch, 2),
+            (fetch, 3),
+            (swap, 2),
+            (swap, 3),
+            (reads, 3),
+        ] {
+            cases.push((it, (key, 0, 8), Refusal::AccessDenied));
+        }
+        let one = 1u64.to_ne_bytes();
+        let mut token = 0;
+        for (it, to, _) in &cases {
+            token += 2;
+            let arrays = match it.form {
+                _ if it.operation == 10 => 0,
+                AtomicForm::Compare => 4,
+                _ => 2,
+            };
+            pair.a
+                .atomic(token, *it, &one.repeat(arrays), &[(1, 0, 8), *to]);
+            pair.a.atomic(token + 1, fetch, &one, &[(1, 8, 8)]);
+        }
+        pair.run_in_pieces(most);
+        for (at, (it, to, reason)) in cases.iter().enumerate() {
+            let end = pair.a.ended.remove(&(2 * at as u64 + 2)).unwrap();
+            let error = end.result.unwrap_err();
+            assert_eq!(error.refusal(), Some(*reason), "{it:?} {to:?}");
+            let (ended, bytes) = pair.a.end_of(2 * at as u64 + 3);
+            assert_eq!((ended, number(&bytes)), (Ok(8), at as u64));
+        }
+        let mut bytes = [0; 16];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(number(&bytes[..8]), 0, "the good segment of a refused one");
+        assert!(pair.a.machine.fault().is_none() && pair.b.machine.fault().is_none());
+    }
+}
+
+/// docs/extension.md, section 4, for atomic operations: by default the initiator ends the
+/// connection, after the refused operation has ended with its reason.
+#[test]
+fn by_default_a_refused_atomic_ends_the_connection_after_itself() {
+    for form in [AtomicForm::Update, AtomicForm::Fetch] {
+        let mut pair = living_with(0);
+        pair.a.atomic(1, sum(form), &[0; 8], &[(9, 0, 8)]);
+        pair.a.atomic(2, sum(form), &[0; 8], &[(9, 0, 8)]);
+        pair.run();
+        assert_eq!(refusal_of(&mut pair.a, 1), Some(Refusal::UnknownKey));
+        assert_eq!(
+            pair.a.machine.fault().map(Error::kind),
+            Some(ErrorKind::Canceled)
+        );
+        pair.a.close();
+        assert_eq!(pair.a.order, [1, 2]);
+        assert_eq!(pair.a.end_kind(2), ErrorKind::Canceled);
+    }
+}
+
+/// One end each, with its memory, wherever the connection breaks.
+#[test]
+fn a_lost_connection_ends_each_operation_once_with_its_memory() {
+    for cut in 0..400 {
+        let mut pair = living_with(8);
+        pair.b.world.region(1, vec![0; 64], REMOTE);
+        for token in 0..6 {
+            let form = [AtomicForm::Update, AtomicForm::Fetch][token as usize % 2];
+            pair.a
+                .atomic(token, sum(form), &token.to_ne_bytes(), &[(1, 0, 8)]);
+        }
+        pair.a.hand_out();
+        let mut wire = Default::default();
+        pair.a.move_out(cut, &mut wire);
+        pair.b.wire.extend(wire);
+        while pair.b.move_in(7) {}
+        pair.b.hand_out();
+        pair.b.move_out(cut % 90, &mut pair.a.wire);
+        while pair.a.move_in(9) {}
+        pair.a.close();
+        assert_eq!(pair.a.ended.len(), 6, "cut after {cut}");
+        for end in pair.a.ended.values() {
+            assert_eq!(end.payload.len(), 8, "cut after {cut}: {:?}", end.result);
+        }
+        pair.a.machine.check();
+        pair.b.close();
+        pair.b.machine.check();
+    }
+}
+
+/// fi_cancel: what has not gone out ends as Canceled; what has runs to its end. A time limit ends
+/// both, and the answer that comes later is nobody's.
+#[test]
+fn cancelled_and_expired_operations_leave_the_answers_of_others_in_place() {
+    for form in [AtomicForm::Update, AtomicForm::Fetch] {
+        let mut pair = living_with(8);
+        let region = pair.b.world.region(1, vec![0; 8], REMOTE);
+        let one = 1u64.to_ne_bytes();
+        let keys = [1, 2, 3].map(|token| pair.a.atomic(token, sum(form), &one, &[(1, 0, 8)]));
+        assert_eq!(pair.a.machine.cancel(keys[1]), Withdrawn::Ended);
+        flush(&mut pair.a, &mut pair.b.wire);
+        assert_eq!(pair.a.machine.cancel(keys[0]), Withdrawn::Running);
+        assert_eq!(pair.a.machine.expire(keys[0]), Withdrawn::Ended);
+        pair.a.take_events();
+        assert_eq!(pair.a.end_of(1).0, Err(ErrorKind::TimedOut));
+        let (ended, bytes) = pair.a.end_of(2);
+        assert_eq!((ended, bytes.len()), (Err(ErrorKind::Canceled), 8));
+        pair.a.atomic(4, sum(AtomicForm::Fetch), &one, &[(1, 0, 8)]);
+        pair.run();
+        let (ended, bytes) = pair.a.end_of(3);
+        assert_eq!(ended, Ok(8));
+        if form == AtomicForm::Fetch {
+            assert_eq!(number(&bytes), 1);
+        }
+        let (ended, bytes) = pair.a.end_of(4);
+        assert_eq!((ended, number(&bytes)), (Ok(8), 2));
+        let mut bytes = [0; 8];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(number(&bytes), 3);
+        pair.a.machine.check();
+        assert_eq!(pair.a.machine.outstanding(), 0);
+    }
+}
+
+/// Toward a peer that has not agreed to them there are none: Unsupported, at the post.
+#[test]
+fn without_agreement_they_are_refused_at_the_post() {
+    let without = |one| Terms {
+        capabilities: OFFERED - one,
+        ..EXTENDED
+    };
+    for (a, b) in [
+        (EXTENDED, PLAIN),
+        (PLAIN, EXTENDED),
+        (without(Capabilities::ATOMIC), EXTENDED),
+        (EXTENDED, without(Capabilities::ATOMIC)),
+        (EXTENDED, without(Capabilities::REFUSAL)),
+    ] {
+        let mut pair = Pair::idle_with(sizes(), a, b);
+        pair.handshake(ByteOrder::Native, b"", b"");
+        let refused = pair
+            .a
+            .try_atomic(1, sum(AtomicForm::Fetch), &[0; 8], &[(1, 0, 8)]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
+        let frame = FrameHeader::Atomic {
+            call: sum(AtomicForm::Update),
+            segments: segments(&[(1, 0, 8)]),
+            len: 8,
+        };
+        pair.b.wire.extend(&*frame.encode(ByteOrder::Native, 0));
+        while pair.b.move_in(usize::MAX) {}
+        let fault = pair.b.machine.fault().map(Error::kind);
+        assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
+    }
+}
+
+/// docs/extension.md, section 11: what breaks the protocol, and that nothing is changed by it.
+#[test]
+fn frames_that_are_wrong_in_themselves_end_their_connection() {
+    let read = call(AtomicForm::Fetch, 10, AtomicType::Uint64);
+    let wrong = [
+        (sum(AtomicForm::Update), 12, 12),
+        (sum(AtomicForm::Fetch), 8, 0),
+        (read, 8, 8),
+        (sum(AtomicForm::Update), 4, 4),
+    ];
+    for (call, len, payload) in wrong {
+        let mut pair = living_with(8);
+        let region = pair.b.world.region(1, vec![0; 16], REMOTE);
+        let header = FrameHeader::Atomic {
+            call,
+            segments: segments(&[(1, 0, len)]),
+            len: payload,
+        };
+        pair.b.wire.extend(&*header.encode(ByteOrder::Native, 1));
+        pair.b.wire.extend(vec![0xff; payload as usize]);
+        while pair.b.move_in(usize::MAX) {}
+        let fault = pair.b.machine.fault().map(Error::kind);
+        assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{call:?}");
+        let mut bytes = [0; 16];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 16]);
+    }
+}
+
+/// docs/extension.md, section 7: CLOSE "is the last frame of its direction, but for answers".
+#[test]
+fn nothing_is_asked_for_behind_the_last_frame() {
+    let mut pair = living_with(8);
+    pair.b.world.region(1, vec![0; 16], REMOTE);
+    for header in [
+        FrameHeader::Close,
+        FrameHeader::Atomic {
+            call: sum(AtomicForm::Update),
+            segments: segments(&[(1, 0, 8)]),
+            len: 8,
+        },
+    ] {
+        pair.b.wire.extend(&*header.encode(ByteOrder::Native, 1));
+    }
+    while pair.b.move_in(usize::MAX) {}
+    let fault = pair.b.machine.fault().map(Error::kind);
+    assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
+}
+
+/// fi_atomic(3): "an array of values": as many as fit into one operation, on memory of several
+/// buffers, none of which a number straddles.
+#[test]
+fn the_largest_array_goes_over_the_borders_of_buffers() {
+    use crate::buf::{RegionMemory, RegionTraits};
+
+    let mut pair = living_with(8);
+    let buffers = vec![vec![1u8; 1024].into(), vec![1u8; 8192].into()];
+    let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
+    let inserted = pair.b.world.regions.insert(Some(1), memory.clone(), REMOTE);
+    inserted.expect("a free key");
+    let ones = vec![1; ATOMIC_SIZE_MAX];
+    let add = call(
+        AtomicForm::Fetch,
+        AtomicOp::Sum.to_number(),
+        AtomicType::Uint8,
+    );
+    pair.a.atomic(1, add, &ones, &[(1, 3, 4000), (1, 5000, 96)]);
+    let wide = call(
+        AtomicForm::Fetch,
+        AtomicOp::Sum.to_number(),
+        AtomicType::Uint32,
+    );
+    pair.a
+        .atomic(2, wide, &ones, &[(1, 1000, ATOMIC_SIZE_MAX as u64)]);
+    pair.run();
+    assert_eq!(pair.a.end_of(1), (Ok(ATOMIC_SIZE_MAX), ones));
+    let (ended, bytes) = pair.a.end_of(2);
+    assert_eq!((ended, bytes[0], bytes[3999]), (Ok(ATOMIC_SIZE_MAX), 2, 1));
+    let mut bytes = vec![0; 9216];
+    memory.read_at(0, &mut bytes).unwrap();
+    assert_eq!((bytes[2], bytes[3], bytes[999], bytes[1000]), (1, 2, 2, 3));
+    assert_eq!(
+        (bytes[4003], bytes[5000], bytes[5095], bytes[5096]),
+        (2, 3, 3, 1)
+    );
+}
+
+/// A number of a region of several buffers lies within one of them.
+#[test]
+fn a_number_between_two_buffers_is_refused() {
+    use crate::buf::{RegionMemory, RegionTraits};
+
+    let mut pair = living_with(8);
+    let buffers = vec![vec![0u8; 12].into(), vec![0u8; 16].into()];
+    let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
+    let inserted = pair.b.world.regions.insert(Some(1), memory, REMOTE);
+    inserted.expect("a free key");
+    for (token, at, expected) in [
+        (1, 0, Ok(8)),
+        (2, 8, Err(())),
+        (3, 12, Ok(8)),
+        (4, 16, Err(())),
+    ] {
+        pair.a
+            .atomic(token, sum(AtomicForm::Fetch), &[1; 8], &[(1, at, 8)]);
+        pair.run();
+        let end = pair.a.ended.remove(&token).unwrap();
+        match end.result {
+            Ok(()) => assert_eq!(expected, Ok(bytes_of(&end.payload).len())),
+            Err(error) => {
+                assert_eq!(expected, Err(()), "at {at}");
+                assert_eq!(error.refusal(), Some(Refusal::Misaligned));
+            }
+        }
+    }
+}
+
+/// Whatever comes, damaged or not, the machine ends in a fault or goes on in order; what it holds
+/// is bounded by what an operation may have.
+#[test]
+fn no_stream_of_atomic_operations_breaks_the_machine() {
+    let (mut faults, mut fine) = (0, 0);
+    for seed in 0..3_000 {
+        println!("seed {seed}");
+        let rng = &mut Rng(seed);
+        let mut pair = living_with(30);
+        pair.b.world.region(1, vec![0; 256], REMOTE);
+        pair.b.world.region(2, vec![0; 64], Access::REMOTE_READ);
+        let mut bytes = Vec::new();
+        for id in 0..rng.below(40) {
+            let count = 1 + rng.below(6);
+            let arrays = rng.below(3);
+            let form = [AtomicForm::Update, AtomicForm::Fetch, AtomicForm::Compare];
+            let form = form[if rng.chance(90) { arrays } else { rng.below(3) }];
+            let header = FrameHeader::Atomic {
+                call: AtomicCall {
+                    form,
+                    operation: match form {
+                        AtomicForm::Update => rng.below(10),
+                        AtomicForm::Fetch if arrays == 0 => 10,
+                        AtomicForm::Fetch => rng.below(10),
+                        AtomicForm::Compare => 12 + rng.below(8),
+                    } as u8,
+                    numbers: rng.below(10) as u64 | (BIG_ENDIAN * rng.below(2) as u64),
+                },
+                segments: segments(&[(
+                    1 + rng.below(8) as u64 / 3,
+                    8 * rng.below(40) as u64,
+                    8 * count as u64,
+                )]),
+                len: match form {
+                    AtomicForm::Fetch if arrays == 0 => 0,
+                    AtomicForm::Compare => 16 * count as u64,
+                    _ => 8 * count as u64,
+                },
+            };
+            bytes.extend(&*header.encode(ByteOrder::Native, id as u8 + 1));
+            bytes.extend(rng.bytes(header.payload_len() as usize));
+        }
+        for _ in 0..rng.below(3) {
+            if !bytes.is_empty() && rng.chance(60) {
+                let at = rng.below(bytes.len());
+                bytes[at] ^= 1 << rng.below(8);
+            }
+        }
+        pair.b.wire.extend(bytes);
+        let most = 1 + rng.below(200);
+        while pair.b.move_in(most) {
+            pair.b.machine.check();
+            assert!(pair.b.machine.queued_answers() <= 50);
+        }
+        match pair.b.machine.fault() {
+            Some(error) => {
+                assert_eq!(error.kind(), ErrorKind::ProtocolViolation, "seed {seed}");
+                faults += 1;
+            }
+            None => fine += 1,
+        }
+        pair.b.close();
+        pair.b.machine.check();
+    }
+    assert!(
+        faults > 300 && fine > 300,
+        "both were tried: {faults}, {fine}"
+    );
+}
