@@ -613,6 +613,30 @@ fn what_may_not_pass_a_kept_message_is_kept_too() {
     }
 }
 
+/// What was to go over the next connection, and does not since this side closes, gives its memory
+/// back: a read its destination, which is not in its frame.
+#[test]
+fn a_kept_read_that_is_given_up_has_its_buffer() {
+    let setup = extended();
+    let sizes = Sizes {
+        send_order: SendOrder::Strict,
+        ..setup.sizes
+    };
+    let mut pair = Setup { sizes, ..setup }.connected();
+    pair.a.send_tagged(1, 1, &[1; 5000]);
+    pair.run();
+    pair.b.machine.begin_end();
+    let close = said(&mut pair.b);
+    pair.a.read(2, 4, &[(7, 0, 4)]);
+    tell(&mut pair.a, &close);
+    pair.run();
+    assert!(pair.a.machine.has_staying() && pair.a.ended.is_empty());
+    pair.a.machine.begin_end();
+    pair.a.take_events();
+    let (ended, bytes) = pair.a.end_of(2);
+    assert_eq!((ended, bytes.len()), (Err(ErrorKind::PeerClosed), 4));
+}
+
 /// A receive that is matched with an announcement just as its connection ends is given back.
 #[test]
 fn nothing_is_asked_of_a_connection_that_is_over() {
