@@ -59,7 +59,7 @@ pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
 use rendezvous::Incoming;
-use rx::Rx;
+use rx::{PartialHeader, Rx};
 pub(crate) use state::Lifecycle;
 pub(crate) use tx::Outgoing;
 use tx::Tx;
@@ -155,6 +155,8 @@ pub(crate) struct Connection<T> {
     peer: Option<Box<Peer>>,
     tx: Tx,
     rx: Rx,
+    /// Of use in [`Rx::Header`].
+    partial: PartialHeader,
     ops: Slab<Op<T>>,
     transmit: ContextQueue,
     receive: ContextQueue,
@@ -184,7 +186,8 @@ impl<T> Connection<T> {
             extension: Extension::new(terms),
             peer: None,
             tx: Tx::new(sizes.send_order),
-            rx: Rx::header(),
+            rx: Rx::Header,
+            partial: PartialHeader::new(),
             ops: Slab::new(),
             transmit: ContextQueue::new(sizes.tx_size),
             receive: ContextQueue::new(sizes.rx_size),
@@ -274,6 +277,11 @@ impl<T> Connection<T> {
     }
 
     // Getters.
+
+    /// True between two frames of the peer's: nothing of the next one has come.
+    fn is_at_boundary(&self) -> bool {
+        matches!(self.rx, Rx::Header) && self.partial.is_empty()
+    }
 
     pub(crate) fn lifecycle(&self) -> Lifecycle {
         self.lifecycle

@@ -12,7 +12,7 @@ use crate::proto::{Host, Receives};
 use crate::wire::{FrameHeader, RemoteSegment, Segments, WireError};
 
 use super::refusal::AwaitedRead;
-use super::rx::{Landing, Rx, Target, collect_header};
+use super::rx::{Landing, Rx, Target};
 use super::{Connection, Lifecycle, Received, violation};
 
 /// Where the next bytes of the connection shall go.
@@ -133,8 +133,8 @@ impl<T> Connection<T> {
         }
         let refusals = self.has_refusals();
         match &mut self.rx {
-            Rx::Header { bytes, have } => {
-                let (taken, header) = collect_header(bytes, have, input, self.order)?;
+            Rx::Header => {
+                let (taken, header) = self.partial.collect(input, self.order)?;
                 if let Some(header) = header {
                     tracing::trace!(%header, "received");
                     self.check_agreed(&header)?;
@@ -178,7 +178,7 @@ impl<T> Connection<T> {
     /// the queue of answers.
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
         let header = match &self.rx {
-            Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => *header,
+            Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => header.clone(),
             _ => return,
         };
         if self.fault.is_some() {
@@ -220,7 +220,7 @@ impl<T> Connection<T> {
         }
         let what = if self.handshake.is_some() || self.extension.is_opening() {
             "during the handshake"
-        } else if self.rx.is_at_boundary() {
+        } else if self.is_at_boundary() {
             ""
         } else {
             "in the middle of a frame"
@@ -248,45 +248,45 @@ impl<T> Connection<T> {
             FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
             FrameHeader::Rts { .. } => return self.handle_rts(header, host),
             FrameHeader::Cts { index } => {
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
                 return self.handle_cts(index);
             }
             FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
             FrameHeader::Ack => {
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
                 return self.handle_answer(Ok(()));
             }
             FrameHeader::Acks { count } => {
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
                 return self.handle_acks(count);
             }
             FrameHeader::Refused { reason } => {
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
                 return self.handle_answer(Err(reason));
             }
             FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
             FrameHeader::ReadData { len } => self.begin_read_data(len)?,
             FrameHeader::ReadEnd { refused } => {
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
                 return self.handle_read_end(refused);
             }
             FrameHeader::Ping { token } => {
                 self.tx.signs_mut().answer(token);
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
             }
-            FrameHeader::Pong { .. } => self.rx = Rx::header(),
+            FrameHeader::Pong { .. } => self.rx = Rx::Header,
             FrameHeader::Credit { posted } => {
                 self.handle_credit(posted);
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
             }
             FrameHeader::Stalled { .. } => {
                 self.handle_stalled(host);
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
             }
             FrameHeader::Close => {
                 self.handle_close();
-                self.rx = Rx::header();
+                self.rx = Rx::Header;
             }
             FrameHeader::Hello { .. } => return Err(violation("a second hello")),
             FrameHeader::Write {
@@ -382,7 +382,7 @@ impl<T> Connection<T> {
     }
 
     fn begin_read(&mut self, segments: &Segments, host: &mut impl Host<T>) -> Result<(), Error> {
-        self.rx = Rx::header();
+        self.rx = Rx::Header;
         match resolve_all(segments, Access::REMOTE_READ, false, host) {
             Ok(memory) if self.has_refusals() => self.tx.reads.give(memory),
             Ok(memory) => {
@@ -434,7 +434,7 @@ impl<T> Connection<T> {
             Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
             _ => return,
         }
-        let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::header()) else {
+        let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Header) else {
             return;
         };
         let payload = landing.payload.expect("checked above");
