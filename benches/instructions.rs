@@ -53,6 +53,14 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "inject 32 messages of 64 B, send them together",
+        most: 20000,
+        run: || {
+            let mut side = Side::new();
+            repeat(|| side.inject(&[0; 64]));
+        },
+    },
+    Step {
         name: "post a receive, take a message of 64 B in, complete",
         most: 1693,
         run: || {

@@ -11,7 +11,7 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event, Receives};
+use crate::proto::{End, Event, InjectedEnds, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
@@ -20,6 +20,15 @@ use super::report::Report;
 
 impl Port {
     pub(super) fn publish(&self, state: &mut PortState) {
+        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        if let Some(counter) = state.bindings.counters.of(OperationKind::Inject) {
+            if sent > 0 {
+                counter.add_into(sent as u64, &mut state.wakes);
+            }
+            if failed > 0 {
+                counter.add_error_into(failed as u64, &mut state.wakes);
+            }
+        }
         while let Some(event) = state.machine.poll_event() {
             match event {
                 Event::Connected { data } => {
@@ -74,6 +83,7 @@ impl Port {
         self.tell_closed(state, false);
     }
 
+    #[inline]
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
         if let Some(peer) = state.peer {
             end.result = end.result.map_err(|error| error.with_peer(peer));
@@ -189,7 +199,9 @@ pub(super) enum Untold {
 }
 
 impl Telling<'_> {
-    /// Tells of an end where the operation reports.
+    /// Tells of an end where the operation reports. Ends are large, so this and what it calls are
+    /// part of their callers, or each would move it on.
+    #[inline]
     pub(super) fn tell(&self, report: Report, mut end: End, wakes: &mut WakeList) -> Untold {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
@@ -214,6 +226,7 @@ impl Telling<'_> {
         untold
     }
 
+    #[inline]
     fn tell_uncounted(&self, report: Report, end: End, wakes: &mut WakeList) -> Untold {
         match report {
             Report::Future(cell) => match cell.complete(end, wakes) {

@@ -61,8 +61,8 @@ use refusal::{AwaitedRead, Refusals};
 use rendezvous::Incoming;
 use rx::{PartialHeader, Rx};
 pub(crate) use state::Lifecycle;
-pub(crate) use tx::Outgoing;
 use tx::Tx;
+pub(crate) use tx::{InjectedEnds, Outgoing};
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
@@ -348,6 +348,11 @@ impl<T> Connection<T> {
         self.events.pop_front()
     }
 
+    /// How many injected messages have ended since this was asked last.
+    pub(crate) fn take_injected_ends(&mut self) -> InjectedEnds {
+        self.tx.injected.take_ends()
+    }
+
     /// Bytes of early messages held now.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.matcher.held_bytes()
@@ -379,8 +384,13 @@ impl<T> Connection<T> {
                 queue.backlog.len(),
                 "who waits is in the backlog, once"
             );
+            let injected = if receive {
+                0
+            } else {
+                self.tx.injected.under_way()
+            };
             assert_eq!(
-                ops().count() - waiting + queue.left,
+                ops().count() - waiting + queue.left + injected,
                 queue.used,
                 "who does not takes room, and so do places left behind"
             );
@@ -428,6 +438,16 @@ struct Received {
 }
 
 impl Received {
+    /// How a receive ends that got this.
+    fn result(&self) -> Result<(), Error> {
+        if self.overflow == 0 {
+            return Ok(());
+        }
+        let (len, all) = (self.len, self.len + self.overflow);
+        let what = format!("{all} bytes came, {len} fit");
+        Err(Error::new(ErrorKind::Truncated, what))
+    }
+
     /// The message, as one that waits for a shared receive.
     fn as_early(&self, identity: Identity, payload: Payload) -> EarlyMessage {
         let arrival = Arrival {

@@ -1,0 +1,135 @@
+//! Messages that were copied when they were posted (`inject`). Nobody has a name for one, and of
+//! their ends only the count is told. So each is a header in its lane and bytes in a queue, and what
+//! is handed out together is one frame: a *run* of whole messages, one behind the other.
+//!
+//! Invariant: the bytes are those of the injected messages in the lane, in its order.
+
+use std::collections::VecDeque;
+
+use crate::buf::{ConvertMany, Frame, Payload};
+use crate::wire::{ByteOrder, FrameHeader};
+
+/// Lists of bytes that are kept to be used again.
+const SPARE_MAX: usize = 32;
+
+/// Low half of a run's token; the high half says how many messages it has. No key has it, nor has
+/// any token of those that belong to nobody.
+const RUN: u32 = u32::MAX - 5;
+
+/// How many injected messages have ended, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InjectedEnds {
+    pub(crate) sent: usize,
+    pub(crate) failed: usize,
+}
+
+/// The injected messages of a connection.
+#[derive(Debug, Default)]
+pub(in crate::proto::conn) struct Injected {
+    bytes: VecDeque<u8>,
+    /// Queued or handed out.
+    under_way: usize,
+    /// Not told yet.
+    ends: InjectedEnds,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Injected {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        self.under_way += 1;
+    }
+
+    /// The last one that is queued, of so many bytes, does not go out.
+    pub(super) fn drop_last(&mut self, len: usize) {
+        self.bytes.truncate(self.bytes.len() - len);
+        self.end(0, 1);
+    }
+
+    /// A run of so many messages has gone.
+    pub(super) fn sent(&mut self, count: usize, run: Payload) {
+        self.end(count, 0);
+        if let Some(mut bytes) = Vec::<u8>::from_payload(run)
+            && self.spare.len() < SPARE_MAX
+        {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    /// All that have not gone have failed; gives their number.
+    pub(in crate::proto::conn) fn fail_all(&mut self) -> usize {
+        let count = self.under_way;
+        self.end(0, count);
+        self.bytes = VecDeque::new();
+        count
+    }
+
+    fn end(&mut self, sent: usize, failed: usize) {
+        self.under_way -= sent + failed;
+        self.ends.sent += sent;
+        self.ends.failed += failed;
+    }
+
+    #[cfg(test)]
+    pub(in crate::proto::conn) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    pub(in crate::proto::conn) fn take_ends(&mut self) -> InjectedEnds {
+        std::mem::take(&mut self.ends)
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.spare = Vec::new();
+    }
+}
+
+/// A run that is being put together.
+#[derive(Default)]
+pub(super) struct Run {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Run {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Puts the first injected message that is queued behind the others; gives the bytes it takes.
+    pub(super) fn push(
+        &mut self,
+        injected: &mut Injected,
+        header: &FrameHeader,
+        order: ByteOrder,
+        id: u8,
+    ) -> usize {
+        if self.is_empty() {
+            self.bytes = injected.spare.pop().unwrap_or_default();
+        }
+        let before = self.bytes.len();
+        let len = header.payload_len() as usize; // at most INJECT_SIZE_MAX
+        self.bytes.extend_from_slice(&header.encode(order, id));
+        let (front, back) = injected.bytes.as_slices();
+        let in_front = front.len().min(len);
+        self.bytes.extend_from_slice(&front[..in_front]);
+        self.bytes.extend_from_slice(&back[..len - in_front]);
+        injected.bytes.drain(..len);
+        self.count += 1;
+        self.bytes.len() - before
+    }
+
+    /// The frame of it, if there is anything in it; the next run begins.
+    pub(super) fn end(&mut self) -> Option<Frame> {
+        let Run { bytes, count } = std::mem::take(self);
+        let token = u64::from(count) << 32 | u64::from(RUN);
+        (count > 0).then(|| Frame::new(&[], Payload::from_vec(bytes), token))
+    }
+}
+
+/// How many messages the run of this token has, if it is one.
+pub(super) fn run_of(token: u64) -> Option<usize> {
+    (token as u32 == RUN).then_some((token >> 32) as usize)
+}
