@@ -264,6 +264,7 @@ impl Telling<'_> {
     }
 
     /// The completion of a posted operation; `kind` says of which interface it is.
+    #[inline]
     pub(super) fn completion(
         &self,
         context: Context,
@@ -277,10 +278,11 @@ impl Telling<'_> {
             OperationKind::Read => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
+        let buffers = end.payload.into_buffers();
         let mut completion =
             Completion::new(self.endpoint, context, end.operation, direction | kind)
                 .with_len(end.len)
-                .with_buffers(end.payload.into_buffers());
+                .with_buffers(buffers);
         if let Some(data) = end.data {
             completion = completion.with_data(data);
         }

@@ -242,6 +242,17 @@ impl FrameHeader {
     ///
     /// If `len` is within a header's length of 2^64; no memory is that large.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> HeaderBytes {
+        match *self {
+            // The same, of what is sent most: all that is asked of it is known here.
+            FrameHeader::Message { data, ack, len } => {
+                FrameHeader::Message { data, ack, len }.encode_any(order, id)
+            }
+            _ => self.encode_any(order, id),
+        }
+    }
+
+    #[inline(always)]
+    fn encode_any(&self, order: ByteOrder, id: u8) -> HeaderBytes {
         let segments = self.segments();
         let base = BaseHeader {
             op: self.op(),
@@ -282,6 +293,7 @@ impl FrameHeader {
     }
 
     /// Bytes of payload behind the header.
+    #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
         match self {
             FrameHeader::Message { len, .. }
@@ -325,6 +337,7 @@ impl FrameHeader {
     }
 
     /// The operation on the wire.
+    #[inline]
     pub(crate) fn op(&self) -> Op {
         match self {
             FrameHeader::Message { .. } => Op::Msg,
@@ -366,6 +379,7 @@ impl FrameHeader {
     }
 
     /// The one word that a frame of the extension or with completion data starts its extension by.
+    #[inline]
     fn word(&self) -> Option<u64> {
         match *self {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),
@@ -376,6 +390,7 @@ impl FrameHeader {
         }
     }
 
+    #[inline]
     fn op_data(&self) -> u8 {
         match self {
             FrameHeader::Ack => OP_DATA_ACK,
@@ -389,6 +404,7 @@ impl FrameHeader {
     }
 
     /// Completion data for the receiver, if there is any.
+    #[inline]
     pub(crate) fn data(&self) -> Option<u64> {
         match self {
             FrameHeader::Message { data, .. }
@@ -400,6 +416,7 @@ impl FrameHeader {
     }
 
     /// What the message is matched by, if it has a tag.
+    #[inline]
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
             FrameHeader::Tagged { tag, .. } => Some(*tag),
@@ -409,6 +426,7 @@ impl FrameHeader {
     }
 
     /// The remote segments of a read or write; empty for other frames.
+    #[inline]
     pub(crate) fn segments(&self) -> &[RemoteSegment] {
         match self {
             FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
@@ -418,6 +436,7 @@ impl FrameHeader {
         }
     }
 
+    #[inline]
     fn flags(&self) -> u16 {
         let (ack, commit) = match *self {
             FrameHeader::Message { ack, .. }
@@ -461,6 +480,22 @@ pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireErro
         return Ok(Decoded::Need(BASE_SIZE));
     };
     let base = BaseHeader::parse(base, order)?;
+    match base.op {
+        // The same, of what comes most: all that is asked of it is known here.
+        Op::Msg => decode_rest(
+            BaseHeader {
+                op: Op::Msg,
+                ..base
+            },
+            bytes,
+            order,
+        ),
+        _ => decode_rest(base, bytes, order),
+    }
+}
+
+#[inline(always)]
+fn decode_rest(base: BaseHeader, bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
     let payload_len = check(&base)?;
     let header_len = usize::from(base.header_len);
     let Some(extension) = bytes.get(BASE_SIZE..header_len) else {
@@ -482,6 +517,7 @@ pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireErro
 }
 
 /// Checks all that the base header says against itself; gives the length of the payload.
+#[inline(always)]
 fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
     let count = usize::from(base.segment_count);
@@ -541,6 +577,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
 }
 
 /// Reads the extension of a frame whose base header is consistent.
+#[inline(always)]
 fn read_frame(
     base: &BaseHeader,
     payload_len: u64,

@@ -132,6 +132,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    #[inline]
     fn from_bytes(op: u8, op_data: u8) -> Option<Op> {
         Some(match op {
             // Any other value than the ack's is a message, as it is to C peers.
@@ -213,6 +214,7 @@ pub(super) struct BaseHeader {
 }
 
 impl BaseHeader {
+    #[inline]
     pub(super) fn parse(bytes: &[u8; BASE_SIZE], order: ByteOrder) -> Result<Self, WireError> {
         let [
             _version,
@@ -240,6 +242,7 @@ impl BaseHeader {
         self.flags & flag != 0
     }
 
+    #[inline]
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
         let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
@@ -273,6 +276,7 @@ pub(crate) struct HeaderBytes {
 
 impl HeaderBytes {
     /// Room for a header; first come the words of its extension.
+    #[inline]
     pub(super) fn new() -> Self {
         HeaderBytes {
             bytes: [0; HEADER_SIZE_MAX],
@@ -282,6 +286,7 @@ impl HeaderBytes {
 
     /// Puts a word of the extension behind those that are there. The largest header has room for
     /// completion data and four segments.
+    #[inline]
     pub(super) fn push(&mut self, order: ByteOrder, word: u64) {
         let at = usize::from(self.len);
         self.bytes[at..at + WORD_SIZE].copy_from_slice(&order.write_u64(word));
@@ -289,6 +294,7 @@ impl HeaderBytes {
     }
 
     /// Puts `base` in front, whose lengths are set here.
+    #[inline]
     pub(super) fn finish(&mut self, mut base: BaseHeader, order: ByteOrder, payload_len: u64) {
         base.header_len = self.len;
         base.frame_len = payload_len

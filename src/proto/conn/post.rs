@@ -62,9 +62,10 @@ impl<T> Connection<T> {
         Ok(key)
     }
 
-    /// Accepts a message whose bytes are copied, or refuses it with Again if its context is full. Of
-    /// its end only the count is told ([`Connection::take_injected_ends`]). Not of a connectionless
-    /// endpoint's connection, where a message may have to be announced, or to wait for the next.
+    /// Accepts a message whose bytes are copied, or refuses it with Again if its context is full.
+    /// Of its end only the count is told ([`Connection::take_injected_ends`]). Not for a
+    /// connectionless endpoint's connection, where a message may have to be announced, or to wait
+    /// for the next one.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
         debug_assert!(self.peer.is_none(), "of a connected endpoint");
         self.check_open(false)?;

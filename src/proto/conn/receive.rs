@@ -177,8 +177,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// A message that is there as a whole lands in the oldest posted receive at once: the usual case
-    /// of small ones. Gives its bytes; `None`: it goes the longer way, as every other frame does.
+    /// A message that is there as a whole lands in the oldest posted receive at once, the usual
+    /// case of small ones. Gives its bytes; `None`: it goes the longer way, as all other frames do.
     fn land_whole(&mut self, header: &FrameHeader, input: &[u8]) -> Result<Option<usize>, Error> {
         let FrameHeader::Message { data, ack, len } = *header else {
             return Ok(None);

@@ -385,8 +385,8 @@ impl Tx {
         }))
     }
 
-    /// Puts the injected messages that go out next into a run, for about `room` bytes; says how many
-    /// they are, and how many bytes.
+    /// Puts the injected messages that go out next into a run, for about `room` bytes; says how
+    /// many they are, and how many bytes.
     fn gather_injected(&mut self, run: &mut Run, room: usize, order: ByteOrder) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
         let first = self.signs.is_empty() && self.control.is_empty() && self.reads.is_empty();

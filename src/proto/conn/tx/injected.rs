@@ -1,10 +1,8 @@
 //! Messages that were copied when they were posted (`inject`). Nobody has a name for one, and of
-//! their ends only the count is told. So each is a header in its lane and bytes in a queue, and what
-//! is handed out together is one frame: a *run* of whole messages, one behind the other.
+//! their ends only the count is told. So each is a header in its lane and bytes in a queue, and
+//! those that are handed out together are one frame: a *run*, one message behind the other.
 //!
 //! Invariant: the bytes are those of the injected messages in the lane, in its order.
-
-use std::collections::VecDeque;
 
 use crate::buf::{ConvertMany, Frame, Payload};
 use crate::wire::{ByteOrder, FrameHeader};
@@ -12,9 +10,44 @@ use crate::wire::{ByteOrder, FrameHeader};
 /// Lists of bytes that are kept to be used again.
 const SPARE_MAX: usize = 32;
 
+/// Bytes in front of a queue that are worth moving the others for.
+const TAKEN_MAX: usize = 4096;
+
 /// Low half of a run's token; the high half says how many messages it has. No key has it, nor has
 /// any token of those that belong to nobody.
 const RUN: u32 = u32::MAX - 5;
+
+/// A queue of bytes. Those in front that were taken stay until nothing is behind them, or until
+/// they are the most: mostly all are taken at once.
+#[derive(Debug, Default)]
+struct Bytes {
+    list: Vec<u8>,
+    taken: usize,
+}
+
+impl Bytes {
+    fn push(&mut self, bytes: &[u8]) {
+        self.list.extend_from_slice(bytes);
+    }
+
+    /// Moves the first `len` bytes behind others.
+    fn pop(&mut self, len: usize, to: &mut Vec<u8>) {
+        let end = self.taken + len;
+        to.extend_from_slice(&self.list[self.taken..end]);
+        self.taken = end;
+        if end == self.list.len() {
+            self.list.clear();
+            self.taken = 0;
+        } else if end > self.list.len() / 2 && end > TAKEN_MAX {
+            self.list.drain(..end);
+            self.taken = 0;
+        }
+    }
+
+    fn drop_last(&mut self, len: usize) {
+        self.list.truncate(self.list.len() - len);
+    }
+}
 
 /// How many injected messages have ended, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +59,7 @@ pub(crate) struct InjectedEnds {
 /// The injected messages of a connection.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
-    bytes: VecDeque<u8>,
+    bytes: Bytes,
     /// Queued or handed out.
     under_way: usize,
     /// Not told yet.
@@ -36,13 +69,13 @@ pub(in crate::proto::conn) struct Injected {
 
 impl Injected {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend(bytes);
+        self.bytes.push(bytes);
         self.under_way += 1;
     }
 
     /// The last one that is queued, of so many bytes, does not go out.
     pub(super) fn drop_last(&mut self, len: usize) {
-        self.bytes.truncate(self.bytes.len() - len);
+        self.bytes.drop_last(len);
         self.end(0, 1);
     }
 
@@ -61,7 +94,7 @@ impl Injected {
     pub(in crate::proto::conn) fn fail_all(&mut self) -> usize {
         let count = self.under_way;
         self.end(0, count);
-        self.bytes = VecDeque::new();
+        self.bytes = Bytes::default();
         count
     }
 
@@ -81,7 +114,7 @@ impl Injected {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.bytes.shrink_to_fit();
+        self.bytes.list.shrink_to_fit();
         self.spare = Vec::new();
     }
 }
@@ -112,11 +145,7 @@ impl Run {
         let before = self.bytes.len();
         let len = header.payload_len() as usize; // at most INJECT_SIZE_MAX
         self.bytes.extend_from_slice(&header.encode(order, id));
-        let (front, back) = injected.bytes.as_slices();
-        let in_front = front.len().min(len);
-        self.bytes.extend_from_slice(&front[..in_front]);
-        self.bytes.extend_from_slice(&back[..len - in_front]);
-        injected.bytes.drain(..len);
+        injected.bytes.pop(len, &mut self.bytes);
         self.count += 1;
         self.bytes.len() - before
     }

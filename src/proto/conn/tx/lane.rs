@@ -16,6 +16,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    #[inline]
     pub(super) fn push(&mut self, number: u64, queued: Queued) {
         self.bytes += queued.len();
         self.queue.push_back((number, queued));
