@@ -90,7 +90,6 @@ impl Completion {
     }
 
     /// A success without length, data or buffers.
-    #[inline]
     pub(crate) fn new(
         endpoint: EndpointId,
         context: Context,
@@ -115,39 +114,33 @@ impl Completion {
         }
     }
 
-    #[inline]
     pub(crate) fn with_tag(mut self, tag: u64) -> Self {
         self.tag = Some(tag);
         self
     }
 
-    #[inline]
     pub(crate) fn with_source(mut self, source: Source) -> Self {
         self.source = Some(source);
         self
     }
 
-    #[inline]
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;
         self
     }
 
     /// Sets the data and the flag that announces it.
-    #[inline]
     pub(crate) fn with_data(mut self, data: u64) -> Self {
         self.data = Some(data);
         self.flags |= CompletionFlags::REMOTE_CQ_DATA;
         self
     }
 
-    #[inline]
     pub(crate) fn with_error(mut self, error: CompletionError) -> Self {
         self.result = Err(error);
         self
     }
 
-    #[inline]
     pub(crate) fn with_buffers(mut self, buffers: Few<Buffer>) -> Self {
         self.buffers = buffers;
         self
@@ -190,7 +183,6 @@ impl CompletionError {
         }
     }
 
-    #[inline]
     pub(crate) fn with_overflow_len(mut self, overflow_len: usize) -> Self {
         self.overflow_len = overflow_len;
         self

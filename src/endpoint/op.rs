@@ -118,7 +118,6 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
 
 impl Place {
     /// Sorts an operation's end into the result its future gives.
-    #[inline]
     fn finish<B: IoBufs, R: Told>(&self, end: End) -> Result<(R, B), Failed<B>> {
         let source = self.source_name(&end);
         let End {

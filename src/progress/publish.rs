@@ -83,7 +83,6 @@ impl Port {
         self.tell_closed(state, false);
     }
 
-    #[inline]
     pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
         if let Some(peer) = state.peer {
             end.result = end.result.map_err(|error| error.with_peer(peer));
@@ -199,9 +198,7 @@ pub(super) enum Untold {
 }
 
 impl Telling<'_> {
-    /// Tells of an end where the operation reports. Ends are large, so this and what it calls are
-    /// part of their callers, or each would move it on.
-    #[inline]
+    /// Tells of an end where the operation reports.
     pub(super) fn tell(&self, report: Report, mut end: End, wakes: &mut WakeList) -> Untold {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
@@ -226,7 +223,6 @@ impl Telling<'_> {
         untold
     }
 
-    #[inline]
     fn tell_uncounted(&self, report: Report, end: End, wakes: &mut WakeList) -> Untold {
         match report {
             Report::Future(cell) => match cell.complete(end, wakes) {
@@ -264,7 +260,6 @@ impl Telling<'_> {
     }
 
     /// The completion of a posted operation; `kind` says of which interface it is.
-    #[inline]
     pub(super) fn completion(
         &self,
         context: Context,
@@ -278,11 +273,10 @@ impl Telling<'_> {
             OperationKind::Read => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
-        let buffers = end.payload.into_buffers();
         let mut completion =
             Completion::new(self.endpoint, context, end.operation, direction | kind)
                 .with_len(end.len)
-                .with_buffers(buffers);
+                .with_buffers(end.payload.into_buffers());
         if let Some(data) = end.data {
             completion = completion.with_data(data);
         }

@@ -38,7 +38,6 @@ enum CellState {
 }
 
 impl CellState {
-    #[inline]
     fn poll(&mut self, waker: &Waker) -> Poll<End> {
         match self {
             CellState::Pending(held) => {
@@ -96,7 +95,6 @@ impl OpCell {
 
     /// Stores the end; the future is woken when `wakes` is dropped. The end comes back if the
     /// operation was abandoned.
-    #[inline]
     pub(crate) fn complete(&self, end: End, wakes: &mut WakeList) -> Option<End> {
         let mut state = self.lock();
         match &mut *state {
@@ -143,7 +141,6 @@ impl OpCell {
     }
 
     /// The end, once.
-    #[inline]
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
         self.lock().poll(waker)
     }

@@ -242,16 +242,39 @@ impl FrameHeader {
     ///
     /// If `len` is within a header's length of 2^64; no memory is that large.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> HeaderBytes {
-        match *self {
-            // The same, of what is sent most: all that is asked of it is known here.
+        let bytes = match *self {
+            // Of what is sent most, all that is asked below is known.
             FrameHeader::Message { data, ack, len } => {
-                FrameHeader::Message { data, ack, len }.encode_any(order, id)
+                let mut bytes = HeaderBytes::new();
+                if let Some(data) = data {
+                    bytes.push(order, data);
+                }
+                let base = BaseHeader {
+                    op: Op::Msg,
+                    flags: flags(data.is_some(), ack, false),
+                    op_data: 0,
+                    segment_count: 0,
+                    header_len: 0,
+                    frame_len: 0,
+                    id,
+                };
+                bytes.finish(base, order, len);
+                bytes
             }
             _ => self.encode_any(order, id),
-        }
+        };
+        debug_assert_eq!(
+            decode(&bytes, order),
+            Ok(Decoded::Frame {
+                header: self.clone(),
+                header_len: bytes.len(),
+                id
+            }),
+            "a header that is sent reads as it was meant"
+        );
+        bytes
     }
 
-    #[inline(always)]
     fn encode_any(&self, order: ByteOrder, id: u8) -> HeaderBytes {
         let segments = self.segments();
         let base = BaseHeader {
@@ -280,20 +303,10 @@ impl FrameHeader {
             push(segment.key);
         }
         bytes.finish(base, order, self.payload_len());
-        debug_assert_eq!(
-            decode(&bytes, order),
-            Ok(Decoded::Frame {
-                header: self.clone(),
-                header_len: bytes.len(),
-                id
-            }),
-            "a header that is sent reads as it was meant"
-        );
         bytes
     }
 
     /// Bytes of payload behind the header.
-    #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
         match self {
             FrameHeader::Message { len, .. }
@@ -337,7 +350,6 @@ impl FrameHeader {
     }
 
     /// The operation on the wire.
-    #[inline]
     pub(crate) fn op(&self) -> Op {
         match self {
             FrameHeader::Message { .. } => Op::Msg,
@@ -379,7 +391,6 @@ impl FrameHeader {
     }
 
     /// The one word that a frame of the extension or with completion data starts its extension by.
-    #[inline]
     fn word(&self) -> Option<u64> {
         match *self {
             FrameHeader::Ping { token } | FrameHeader::Pong { token } => Some(token),
@@ -390,7 +401,6 @@ impl FrameHeader {
         }
     }
 
-    #[inline]
     fn op_data(&self) -> u8 {
         match self {
             FrameHeader::Ack => OP_DATA_ACK,
@@ -404,7 +414,6 @@ impl FrameHeader {
     }
 
     /// Completion data for the receiver, if there is any.
-    #[inline]
     pub(crate) fn data(&self) -> Option<u64> {
         match self {
             FrameHeader::Message { data, .. }
@@ -416,7 +425,6 @@ impl FrameHeader {
     }
 
     /// What the message is matched by, if it has a tag.
-    #[inline]
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
             FrameHeader::Tagged { tag, .. } => Some(*tag),
@@ -426,7 +434,6 @@ impl FrameHeader {
     }
 
     /// The remote segments of a read or write; empty for other frames.
-    #[inline]
     pub(crate) fn segments(&self) -> &[RemoteSegment] {
         match self {
             FrameHeader::ReadRequest { segments } | FrameHeader::Write { segments, .. } => {
@@ -436,7 +443,6 @@ impl FrameHeader {
         }
     }
 
-    #[inline]
     fn flags(&self) -> u16 {
         let (ack, commit) = match *self {
             FrameHeader::Message { ack, .. }
@@ -447,11 +453,13 @@ impl FrameHeader {
             _ => (false, false),
         };
         let left_over = matches!(self, FrameHeader::Data { has_data: true, .. });
-        let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
-        pick(self.data().is_some() || left_over, FLAG_CQ_DATA)
-            | pick(ack, FLAG_ACK_WANTED)
-            | pick(commit, FLAG_COMMIT)
+        flags(self.data().is_some() || left_over, ack, commit)
     }
+}
+
+fn flags(has_data: bool, ack: bool, commit: bool) -> u16 {
+    let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
+    pick(has_data, FLAG_CQ_DATA) | pick(ack, FLAG_ACK_WANTED) | pick(commit, FLAG_COMMIT)
 }
 
 /// What the bytes at the start of a frame say.
