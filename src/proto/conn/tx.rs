@@ -186,6 +186,7 @@ impl Tx {
         self.messages.push(number, queued);
     }
 
+    #[inline]
     fn push_numbered(&mut self, number: u64, queued: Queued) {
         let lane = match queued.header {
             FrameHeader::Message { .. } | FrameHeader::Tagged { .. } => &mut self.messages,
@@ -325,12 +326,14 @@ impl Tx {
         while frames.is_empty() && run.is_empty()
             || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX)
         {
-            let room = GATHER_BYTES_MAX.saturating_sub(bytes);
-            let (gathered, of_bytes) = self.gather_injected(&mut run, room, order);
-            if gathered > 0 {
-                count += gathered;
-                bytes += of_bytes;
-                continue;
+            if self.messages.is_next_injected() {
+                let room = GATHER_BYTES_MAX.saturating_sub(bytes);
+                let (gathered, of_bytes) = self.gather_injected(&mut run, room, order);
+                if gathered > 0 {
+                    count += gathered;
+                    bytes += of_bytes;
+                    continue;
+                }
             }
             count += 1;
             let sign = self.signs.pop().map(Queued::sign);
@@ -366,14 +369,18 @@ impl Tx {
                 break;
             };
             tracing::trace!(%header, "handed out");
-            frames.extend(run.end());
+            if !run.is_empty() {
+                frames.push_back(run.end());
+            }
             let header = header.encode(order, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let frame = Frame::new(&header, payload, token);
             bytes = bytes.saturating_add(frame.remaining());
             frames.push_back(frame);
         }
-        frames.extend(run.end());
+        if !run.is_empty() {
+            frames.push_back(run.end());
+        }
         if frames.is_empty() {
             return Ok(None); // All there is waits for credit.
         }

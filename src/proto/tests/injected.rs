@@ -132,8 +132,8 @@ fn injected_messages_fail_with_their_connection() {
     }
 }
 
-/// docs/extension.md, section 7: what the peer has no room for when it says CLOSE fails, and what it
-/// has room for goes out.
+/// docs/extension.md, section 7: what the peer has no room for when it says CLOSE fails, and what
+/// it has room for goes out.
 #[test]
 fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     let small = Sizes {

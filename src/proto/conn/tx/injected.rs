@@ -150,11 +150,12 @@ impl Run {
         self.bytes.len() - before
     }
 
-    /// The frame of it, if there is anything in it; the next run begins.
-    pub(super) fn end(&mut self) -> Option<Frame> {
+    /// The frame of what is in it; the next run begins.
+    pub(super) fn end(&mut self) -> Frame {
+        debug_assert!(!self.is_empty(), "a frame has bytes");
         let Run { bytes, count } = std::mem::take(self);
         let token = u64::from(count) << 32 | u64::from(RUN);
-        (count > 0).then(|| Frame::new(&[], Payload::from_vec(bytes), token))
+        Frame::new(&[], Payload::from_vec(bytes), token)
     }
 }
 

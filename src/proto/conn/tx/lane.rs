@@ -22,6 +22,14 @@ impl Lane {
         self.queue.push_back((number, queued));
     }
 
+    /// True if the oldest is an injected message.
+    #[inline]
+    pub(super) fn is_next_injected(&self) -> bool {
+        let next = self.queue.front();
+        next.is_some_and(|(_, queued)| queued.is_injected)
+    }
+
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<Queued> {
         let (_, queued) = self.queue.pop_front()?;
         self.bytes -= queued.len();
