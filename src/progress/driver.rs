@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::slab::Key;
 use crate::transport::Clock;
@@ -14,6 +14,7 @@ use crate::transport::Clock;
 use super::driven::Driven;
 use super::engine::Engine;
 use super::liveness::VisitGrid;
+use super::spin::Spin;
 
 /// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
 /// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
@@ -35,46 +36,8 @@ pub(super) struct Driver {
     spin: Spin,
 }
 
-/// Looking again rather than sleeping, for a while after the last activity (`busy_poll`).
-pub(super) struct Spin {
-    duration: Duration,
-    /// The reactor may be in the hands of another thread: sockets are tried without its word.
-    looks: bool,
-    until: Option<Instant>,
-    /// The ports that are looked at next.
-    round: VecDeque<Key>,
-}
-
 /// Ports that are tried in one poll of a spinning driver.
 const LOOKS_PER_POLL: usize = 16;
-
-impl Spin {
-    pub(super) fn new(duration: Duration, looks: bool) -> Self {
-        Spin {
-            duration,
-            looks,
-            until: None,
-            round: VecDeque::new(),
-        }
-    }
-
-    /// Whether to look again, after a poll in which there was any activity or none.
-    fn goes_on(&mut self, active: bool) -> bool {
-        if self.duration.is_zero() {
-            return false;
-        }
-        // A processor's time is spent, so real time counts, whatever the clock of the backend.
-        let now = Instant::now();
-        if active {
-            self.until = now.checked_add(self.duration);
-        }
-        if self.until.is_some_and(|until| now < until) {
-            return true;
-        }
-        self.until = None;
-        false
-    }
-}
 
 impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
@@ -152,7 +115,7 @@ impl Driver {
 
     /// Tries some ports that nobody has called ready. True if there was something.
     fn look(&mut self) -> bool {
-        if !self.spin.looks || self.spin.until.is_none() {
+        if !self.spin.looks || !self.spin.is_on() {
             return false;
         }
         let mut found = false;
@@ -169,6 +132,29 @@ impl Driver {
         found
     }
 
+    /// Goes on looking for a moment, before the runtime is asked: in the ring, and at the port that
+    /// is at work. True if there was something.
+    fn dwell(&mut self) -> bool {
+        let Some(until) = self.spin.dwells_until() else {
+            return false;
+        };
+        let favourite = self.spin.favourite();
+        let port = favourite.and_then(|key| Some((key, self.port(key)?)));
+        while !self.engine.transport.look() {
+            if let Some((key, port)) = &port
+                && port.try_link()
+            {
+                self.turn(*key);
+                return true;
+            }
+            std::hint::spin_loop();
+            if until <= Instant::now() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
     fn rest(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
@@ -176,8 +162,7 @@ impl Driver {
         }
         // Who looks again by itself need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
-        // Whoever is to send what this waits for may be waiting for this very core.
-        std::thread::yield_now();
+        self.spin.give_way();
         // After the other tasks of the runtime, and a look of its at the reactor.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
     }
@@ -211,6 +196,7 @@ impl Future for Driver {
                 let Some(key) = this.ready.pop_front() else {
                     break;
                 };
+                this.spin.had_turn(key);
                 this.turn(key);
                 left -= 1;
             }
@@ -237,6 +223,10 @@ impl Future for Driver {
             }
             if !found {
                 if this.engine.transport.rest(cx.waker()) {
+                    if !active && this.dwell() {
+                        active = true;
+                        continue;
+                    }
                     this.rest(active, cx);
                     return Poll::Pending;
                 }

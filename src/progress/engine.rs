@@ -14,8 +14,9 @@ use crate::sync::{Lock, LockKind};
 use crate::transport::{Runner, Transport};
 
 use super::driven::Driven;
-use super::driver::{Driver, Spin};
+use super::driver::Driver;
 use super::port::Port;
+use super::spin::Spin;
 
 /// What an engine is opened with.
 pub(crate) struct EngineConfig {

@@ -189,7 +189,9 @@ impl Port {
         if state.stage.is_some() {
             return false;
         }
-        link.look();
+        if !link.look() {
+            return false;
+        }
         let Some(outcome) = link.poll_outcome() else {
             return false;
         };

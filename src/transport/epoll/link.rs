@@ -41,6 +41,8 @@ pub(super) struct EpollLink {
     submitted: Submitted,
     /// The socket may hold bytes although its readiness was cleared: watching does that.
     unread: bool,
+    /// The socket is to be tried once, whatever its readiness.
+    looking: bool,
     /// An error that the system told only once, to [`Link::watch`]; the end of the stream that a
     /// later receive finds is due to it.
     died_of: Option<Error>,
@@ -83,6 +85,7 @@ impl EpollLink {
             stages,
             submitted: Submitted::new(peer, waker),
             unread: false,
+            looking: false,
             died_of: None,
         })
     }
@@ -182,8 +185,9 @@ impl EpollLink {
         };
         let size_max = self.submitted.sizes.receive;
         let result = loop {
+            let looking = mem::take(&mut self.looking);
             // After a watch, the readiness that Tokio knows of says nothing: try without it.
-            let mut guard = if self.unread {
+            let mut guard = if self.unread || looking {
                 None
             } else {
                 match poll_ready(fd, Side::Read, &self.submitted.waker) {
@@ -203,6 +207,8 @@ impl EpollLink {
             match guard.as_mut() {
                 Some(guard) if drained => guard.clear_ready(),
                 Some(guard) => guard.retain_ready(),
+                // It was a look, for which the waker has been registered before.
+                None if looking && !self.unread && drained && attempt.is_err() => return None,
                 // Until the socket is found empty there will be no edge for what it holds.
                 None => self.unread = !drained,
             }
@@ -376,8 +382,9 @@ impl Link for EpollLink {
         })
     }
 
-    fn look(&mut self) {
-        self.unread |= matches!(self.submitted.reading, Reading::Armed(_));
+    fn look(&mut self) -> bool {
+        self.looking = !self.connecting && matches!(self.submitted.reading, Reading::Armed(_));
+        self.looking
     }
 
     fn limit(&mut self, sizes: IoSizes) {
