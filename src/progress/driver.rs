@@ -39,6 +39,15 @@ pub(super) struct Driver {
 /// Ports that are tried in one poll of a spinning driver.
 const LOOKS_PER_POLL: usize = 16;
 
+/// What a driver that spins has found by itself.
+enum Found {
+    Nothing,
+    /// Bytes of a port, which has had its turn.
+    Bytes,
+    /// Something to be taken in by the transport.
+    Completions,
+}
+
 impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
         Driver {
@@ -133,10 +142,10 @@ impl Driver {
     }
 
     /// Goes on looking for a moment, before the runtime is asked: in the ring, and at the port that
-    /// is at work. True if there was something.
-    fn dwell(&mut self) -> bool {
-        let Some(until) = self.spin.dwells_until() else {
-            return false;
+    /// is at work, which has its turn then.
+    fn dwell(&mut self, active: bool) -> Found {
+        let Some(until) = self.spin.dwells_until().filter(|_| !active) else {
+            return Found::Nothing;
         };
         let favourite = self.spin.favourite();
         let port = favourite.and_then(|key| Some((key, self.port(key)?)));
@@ -145,14 +154,14 @@ impl Driver {
                 && port.try_link()
             {
                 self.turn(*key);
-                return true;
+                return Found::Bytes;
             }
             std::hint::spin_loop();
             if until <= Instant::now() {
-                return false;
+                return Found::Nothing;
             }
         }
-        true
+        Found::Completions
     }
 
     /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
@@ -180,13 +189,11 @@ impl Future for Driver {
         let (mut left, mut due_left) = (TURNS_PER_POLL, TURNS_PER_POLL);
         let mut active = this.look();
         loop {
-            this.engine.driver_is_awake();
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
                 active = true;
             }
-            this.engine
-                .take_ready(&mut this.ready, &mut this.enlisted, cx.waker());
+            this.engine.take_ready(&mut this.ready, &mut this.enlisted);
             while let Some(key) = this.enlisted.pop() {
                 this.visit(key);
             }
@@ -221,15 +228,21 @@ impl Future for Driver {
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
-            if !found {
-                if this.engine.transport.rest(cx.waker()) {
-                    if !active && this.dwell() {
+            let is_done = this.ready.is_empty()
+                && this.engine.may_rest(cx.waker(), this.stopping)
+                && this.engine.transport.rest(cx.waker());
+            if is_done {
+                match this.dwell(active) {
+                    Found::Completions => {
                         active = true;
                         continue;
                     }
-                    this.rest(active, cx);
-                    return Poll::Pending;
+                    Found::Nothing => this.rest(active, cx),
+                    Found::Bytes => this.rest(true, cx),
                 }
+                return Poll::Pending;
+            }
+            if !found {
                 // A kernel that takes nothing, for want of memory, is not asked for ever.
                 left = left.saturating_sub(1);
             }
