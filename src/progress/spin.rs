@@ -107,3 +107,48 @@ impl Spin {
         self.is_wanted = offered.elapsed() > OFFER;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    /// `busy_poll`: "How long the driver spins after the last activity before it sleeps."
+    #[test]
+    fn it_goes_on_for_its_time_after_the_last_activity() {
+        let mut spin = Spin::new(Duration::from_secs(3600), false);
+        assert!(!spin.goes_on(false), "there was no activity yet");
+        assert!(spin.goes_on(true) && spin.goes_on(false) && spin.is_on());
+        let mut spin = Spin::new(Duration::from_nanos(1), false);
+        spin.goes_on(true);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(!spin.goes_on(false) && !spin.is_on());
+        assert!(!Spin::new(Duration::ZERO, false).goes_on(true));
+    }
+
+    /// Tasks that something was found for run before the driver looks on by itself.
+    #[test]
+    fn it_dwells_only_after_a_poll_in_vain() {
+        let mut spin = Spin::new(Duration::from_secs(3600), false);
+        spin.goes_on(true);
+        assert!(spin.dwells_until().is_none());
+        spin.goes_on(false);
+        assert!(spin.dwells_until().is_some());
+        spin.is_wanted = true;
+        assert!(spin.dwells_until().is_none(), "others want the processor");
+    }
+
+    /// With several connections at work the reactor is asked, which knows of all.
+    #[test]
+    fn its_favourite_is_the_one_port_at_work() {
+        let mut ports = Slab::new();
+        let (a, b) = (ports.insert(()), ports.insert(()));
+        let mut spin = Spin::new(Duration::from_secs(3600), false);
+        spin.had_turn(a);
+        assert_eq!(spin.favourite(), None);
+        spin.had_turn(a);
+        assert_eq!(spin.favourite(), Some(a));
+        spin.had_turn(b);
+        assert_eq!(spin.favourite(), None);
+    }
+}

@@ -191,16 +191,10 @@ impl Port {
     pub(super) fn try_link(&self) -> bool {
         let mut guard = self.lock("try the link");
         let state = &mut *guard;
-        let Some(link) = &mut state.link else {
-            return false;
-        };
         if state.stage.is_some() {
             return false;
         }
-        if !link.look() {
-            return false;
-        }
-        let Some(outcome) = link.poll_outcome() else {
+        let Some(outcome) = state.link.as_mut().and_then(|link| link.look()) else {
             return false;
         };
         self.handle(state, outcome);

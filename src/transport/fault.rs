@@ -381,10 +381,6 @@ impl Link for FaultLink {
         self.inner.take_raw()
     }
 
-    fn look(&mut self) -> bool {
-        self.inner.look()
-    }
-
     fn limit(&mut self, sizes: IoSizes) {
         self.wanted = sizes;
         self.apply();

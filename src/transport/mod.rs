@@ -302,10 +302,10 @@ pub(crate) trait Link: Send {
     /// broken, or while something is submitted. The link is of no use any more.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// The caller spins: the next [`Link::poll_outcome`] tries the armed receive, whether or not
-    /// the reactor has told of anything. False if there is nothing to try.
-    fn look(&mut self) -> bool {
-        false
+    /// The caller spins: tries the armed receive, whether or not the reactor has told of anything.
+    /// What [`Link::poll_outcome`] has registered stays so. After `Some`, ask that.
+    fn look(&mut self) -> Option<Outcome> {
+        None
     }
 
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault

@@ -8,6 +8,7 @@
 //! An open link whose socket has died stays open: each system call tells its own end of it, and
 //! what arrived before the death can still be read.
 
+use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -41,8 +42,6 @@ pub(super) struct EpollLink {
     submitted: Submitted,
     /// The socket may hold bytes although its readiness was cleared: watching does that.
     unread: bool,
-    /// The socket is to be tried once, whatever its readiness.
-    looking: bool,
     /// An error that the system told only once, to [`Link::watch`]; the end of the stream that a
     /// later receive finds is due to it.
     died_of: Option<Error>,
@@ -85,7 +84,6 @@ impl EpollLink {
             stages,
             submitted: Submitted::new(peer, waker),
             unread: false,
-            looking: false,
             died_of: None,
         })
     }
@@ -183,11 +181,10 @@ impl EpollLink {
         let Reading::Armed(armed) = &self.submitted.reading else {
             return None;
         };
-        let size_max = self.submitted.sizes.receive;
+        let sizes = self.submitted.sizes;
         let result = loop {
-            let looking = mem::take(&mut self.looking);
             // After a watch, the readiness that Tokio knows of says nothing: try without it.
-            let mut guard = if self.unread || looking {
+            let mut guard = if self.unread {
                 None
             } else {
                 match poll_ready(fd, Side::Read, &self.submitted.waker) {
@@ -196,10 +193,7 @@ impl EpollLink {
                     Poll::Ready(Ok(guard)) => Some(guard),
                 }
             };
-            let attempt = match armed {
-                Receive::Stage => receive_stage(fd.get_ref(), &self.stages, size_max),
-                Receive::Direct(direct) => receive_direct(fd.get_ref(), direct, size_max),
-            };
+            let attempt = receive(fd.get_ref(), armed, &self.stages, sizes);
             let drained = match &attempt {
                 Ok(got) => got.drained,
                 Err(error) => would_block(error),
@@ -207,8 +201,6 @@ impl EpollLink {
             match guard.as_mut() {
                 Some(guard) if drained => guard.clear_ready(),
                 Some(guard) => guard.retain_ready(),
-                // It was a look, for which the waker has been registered before.
-                None if looking && !self.unread && drained && attempt.is_err() => return None,
                 // Until the socket is found empty there will be no edge for what it holds.
                 None => self.unread = !drained,
             }
@@ -269,6 +261,18 @@ impl EpollLink {
             self.unread = true;
         };
         Some(self.submitted.peer_gone(error))
+    }
+}
+
+fn receive(
+    fd: &OwnedFd,
+    armed: &Receive,
+    stages: &Arc<StagePool>,
+    sizes: IoSizes,
+) -> io::Result<Got> {
+    match armed {
+        Receive::Stage => receive_stage(fd, stages, sizes.receive),
+        Receive::Direct(direct) => receive_direct(fd, direct, sizes.receive),
     }
 }
 
@@ -382,9 +386,30 @@ impl Link for EpollLink {
         })
     }
 
-    fn look(&mut self) -> bool {
-        self.looking = !self.connecting && matches!(self.submitted.reading, Reading::Armed(_));
-        self.looking
+    fn look(&mut self) -> Option<Outcome> {
+        let Reading::Armed(armed) = &self.submitted.reading else {
+            return None;
+        };
+        let fd = self.fd.as_ref().filter(|_| !self.connecting)?;
+        let attempt = receive(fd.get_ref(), armed, &self.stages, self.submitted.sizes);
+        let outcome = match attempt {
+            Ok(got) => {
+                self.unread = !got.drained;
+                self.received(got)
+            }
+            Err(error) if would_block(&error) => {
+                self.unread = false;
+                return None;
+            }
+            Err(error) if interrupted(&error) => return None,
+            Err(error) => {
+                let error = Error::from_io(&error, "receiving");
+                self.submitted.receive_failed(error)
+            }
+        };
+        let outcome = Some(outcome);
+        self.submitted.tried(&outcome);
+        outcome
     }
 
     fn limit(&mut self, sizes: IoSizes) {
