@@ -35,6 +35,7 @@ mod publish;
 mod rdm;
 mod receive_context;
 mod report;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod turn;
