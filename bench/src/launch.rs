@@ -14,8 +14,8 @@ use crate::pin::Cpus;
 use crate::subject::{Kind, Subject};
 use crate::sys;
 
-/// Beyond the time of the run itself: connecting a thousand times on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Beyond the time of the run itself: connecting ten thousand times on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between the client's word that it is ready and the server's death: it shall be asleep by then.
 const BEFORE_DEATH: Duration = Duration::from_millis(20);
 

@@ -166,6 +166,9 @@ pub fn named(name: &str) -> Option<&'static Subject> {
 /// Messages above this are large: a gathered write of several would gain nothing.
 const GATHER_SIZE_MAX: usize = 4096;
 
+/// More connections than this have something to do all the time.
+const SPIN_CONNECTIONS_MAX: usize = 256;
+
 /// Whether calls are counted, or each of many connections is watched.
 fn is_counted(job: &Job) -> bool {
     job.counts_syscalls || job.watches_each
@@ -197,6 +200,10 @@ impl Subject {
         // Two that spin on one processor measure the scheduler; an idle one that spins needs no
         // measuring.
         if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
+            return false;
+        }
+        // Nor do so many connections differ by how their driver waits.
+        if self.spins() && job.connections > SPIN_CONNECTIONS_MAX {
             return false;
         }
         if job.work.registers() {
@@ -234,9 +241,11 @@ impl Subject {
                 provider == "tcp" || job.work == Work::AllToAll || of_one && !is_counted(job)
             }
             // Its program measures neither calls nor each of many connections.
-            Kind::Ucx { .. } => {
-                let works = [Work::PingPong, Work::Stream, Work::Write, Work::Read];
-                works.contains(&job.work) && job.connections == 1 && !is_counted(job)
+            Kind::Ucx { spin } => {
+                let is_message = matches!(job.work, Work::PingPong | Work::Stream);
+                // The target of puts and gets that sleeps does not take part.
+                let is_rma = matches!(job.work, Work::Write | Work::Read) && spin;
+                (is_message || is_rma) && job.connections == 1 && !is_counted(job)
             }
             Kind::Rpc(_) => false,
         }

@@ -14,7 +14,7 @@ const PROGRAM: &str = "ucx_perftest";
 /// The server listens after it has told its port: for so long the client tries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds after which a client is ended that hangs.
-const HANGS_AFTER: &str = "25";
+const HANGS_AFTER: &str = "10";
 
 /// True if the program is there.
 pub fn is_installed() -> bool {
@@ -84,7 +84,7 @@ fn tell(output: &str) -> Result<()> {
     let line = output.lines().last().context("it printed nothing")?;
     let columns: Vec<f64> = line
         .split(',')
-        .map_while(|text| text.parse().ok())
+        .map_while(|text| text.trim().parse().ok())
         .collect();
     let [count, half, .., rate] = columns[..] else {
         bail!("it printed {line:?}");

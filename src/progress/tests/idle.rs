@@ -19,7 +19,7 @@ async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::En
         let near = a.domain.endpoint().liveness(liveness).open().unwrap();
         let far = b.domain.endpoint().liveness(Liveness::OFF).open().unwrap();
         connect_endpoints(&near, &far, &b.fabric).await.unwrap();
-        drop(near.recv(vec![0; 8]).queue(0_u64).try_post().unwrap());
+        near.recv(vec![0; 8]).queue(0_u64).try_post().unwrap();
         all.extend([near, far]);
     }
     all
