@@ -7,7 +7,7 @@ mod peers;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use common::on_every_backend;
+use common::{on_every_backend, with_room};
 use futures::future::{Either, join, join_all, select};
 use peers::open_region;
 use tokio_fabric::testing::{Net, Peer};
@@ -36,26 +36,26 @@ struct Other {
 }
 
 async fn crowd(net: &Net, count: usize, extension: bool) -> Crowd {
-    let mut peers = vec![net.peer().unwrap()];
+    let mut peers = vec![with_room(|| net.peer()).await];
     let open = |peer: &Peer| {
         let builder = peer.domain.rdm_endpoint().listen_at(peers::any());
         let builder = builder.extension(extension).transmit_size(1_024);
         let builder = builder.unexpected_bytes(TOTAL);
-        builder.unexpected_bytes_per_peer(PER_PEER).open().unwrap()
+        builder.unexpected_bytes_per_peer(PER_PEER).open()
     };
-    let flooded = open(&peers[0]);
+    let flooded = with_room(|| open(&peers[0])).await;
     let region = open_region(&peers[0], vec![0u8; 64 * count]).await;
-    let others = (0..count).map(|_| {
-        let peer = net.peer().unwrap();
-        let endpoint = open(&peer);
+    let mut others = Vec::new();
+    for _ in 0..count {
+        let peer = with_room(|| net.peer()).await;
+        let endpoint = with_room(|| open(&peer)).await;
         peers.push(peer);
-        Other {
+        others.push(Other {
             flooded: endpoint.insert(flooded.local_addr()).unwrap(),
             own: flooded.insert(endpoint.local_addr()).unwrap(),
             endpoint,
-        }
-    });
-    let others = others.collect();
+        });
+    }
     Crowd {
         flooded,
         region,
