@@ -24,7 +24,7 @@ fn limit() -> Duration {
 ///
 /// # Panics
 ///
-/// With `TOKIO_FABRIC_REQUIRE_SYSTEM=1`, as CI sets it.
+/// With `TOKIO_FABRIC_REQUIRE_SYSTEM=1`, for machines that are meant to have everything.
 pub fn left_out(what: impl std::fmt::Display) {
     const REQUIRE: &str = "TOKIO_FABRIC_REQUIRE_SYSTEM";
     let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
