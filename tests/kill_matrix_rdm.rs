@@ -7,6 +7,8 @@ mod cell;
 #[path = "common/child.rs"]
 mod child;
 mod common;
+#[path = "kill_matrix/death.rs"]
+mod death;
 #[allow(dead_code, reason = "nothing here has to be polled to go on")]
 #[path = "kill_matrix/ledger.rs"]
 mod ledger;
@@ -23,7 +25,8 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cell::{Cell, Death, Outcome};
+use cell::Outcome;
+use death::{Cell, Death};
 use step::{Protocol, Step, Victim};
 use tokio_fabric::Backend;
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::cell::Death;
+use crate::death::Death;
 use crate::child::{PeerProcess, signal};
 use crate::sockets::Socket;
 use crate::step::{Protocol, Stage, Step, Victim};
