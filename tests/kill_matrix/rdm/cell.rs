@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, CompletionQueue, Error, ErrorKind, FabricAddr, Liveness, RdmEndpoint,
-    RemoteRegion,
+    Access, CompletionQueue, Error, ErrorKind, FabricAddr, Liveness, RdmEndpoint, RemoteRegion,
 };
 
 use crate::child::{PeerProcess, signal};
