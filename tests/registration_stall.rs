@@ -133,7 +133,7 @@ fn now() -> Run {
 /// not stall a runtime worker". The control is the same registration within the call.
 #[test]
 fn an_awaited_registration_does_not_stall_its_runtime() {
-    // A busy machine disturbs now and then, the more so the longer it is looked at; what the library
+    // A busy machine disturbs now and then, more often the longer it is watched; what the library
     // does shows every time.
     let runs = (0..3).map(|_| {
         let awaited = awaited();
