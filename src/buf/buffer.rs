@@ -1,11 +1,11 @@
 //! A buffer given back without its type.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::held::Held;
-use super::piece::Memory;
 use super::range::AddressRange;
 use super::traits::IoBuf;
 
@@ -25,6 +25,7 @@ use super::traits::IoBuf;
 /// assert_eq!(bytes, [7; 64]);
 /// # Ok(()) }
 /// ```
+#[repr(transparent)]
 pub struct Buffer {
     /// Out of every operation: nobody else has its span.
     held: Held,
@@ -34,6 +35,16 @@ impl Buffer {
     #[inline]
     pub(crate) fn new(held: Held) -> Self {
         Buffer { held }
+    }
+
+    /// Each as a buffer.
+    #[inline]
+    pub(crate) fn all(held: Vec<Held>) -> Vec<Buffer> {
+        let mut held = ManuallyDrop::new(held);
+        let (start, len, capacity) = (held.as_mut_ptr(), held.len(), held.capacity());
+        // SAFETY: the parts of a `Vec` that nobody uses any more, of elements that are what
+        // `Buffer` is made of and nothing else (`repr(transparent)`).
+        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
     }
 
     pub(crate) fn into_held(self) -> Held {
@@ -98,12 +109,9 @@ impl Buffer {
     ///
     /// # Errors
     /// The buffer itself, if it was of another type.
-    #[inline]
+    #[inline(always)]
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
-        B::from_memory(Memory::Held(self.held)).map_err(|memory| match memory {
-            Memory::Held(held) => Buffer::new(held),
-            Memory::Region(_) => unreachable!("a conversion gives back the memory it was given"),
-        })
+        B::from_held(self.held).map_err(Buffer::new)
     }
 }
 

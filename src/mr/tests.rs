@@ -19,7 +19,7 @@ mod claims;
 mod home;
 mod values;
 
-use home::{Home, home};
+use home::{Home, home, prepare};
 
 #[track_caller]
 fn kind<T>(result: Result<T>) -> ErrorKind {
@@ -120,7 +120,7 @@ fn enokey_requested_key_is_already_in_use() {
     let buffer = vec![2; 4];
     let at = buffer.as_ptr();
     let refused = home.try_region(vec![buffer.into()], Access::all(), Some(42));
-    let (error, back) = refused.unwrap_err();
+    let (error, back) = *refused.unwrap_err();
     assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::KeyInUse, 266));
     assert_eq!(Buffer::new(back.into_one().unwrap()).as_ptr(), at);
     drop(first);
@@ -151,7 +151,8 @@ fn ekeyrejected_key_out_of_the_supported_range() {
         let made = home.try_region(vec![vec![1].into()], Access::all(), Some(key));
         match made {
             Ok(region) => assert!(expected && region.key() == key, "{key:x} of {key_size}"),
-            Err((error, _)) => {
+            Err(refused) => {
+                let error = refused.0;
                 assert_eq!(
                     (error.kind(), error.fi_errno()),
                     (ErrorKind::KeyRejected, 129)

@@ -27,9 +27,7 @@ fn pair(extended: bool) -> Pair {
     };
     let memory = RegionMemory::new(vec![vec![0; 64].into()], traits).unwrap();
     let regions = &mut pair.b.world.regions;
-    regions
-        .insert(Some(KEY), Arc::clone(&memory), REMOTE)
-        .unwrap();
+    regions.insert(Some(KEY), &memory, None).unwrap();
     pair
 }
 
