@@ -4,6 +4,8 @@ mod common;
 #[path = "common/peers.rs"]
 mod peers;
 
+use std::time::Duration;
+
 use common::on_every_backend;
 use futures::FutureExt;
 use futures::future::join_all;
@@ -426,6 +428,40 @@ fn a_dropped_receive_loses_no_message() {
             assert!(got == [vec![round as u8; len], vec![0xff]], "round {round}");
             send.await.unwrap();
             behind.await.unwrap();
+        }
+    });
+}
+
+/// Ruling 4, "or timing it out": a message that is landing when the time of its receive passes keeps
+/// its place before those behind it.
+#[test]
+fn a_receive_that_times_out_keeps_the_order() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let late = |round: u32| Duration::from_micros(u64::from(round % 40) * 10);
+        for round in 0..400 {
+            let len = [3_000, 60_000][round as usize % 2];
+            let receive = b.endpoint.recv(vec![0u8; len]).timeout(late(round));
+            let receive = receive.post().unwrap();
+            let sends = [vec![1; len], vec![2], vec![3]].map(|bytes| {
+                let send = a.endpoint.send(bytes, a.other);
+                send.post().unwrap()
+            });
+            let mut got = Vec::new();
+            let first = receive.await;
+            for _ in 0..2 + usize::from(first.is_err()) {
+                let (received, bytes) = b.endpoint.recv(vec![0u8; len]).await.unwrap();
+                got.push((received.len, bytes[0]));
+            }
+            let order = [(len, 1), (1, 2), (1, 3)];
+            match first {
+                Ok((received, bytes)) => got.insert(0, (received.len, bytes[0])),
+                Err(failed) => assert_eq!(failed.kind(), ErrorKind::TimedOut),
+            }
+            assert_eq!(got, order, "round {round}");
+            for send in sends {
+                send.await.unwrap();
+            }
         }
     });
 }

@@ -12,7 +12,7 @@ use crate::domain::Domain;
 use crate::eq::{ConnRequest, Verdict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
-use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
+use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
 use crate::progress::accept_ticket;
 
 use super::Endpoint;
@@ -219,7 +219,7 @@ impl Accept {
         let handover = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
         let handover = handover.await.map_err(|_| gone())?;
         let port = &endpoint.inner.port;
-        port.accept(handover, &data, context, HANDSHAKE_TIMEOUT_DEFAULT)?;
+        port.accept(handover, &data, context)?;
         std::future::poll_fn(|cx| port.poll_established(cx.waker())).await?;
         Ok(endpoint)
     }

@@ -55,7 +55,8 @@ impl PassiveEndpointBuilder {
         self
     }
 
-    /// How long a peer may take to send its request. Default 10 s.
+    /// How long a peer may take to send its request, and, once that is accepted, to say what else
+    /// belongs to the handshake. Default 10 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self

@@ -138,11 +138,14 @@ impl RdmEndpoint {
     ///
     /// # Errors
     /// As of [`AddressVector::insert`]: an address that is no peer's, a full or closed vector, one
-    /// that wants user identifiers.
+    /// that wants user identifiers; [`ErrorKind::AccessDenied`] for an address that is not in a
+    /// vector opened for read-only access.
     pub fn insert(&self, address: SocketAddr) -> Result<FabricAddr> {
+        use ErrorKind::{AccessDenied, AddressInUse};
         let vector = &self.inner.vector;
         match vector.insert(address).now() {
-            Err(error) if error.kind() == ErrorKind::AddressInUse => {
+            // Found, for which a named vector may be read-only.
+            Err(error) if matches!(error.kind(), AddressInUse | AccessDenied) => {
                 vector.fabric_addr(address).ok_or(error)
             }
             inserted => inserted,

@@ -46,7 +46,6 @@ impl Port {
         handover: Handover,
         data: &[u8],
         context: Option<Context>,
-        timeout: Duration,
     ) -> Result<()> {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
@@ -59,7 +58,7 @@ impl Port {
         state.local = Some(link.local_addr());
         state.link = Some(link);
         state.connect_context = context;
-        state.timeout = Some(timeout);
+        state.timeout = Some(handover.timeout);
         let Asked { order, offer } = handover.asked;
         state.machine.begin_accept(data, order, offer);
         drop(state);

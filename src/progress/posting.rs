@@ -8,6 +8,7 @@ use crate::error::{Error, Phase, Result};
 use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
+use super::receive_context::TimedReport;
 use super::report::{OpCell, Report};
 
 /// How an operation is posted.
@@ -138,6 +139,16 @@ impl Port {
         let found = state.machine.orphan(|report| report.is_awaited_in(cell));
         self.settle(&mut state);
         found
+    }
+
+    /// The time of a shared receive has passed. If the receive is of this port, its message goes
+    /// back as soon as it has landed, and its report is returned, so that nobody tells another end.
+    pub(super) fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<Report> {
+        let mut state = self.lock("orphan timed");
+        let found = (state.machine).orphan(|report| report.is_taken_from(timed));
+        let report = if found { timed.take() } else { None };
+        self.settle(&mut state);
+        report
     }
 
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it

@@ -198,6 +198,11 @@ impl Report {
             _ => false,
         }
     }
+
+    /// True if it is this that the connection and the clock take their report from.
+    pub(super) fn is_taken_from(&self, timed: &Arc<TimedReport>) -> bool {
+        matches!(self, Report::Timed(held) if Arc::ptr_eq(held, timed))
+    }
 }
 
 impl Report {

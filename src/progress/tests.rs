@@ -387,6 +387,42 @@ fn silent_peers_keep_nobody_out() {
     });
 }
 
+/// A peer that offers the extension and then says nothing keeps who accepted it no longer than the
+/// listener's handshakes may take.
+#[test]
+fn who_accepts_a_silent_peer_waits_as_long_as_the_listener_does() {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let net = Net::on(crate::transport::Backend::Epoll);
+        let b = net.peer().unwrap();
+        let listener = b.fabric.passive_endpoint(&b.events);
+        let listener = listener.handshake_timeout(Duration::from_millis(300));
+        let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut silent = TcpStream::connect(listener.local_addr()).await.unwrap();
+        let mut request = [0; 32];
+        request[0] = 3;
+        request[8..16].copy_from_slice(b"tofa\x01\0\0\x03");
+        request[24..].copy_from_slice(&1u64.to_ne_bytes());
+        silent.write_all(&request).await.unwrap();
+        let Some(Event::ConnRequest(request)) = b.events.next().await else {
+            panic!("no request")
+        };
+        let started = std::time::Instant::now();
+        let error = request.accept(&b.domain).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(
+            started.elapsed() < Duration::from_secs(9),
+            "it was the timeout that was set"
+        );
+    });
+}
+
 /// A connection may be accepted in a domain of another runtime than its listener's, and lives on
 /// when the listener's runtime ends.
 #[test]

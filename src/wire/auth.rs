@@ -44,7 +44,8 @@ impl Introduction {
     /// True if two sides of these introductions agree on `agreed`, and on nothing less: nobody in
     /// between has taken something away from either's offer.
     pub(crate) fn agrees(&self, other: &Introduction, agreed: Offer) -> bool {
-        let both = self.capabilities() & other.capabilities();
+        let [ours, theirs] = [self.capabilities(), other.capabilities()];
+        let both = (ours & theirs).consistent(ours | theirs);
         both == agreed.capabilities() && self.version().min(other.version()) == agreed.version()
     }
 

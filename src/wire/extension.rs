@@ -33,6 +33,20 @@ bitflags::bitflags! {
     }
 }
 
+impl Capabilities {
+    /// What can be agreed on of what both sides can do; `either` is what one of them can. Where
+    /// receives are shared (who announces messages has such), credit covers no message that is
+    /// larger than what is promised, so such ones have to be announced by both.
+    pub(crate) fn consistent(self, either: Capabilities) -> Capabilities {
+        let shares = either.contains(Capabilities::RENDEZVOUS);
+        if shares && !self.contains(Capabilities::RENDEZVOUS) {
+            self - Capabilities::CREDIT
+        } else {
+            self
+        }
+    }
+}
+
 /// Eight bytes of a control frame: in a request what the sender can do, in a response what both
 /// will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,16 @@ pub(crate) struct ListenConfig {
     pub(crate) handshake_timeout: Duration,
 }
 
+impl ListenConfig {
+    fn handover(&self, raw: RawLink, asked: Asked) -> Handover {
+        Handover {
+            raw,
+            asked,
+            timeout: self.handshake_timeout,
+        }
+    }
+}
+
 /// Who is told of requests, and decides. All of it runs in the listener's task.
 pub(crate) trait Audience: Send + Unpin + 'static {
     /// A request has come in full.
@@ -95,6 +105,8 @@ pub(crate) enum Told {
 pub(crate) struct Handover {
     pub(crate) raw: RawLink,
     pub(crate) asked: Asked,
+    /// How long what is left of the handshake may take.
+    pub(crate) timeout: Duration,
 }
 
 /// What a connection request says to whoever accepts it, beside the application's data.
@@ -412,7 +424,7 @@ impl<A: Audience> ListenTask<A> {
                     peer.link.cancel_receive();
                     if let Some(raw) = peer.link.take_raw() {
                         // An acceptor that has gone away meanwhile drops it, which closes it.
-                        let _ = sender.send(Handover { raw, asked });
+                        let _ = sender.send(self.config.handover(raw, asked));
                     }
                 }
                 return false;
@@ -490,7 +502,7 @@ impl<A: Audience> ListenTask<A> {
             Told::Accept => {
                 peer.link.cancel_receive();
                 let raw = peer.link.take_raw();
-                let handover = raw.map(|raw| Handover { raw, asked });
+                let handover = raw.map(|raw| self.config.handover(raw, asked));
                 self.audience.hand_over(handover, now);
                 peer.stage = PeerStage::HandedOver;
             }

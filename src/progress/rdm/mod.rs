@@ -37,7 +37,7 @@ use crate::transport::{Runner, Transport};
 use super::engine::Engine;
 use super::listen::{ListenConfig, Listening};
 use super::port::{CounterSet, Extending, Port, PortSizes};
-use super::receive_context::ReceiveContext;
+use super::receive_context::{ReceiveContext, TimedReport};
 use super::report::{OpCell, Report};
 use notice::{Notice, Notices};
 pub(super) use side::{Moved, Side};
@@ -197,6 +197,12 @@ impl Rdm {
     pub(crate) fn orphan(&self, cell: &OpCell) {
         let ports = self.lock_table("orphan").all_ports();
         ports.iter().any(|port| port.orphan(cell));
+    }
+
+    /// The same of a receive whose time has passed. Its report, if a connection has it.
+    fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<Report> {
+        let ports = self.lock_table("orphan timed").all_ports();
+        ports.iter().find_map(|port| port.orphan_timed(timed))
     }
 
     /// Ends the connection with this peer in order, if it is up; the next use dials again.

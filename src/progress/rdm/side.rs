@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::proto::{
@@ -49,7 +48,6 @@ pub(super) struct Accepting {
     pub(super) attempt: Option<AttemptId>,
     pub(super) handover: Handover,
     pub(super) asked: PeerData,
-    pub(super) timeout: Duration,
 }
 
 /// Why a port does not take a connection over.
@@ -187,7 +185,6 @@ impl Port {
             attempt,
             handover,
             asked,
-            timeout,
         } = accepting;
         let Some(side) = &mut state.side else { return };
         side.attempt = attempt;
@@ -199,7 +196,7 @@ impl Port {
             Ok(link) => {
                 state.local = Some(link.local_addr());
                 state.link = Some(link);
-                state.timeout = Some(timeout);
+                state.timeout = Some(handover.timeout);
                 state
                     .machine
                     .begin_accept_peer(&asked, handover.asked.order);

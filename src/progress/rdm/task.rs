@@ -290,7 +290,6 @@ impl Audience for RdmTask {
                     attempt,
                     handover,
                     asked,
-                    timeout: self.rdm.config.handshake_timeout,
                 };
                 self.adopt(peer, accepting, now);
             }
@@ -309,7 +308,7 @@ impl Audience for RdmTask {
         let receives = Arc::clone(&self.rdm.config.receives);
         receives.set_waker(cx.waker());
         self.go_on(now, Some(cx.waker()));
-        let expires = receives.expire(now);
+        let expires = receives.expire(now, |timed| self.rdm.orphan_timed(timed));
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 

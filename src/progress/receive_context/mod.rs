@@ -343,19 +343,22 @@ impl ReceiveContext {
 
     /// Ends receives whose time has passed, lets in those who wait for room in their queue, and
     /// answers announcements. Tells when to be called next, if not woken before.
-    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
+    ///
+    /// `orphan` tells the connection that has taken a receive over that nobody awaits it any more,
+    /// and takes its report in the same moment. Called with no lock held.
+    pub(crate) fn expire(
+        &self,
+        now: Instant,
+        orphan: impl Fn(&Arc<TimedReport>) -> Option<Report>,
+    ) -> Option<Instant> {
         let mut due = Due::default();
+        let mut landing = Vec::new();
         let mut state = self.lock("expire");
         state.times.start(now);
         while let Some((key, report)) = state.times.pop_due(now) {
             let error = Error::new(ErrorKind::TimedOut, "");
-            if state.withdraw(key, error.clone(), &mut due) == Withdrawn::Ended {
-                continue;
-            }
-            // A message is landing in it. Its owner is told without; the message goes back.
-            if let Some(report) = report.take() {
-                let end = ended(Payload::empty(), error, Phase::Moving);
-                due.ended.push((report, end));
+            if state.withdraw(key, error, &mut due) != Withdrawn::Ended {
+                landing.push(report);
             }
         }
         state.feed_starved(&mut due);
@@ -363,6 +366,14 @@ impl ReceiveContext {
         state.settle(&mut due);
         let next = [state.times.first(), state.rest(now)];
         drop(state);
+        for report in landing {
+            // A message is landing in it. Its owner is told without; the message goes back.
+            if let Some(report) = orphan(&report).or_else(|| report.take()) {
+                let error = Error::new(ErrorKind::TimedOut, "");
+                let end = ended(Payload::empty(), error, Phase::Moving);
+                due.ended.push((report, end));
+            }
+        }
         self.carry_out(due);
         next.into_iter().flatten().min()
     }

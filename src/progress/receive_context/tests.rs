@@ -135,7 +135,7 @@ impl World {
     }
 
     fn expire(&self) -> Option<Instant> {
-        self.context.expire(self.now)
+        self.context.expire(self.now, |_| None)
     }
 }
 

@@ -73,10 +73,8 @@ impl Extension {
     /// What goes into the response to a request with `asked`; agrees on it.
     pub(super) fn answer(&mut self, asked: Option<Offer>) -> Option<Offer> {
         let ours = self.terms.offer()?;
-        let answer = asked?.answer(consistent(
-            asked?.capabilities() & ours.capabilities(),
-            ours.capabilities(),
-        ));
+        let both = asked?.capabilities() & ours.capabilities();
+        let answer = asked?.answer(both.consistent(ours.capabilities()));
         self.agreed = answer.capabilities();
         Some(answer)
     }
@@ -92,7 +90,7 @@ impl Extension {
         match self.terms.offer() {
             Some(asked)
                 if answer.answers(asked)
-                    && consistent(answer.capabilities(), asked.capabilities())
+                    && answer.capabilities().consistent(asked.capabilities())
                         == answer.capabilities() =>
             {
                 self.agreed = answer.capabilities();
@@ -110,17 +108,6 @@ impl Extension {
     /// The peer has not said its HELLO, or what must come before it.
     pub(super) fn is_opening(&self) -> bool {
         self.awaited.is_some() || self.is_proving()
-    }
-}
-
-/// What can be agreed on together, by who offers `ours`: where receives are shared, credit covers
-/// no message that is larger than what is promised, so such ones have to be announced.
-fn consistent(agreed: Capabilities, ours: Capabilities) -> Capabilities {
-    let is_peer = ours.contains(Capabilities::RENDEZVOUS);
-    if is_peer && !agreed.contains(Capabilities::RENDEZVOUS) {
-        agreed - Capabilities::CREDIT
-    } else {
-        agreed
     }
 }
 

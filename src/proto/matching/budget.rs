@@ -20,6 +20,9 @@ use super::Arrival;
 const PROMISE_PART: u64 = 16;
 /// The smallest promise: a few announcements, or small messages.
 const PROMISE_MIN: u64 = 8 * UNEXPECTED_OVERHEAD as u64;
+/// A budget beyond this is no less boundless. A peer says any length, and what is held or promised
+/// and one message that could be kept are added up: so no sum passes what a number holds.
+const TOTAL_MAX: u64 = 1 << 62;
 
 /// How many bytes of early messages are kept.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +83,10 @@ pub(super) struct Accounts {
 impl Accounts {
     pub(super) fn new(budget: Budget) -> Self {
         Accounts {
-            budget,
+            budget: Budget {
+                total_bytes: budget.total_bytes.min(TOTAL_MAX),
+                peer_bytes: budget.peer_bytes.min(TOTAL_MAX),
+            },
             held: 0,
             committed: 0,
             connections: HashMap::new(),

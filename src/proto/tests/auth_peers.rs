@@ -4,9 +4,12 @@
 use super::pair::{Pair, Side};
 use super::receives::{extended, plain};
 use crate::error::{Error, ErrorKind};
-use crate::mr::AuthSecret;
+use crate::mr::{AuthSecret, Sealed};
 use crate::proto::{Lifecycle, Wanted};
-use crate::wire::{ByteOrder, PeerData};
+use crate::wire::{
+    ByteOrder, Capabilities, Introduction, Offer, PeerData, Proof, ProofDecoded, ProofDecoder,
+    transcript,
+};
 
 const KEY: &[u8] = b"tokio-fabric key";
 
@@ -30,6 +33,15 @@ fn pass(from: &mut Side, to: &mut Side) {
     from.hand_out();
     from.move_out(usize::MAX, &mut to.wire);
     while to.move_in(usize::MAX) {}
+}
+
+/// All that one side says now.
+fn say(side: &mut Side) -> Vec<u8> {
+    let mut said = std::collections::VecDeque::new();
+    side.nudge();
+    side.hand_out();
+    side.move_out(usize::MAX, &mut said);
+    said.into()
 }
 
 fn fault(side: &Side) -> Option<ErrorKind> {
@@ -123,6 +135,46 @@ fn an_attempt_that_begins_again_proves_the_key_again() {
             assert_eq!(to.end_of(2), (Ok(5), b"hello".to_vec()));
         }
     }
+}
+
+/// docs/extension.md, sections 8 and 9: a peer that announces no messages is not agreed with on
+/// credit, and that is no sign of somebody in between who took it away.
+#[test]
+fn a_peer_without_announcements_proves_its_key_like_others() {
+    let old = Capabilities::CREDIT | Capabilities::CLOSE | Capabilities::AUTH;
+    let mut pair = extended().idle();
+    demand(&mut pair.b, KEY, 0);
+    pair.a.machine.begin_connect_peer();
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    let mut data = pair.request().into_data().to_vec();
+    data[17] = old.bits() as u8;
+    let asked = PeerData::read(&data).unwrap();
+    pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+    let agreed = pair.b.machine.agreed();
+    assert_eq!(agreed, Capabilities::CLOSE | Capabilities::AUTH);
+
+    let said = say(&mut pair.b);
+    // The challenge is the last that was said: a header of 16 bytes, and the introduction.
+    let mut decoder = ProofDecoder::new(ByteOrder::Native);
+    let Ok(ProofDecoded::Proof { proof, .. }) = decoder.feed(&said[said.len() - 52..]) else {
+        panic!("no proof");
+    };
+    let Proof::Challenge(theirs) = proof else {
+        panic!("no challenge");
+    };
+    let ours = Introduction::new(Offer::new(old), [7; 32]);
+    let session = AuthSecret::of(KEY).session(&transcript(Offer::new(agreed), &theirs, &ours));
+    let seal = session.seal(Sealed::InitiatorProof, &[]);
+    let answer = Proof::Answer(ours, seal).encode(ByteOrder::Native, 0);
+    pair.b.wire.extend(&answer);
+    while pair.b.move_in(usize::MAX) {}
+    let answer = say(&mut pair.b);
+    assert_eq!(
+        (fault(&pair.b), answer[1], answer[4]),
+        (None, 0x81, 3),
+        "its own proof"
+    );
 }
 
 /// An attempt without the key is none, should anybody forget to demand it again.
