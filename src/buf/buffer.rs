@@ -13,7 +13,7 @@ use super::traits::IoBuf;
 /// with its type put aside so that completions of all operations fit into one queue.
 ///
 /// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the
-/// original type back.
+/// original type back. It can be registered and posted again as it is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -42,8 +42,17 @@ impl Buffer {
     pub(crate) fn all(held: Vec<Held>) -> Vec<Buffer> {
         let mut held = ManuallyDrop::new(held);
         let (start, len, capacity) = (held.as_mut_ptr(), held.len(), held.capacity());
-        // SAFETY: the parts of a `Vec` that nobody uses any more, of elements that are what
+        // SAFETY: the parts of a `Vec` that nobody uses any more, of elements that are what a
         // `Buffer` is made of and nothing else (`repr(transparent)`).
+        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
+    }
+
+    /// What each is made of.
+    #[inline]
+    pub(super) fn all_into_held(all: Vec<Buffer>) -> Vec<Held> {
+        let mut all = ManuallyDrop::new(all);
+        let (start, len, capacity) = (all.as_mut_ptr(), all.len(), all.capacity());
+        // SAFETY: as in `Buffer::all`, the other way.
         unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
     }
 
@@ -53,6 +62,11 @@ impl Buffer {
 
     pub(super) fn is_range(&self) -> bool {
         self.held.is_range()
+    }
+
+    /// One message's part of a buffer that others have landed in too.
+    pub(super) fn is_part(&self) -> bool {
+        self.held.as_window().is_some()
     }
 
     /// The address range that was registered.

@@ -85,7 +85,18 @@ impl Convert for Buffer {
     }
 
     fn into_held(self) -> Result<Held, Refused<Self>> {
-        Ok(Buffer::into_held(self))
+        match self.is_part() {
+            true => Err((part(), self)),
+            false => Ok(Buffer::into_held(self)),
+        }
+    }
+
+    #[inline]
+    fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
+        match all.iter().any(Buffer::is_part) {
+            true => Err((part(), all)),
+            false => Ok(Buffer::all_into_held(all)),
+        }
     }
 
     fn from_held(held: Held) -> Result<Self, Held> {
@@ -98,6 +109,7 @@ impl Convert for Buffer {
 }
 
 impl IoBuf for Buffer {}
+impl RegionBuf for Buffer {}
 
 /// Only for registration: it is no buffer of an operation by itself.
 impl Convert for AddressRange {
@@ -212,6 +224,13 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn is_registered(&self) -> bool {
         self.iter().all(B::is_piece_registered)
     }
+}
+
+/// Peers would write beside bytes that others look at.
+#[cold]
+fn part() -> Error {
+    let what = "a message's part of a larger buffer: the whole can be registered (into_whole)";
+    Error::new(ErrorKind::InvalidArgument, what)
 }
 
 fn all_back<B, const N: usize>((error, back): Refused<Vec<B>>) -> Refused<[B; N]> {

@@ -128,8 +128,9 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`,
-/// [`MappedBuffer`](crate::MappedBuffer); or an [`AddressRange`](crate::AddressRange), which nobody
-/// owns. Sealed.
+/// [`MappedBuffer`](crate::MappedBuffer); a [`Buffer`](crate::Buffer) that was one of them, to be
+/// registered again (one that was not is refused); or an [`AddressRange`](crate::AddressRange),
+/// which nobody owns. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-/// An `Arc` of what `make` gives. `Arc::new` makes the value first, and moves it when there is room;
-/// for what is made of many small parts that takes longer than all the rest.
+/// An `Arc` of what `make` gives. `Arc::new` makes the value first and moves it when there is room,
+/// and what has many small parts takes longer to be moved than to be made.
 #[inline(always)]
 pub(crate) fn arc<T>(make: impl FnOnce() -> T) -> Arc<T> {
     let room = Arc::<T>::new_uninit();

@@ -1,7 +1,5 @@
 //! Writes that end when they are persistent: what waits for them, and what ends them.
 
-use std::sync::Arc;
-
 use super::pair::{PLAIN, Pair, REMOTE, Side, segments, sizes};
 use crate::buf::{Payload, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Refusal};
