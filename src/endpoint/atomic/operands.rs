@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, Refused};
+use crate::buf::{Convert, Held, IoBuf, IoBufMut, LocalUse, Memory, Refused};
 use crate::error::Error;
 use crate::info::AtomicType;
 use crate::mr::RegionSlice;
@@ -123,15 +123,27 @@ impl AtomicMemory {
     }
 }
 
+fn again<B>(kind: fn(B) -> Kind) -> impl FnOnce((Error, B)) -> (Error, AtomicMemory) {
+    move |(error, back)| (error, AtomicMemory(kind(back)))
+}
+
 impl Convert for AtomicMemory {
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
-        fn again<B>(kind: fn(B) -> Kind) -> impl FnOnce((Error, B)) -> (Error, AtomicMemory) {
-            move |(error, back)| (error, AtomicMemory(kind(back)))
-        }
         match self.0 {
             Kind::Own(bytes) => bytes.into_memory(usage).map_err(again(Kind::Own)),
             Kind::Region(slice) => slice.into_memory(usage).map_err(again(Kind::Region)),
         }
+    }
+
+    fn into_held(self) -> Result<Held, Refused<Self>> {
+        match self.0 {
+            Kind::Own(bytes) => bytes.into_held().map_err(again(Kind::Own)),
+            Kind::Region(slice) => slice.into_held().map_err(again(Kind::Region)),
+        }
+    }
+
+    fn from_held(held: Held) -> Result<Self, Held> {
+        Vec::from_held(held).map(|bytes| AtomicMemory(Kind::Own(bytes)))
     }
 
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
