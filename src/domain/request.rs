@@ -231,6 +231,7 @@ pub(super) fn check_address_ranges() -> Result<()> {
 }
 
 #[cold]
+#[allow(clippy::boxed_local, reason = "as it comes, for `map_err`")]
 pub(super) fn give_buffers<B: Buffers>(refused: NotMade) -> Failed<B> {
     let (error, held) = *refused;
     let pieces = held.into_vec().into_iter().map(Memory::Held);
