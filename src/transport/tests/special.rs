@@ -101,8 +101,8 @@ async fn idle_links_are_not_woken() {
     }
 }
 
-/// A link is looked at as often as one likes: what it brings is there without the reactor's word, and
-/// looks in vain lose no wake.
+/// A link is looked at as often as one likes: what it brings is there without the reactor's word,
+/// and looks in vain lose no wake.
 #[tokio::test]
 async fn a_look_brings_what_is_there_and_loses_no_wake() {
     let world = World::epoll();
