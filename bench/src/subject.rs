@@ -182,7 +182,10 @@ impl Subject {
 
     /// True of the backend that is taken unless another is named, in the driver that is.
     pub fn is_default(&self) -> bool {
-        matches!(self.kind, Kind::Fabric(how) if how.backend == DEFAULT && how.driver == Driver::Task)
+        let Kind::Fabric(how) = self.kind else {
+            return false;
+        };
+        how.backend == DEFAULT && how.driver == Driver::Task
     }
 
     /// True if it never sleeps while it waits.

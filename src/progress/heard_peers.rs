@@ -1,5 +1,5 @@
-//! Which domains of peers were heard lately, on whatever connection. What drives one connection of a
-//! domain drives them all, so idle connections to one and the same life of a domain ask it one
+//! Which domains of peers were heard lately, on whatever connection. What drives one connection of
+//! a domain drives them all, so idle connections to one and the same life of a domain ask it one
 //! question together, not one each: ten thousand of them cost what one does.
 //!
 //! Who vouches for whom: connections to one host, of one incarnation (HELLO), with the same

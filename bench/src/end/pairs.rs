@@ -1,5 +1,6 @@
 //! Both ends in one process, to see what a second processor adds: pairs that share nothing, each in
-//! a thread of its own; and the connections of one domain, then of two, on a runtime of two threads.
+//! a thread of its own; and the connections of one domain, then of two, on a runtime of two
+//! threads.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
