@@ -64,8 +64,8 @@ fn any_atomic() -> impl Strategy<Value = FrameHeader> {
                 operation,
                 numbers,
             },
-            segments,
             len: arrays * segments.total(),
+            segments,
         }
     })
 }
@@ -123,7 +123,7 @@ fn an_atomic_operation_has_operands_of_the_right_length() {
         let mut bytes = header.encode(ByteOrder::Native, 0).to_vec();
         bytes[1] = 0x90;
         let decoded = decode(&bytes, ByteOrder::Native);
-        assert_eq!(decoded.is_ok(), fits, "{segments:?}");
+        assert_eq!(decoded.is_ok(), fits, "{header:?}");
     }
 }
 
