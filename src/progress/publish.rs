@@ -21,7 +21,7 @@ use super::report::Report;
 impl Port {
     pub(super) fn publish(&self, state: &mut PortState) {
         let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
-        if let Some(counter) = state.bindings.counters.of(OperationKind::Inject) {
+        if let Some(counter) = state.bindings.counter(OperationKind::Inject) {
             if sent > 0 {
                 counter.add_into(sent as u64, &mut state.wakes);
             }
