@@ -11,7 +11,7 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event, Receives};
+use crate::proto::{End, Event, InjectedEnds, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
@@ -20,10 +20,21 @@ use super::report::Report;
 
 impl Port {
     pub(super) fn publish(&self, state: &mut PortState) {
+        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        if let Some(counter) = state.bindings.counter(OperationKind::Inject) {
+            if sent > 0 {
+                counter.add_into(sent as u64, &mut state.wakes);
+            }
+            if failed > 0 {
+                counter.add_error_into(failed as u64, &mut state.wakes);
+            }
+        }
         while let Some(event) = state.machine.poll_event() {
             match event {
                 Event::Connected { data } => {
                     state.deadline = None;
+                    // Thousands of connections would each have a turn for nothing.
+                    state.stale_alarm = state.alarm.take();
                     if let Some(slot) = state.bindings.connected.take() {
                         let event = ControlEvent::Connected {
                             endpoint: self.id(),
@@ -80,7 +91,7 @@ impl Port {
         }
         let telling = Telling {
             endpoint: self.id(),
-            counter: state.bindings.counters.of(end.operation),
+            counter: state.bindings.counter(end.operation),
             sources: state.bindings.sources.as_ref(),
             sender: None,
         };
@@ -114,7 +125,7 @@ impl Port {
         data: Option<u64>,
         memory: Payload,
     ) {
-        if let Some(counter) = state.bindings.counters.of(operation) {
+        if let Some(counter) = state.bindings.counter(operation) {
             counter.add_into(1, &mut state.wakes);
         }
         if state.bindings.rma_events {

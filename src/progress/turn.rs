@@ -12,6 +12,7 @@ use crate::proto::{
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
+use super::driven::Turned;
 use super::port::{Closing, Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
@@ -108,6 +109,26 @@ impl PortState {
         (&mut self.machine, host)
     }
 
+    /// Refuses what is posted to an endpoint that is closing.
+    pub(super) fn check_closing(&self) -> Result<(), Error> {
+        // A connection that broke has its own reason to tell.
+        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
+            && self.machine.fault().is_none()
+            && !self.machine.is_peer_closing();
+        if ours && self.machine.lifecycle() != Lifecycle::Closed {
+            return Err(Error::new(ErrorKind::BadState, "the endpoint is closing"));
+        }
+        Ok(())
+    }
+
+    /// An error that names the peer, if there is one.
+    pub(super) fn about_peer(&self, error: Error) -> Error {
+        match self.peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
+    }
+
     pub(super) fn post(
         &mut self,
         port: &Port,
@@ -115,14 +136,8 @@ impl PortState {
         report: Report,
         flags: PostFlags,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
-        // A connection that broke has its own reason to tell.
-        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
-            && self.machine.fault().is_none()
-            && !self.machine.is_peer_closing();
-        if ours && self.machine.lifecycle() != Lifecycle::Closed {
-            let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
-                .with_operation(post.operation());
-            return Err((error, post.into_payload()));
+        if let Err(error) = self.check_closing() {
+            return Err((error.with_operation(post.operation()), post.into_payload()));
         }
         with_host!(port, self, |machine, host| machine
             .post(post, report, flags, host))
@@ -131,9 +146,8 @@ impl PortState {
 }
 
 impl Port {
-    /// One turn. Returns whether the port is over, and when it must have a turn, if no earlier
-    /// one was asked for.
-    pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+    /// One turn.
+    pub(super) fn turn(&self, now: Instant) -> Turned {
         self.is_queued_no_more();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
@@ -184,7 +198,11 @@ impl Port {
         // A frame may have begun, and must go on.
         self.watch_life(state);
         self.expire(state, now);
-        (state.closing == Closing::Over, next_alarm(state, now))
+        Turned {
+            is_over: state.closing == Closing::Over,
+            alarm: next_alarm(state, now),
+            stale: state.stale_alarm.take(),
+        }
     }
 
     /// Tries the link without the reactor's word. True if there was an outcome: a turn is due.
@@ -360,12 +378,16 @@ impl Port {
                 break;
             }
             let outgoing = with_host!(self, state, |machine, host| machine.poll_transmit(host));
-            let (Some(Outgoing { frames, leases }), Some(link)) = (outgoing, &mut state.link)
-            else {
+            let (Some(outgoing), Some(link)) = (outgoing, &mut state.link) else {
                 break;
             };
+            let Outgoing {
+                frames,
+                leases,
+                is_burst,
+            } = outgoing;
             state.region_out = !leases.is_empty();
-            state.bursts = frames.len() > 1;
+            state.bursts = is_burst;
             link.send(SendBatch { frames, leases });
             let Some(outcome) = link.poll_outcome() else {
                 break;

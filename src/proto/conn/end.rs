@@ -53,6 +53,8 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
         let mut memory = self.collect_memory(host);
+        let injected = self.tx.injected.fail_all();
+        self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
             let payload = memory
                 .remove(&key)
