@@ -75,8 +75,8 @@ fn registration_is_synchronous_by_default() {
     });
 }
 
-/// `RegionBufs`: what was given back is registered again as it is, whatever it was; bytes that never
-/// change make no writable region then either, and come back once more.
+/// `RegionBuf`: a "`Buffer` that was one of them, to be registered again"; bytes that never change
+/// make no writable region then either, and come back once more.
 #[tokio::test]
 async fn what_came_back_is_registered_again() {
     let peer = Net::loopback().peer().unwrap();

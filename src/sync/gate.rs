@@ -15,8 +15,8 @@
 //!
 //! A refresh waits for peers only: a posted receive may stay inside for ever.
 //!
-//! Marks and counts are one atomic word: entering and leaving cost one step each, and no mark is set
-//! between the look at the marks and the count.
+//! Marks and counts are one atomic word: entering and leaving cost one step each, and no mark is
+//! set between the look at the marks and the count.
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
 //! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
