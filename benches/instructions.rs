@@ -23,14 +23,14 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "encode a header",
-        most: 303,
+        most: 104,
         run: || {
             repeat(steps::encode);
         },
     },
     Step {
         name: "decode a header",
-        most: 250,
+        most: 117,
         run: || {
             let bytes = steps::header_bytes();
             repeat(|| steps::decode_header(&bytes));
@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 2680,
+        most: 1876,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -46,15 +46,23 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 2451,
+        most: 2262,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send());
         },
     },
     Step {
+        name: "inject 32 messages of 64 B, send them together",
+        most: 20423,
+        run: || {
+            let mut side = Side::new();
+            repeat(|| side.inject(&[0; 64]));
+        },
+    },
+    Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1693,
+        most: 1167,
         run: || {
             let mut side = Side::new();
             let message = steps::message();

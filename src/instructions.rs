@@ -15,6 +15,8 @@ use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeade
 
 /// Bytes of the message.
 const LEN: usize = 64;
+/// Messages that go out together.
+pub const GATHERED: usize = 32;
 
 fn header() -> FrameHeader {
     FrameHeader::Message {
@@ -122,7 +124,7 @@ impl Side {
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
         let sizes = Sizes {
-            tx_size: 16,
+            tx_size: GATHERED,
             rx_size: 16,
             unexpected_bytes: 1 << 20,
             send_order: SendOrder::Free,
@@ -163,11 +165,26 @@ impl Side {
             .post(post, (), PostFlags::default(), &mut Alone);
         black_box(posted.expect("there is room"));
         let outgoing = self.machine.poll_transmit(&mut Alone);
-        let Outgoing { frames, leases } = outgoing.expect("a frame is queued");
+        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
         self.machine.end_leases(leases);
         let len = frames.iter().map(|frame| frame.remaining()).sum();
         self.machine.handle_sent(frames, len);
         self.end();
+    }
+
+    /// As many messages as go out without waiting for the driver are injected, handed out together
+    /// and sent.
+    pub fn inject(&mut self, message: &[u8]) {
+        for _ in 0..GATHERED {
+            let injected = self.machine.inject(message, None);
+            injected.expect("there is room");
+        }
+        let outgoing = self.machine.poll_transmit(&mut Alone);
+        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
+        self.machine.end_leases(leases);
+        let len = frames.iter().map(|frame| frame.remaining()).sum();
+        self.machine.handle_sent(frames, len);
+        black_box(self.machine.take_injected_ends());
     }
 
     /// A receive is posted, a message comes, and its end is told.

@@ -7,12 +7,18 @@ use super::payload::Payload;
 use super::span::{Span, SpanList};
 use crate::limits::HEADER_SIZE_MAX;
 
+/// Bytes of a header that lie in the frame: those of a message, of an announcement, and of an RMA
+/// with one segment. Frames are moved, so a longer header lies apart.
+const HEADER_SIZE_INSIDE: usize = 48;
+
 /// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
 /// change meanwhile, since the header is inside.
 ///
 /// Invariant: `sent <= header_len + payload.len()`.
 pub(crate) struct Frame {
-    header: [u8; HEADER_SIZE_MAX],
+    header: [u8; HEADER_SIZE_INSIDE],
+    /// A header that is longer than the room inside.
+    long_header: Option<Box<[u8]>>,
     header_len: u8,
     payload: Payload,
     sent: usize,
@@ -23,14 +29,29 @@ impl Frame {
     /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the
     /// caller's own and comes back by [`Frame::token`].
     pub(crate) fn new(header: &[u8], payload: Payload, token: u64) -> Self {
-        let mut bytes = [0; HEADER_SIZE_MAX];
-        bytes[..header.len()].copy_from_slice(header);
+        debug_assert!(header.len() <= HEADER_SIZE_MAX);
+        let mut bytes = [0; HEADER_SIZE_INSIDE];
+        let long_header = match bytes.get_mut(..header.len()) {
+            Some(room) => {
+                room.copy_from_slice(header);
+                None
+            }
+            None => Some(header.into()),
+        };
         Frame {
             header: bytes,
+            long_header,
             header_len: u8::try_from(header.len()).expect("a header has at most 120 bytes"),
             payload,
             sent: 0,
             token,
+        }
+    }
+
+    fn header(&self) -> &[u8] {
+        match &self.long_header {
+            Some(header) => header,
+            None => &self.header[..usize::from(self.header_len)],
         }
     }
 
@@ -82,7 +103,7 @@ impl Frame {
         let mut left = len.min(self.remaining());
         if self.sent < header_len {
             let count = left.min(header_len - self.sent);
-            if !into.push(Span::of(&self.header[self.sent..self.sent + count])) {
+            if !into.push(Span::of(&self.header()[self.sent..self.sent + count])) {
                 return;
             }
             left -= count;
@@ -96,7 +117,7 @@ impl Frame {
     pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, Denied> {
         let count = into.len().min(self.remaining());
         let into = &mut into[..count];
-        let header = &self.header[..usize::from(self.header_len)];
+        let header = self.header();
         let header_left = header.get(self.sent..).unwrap_or_default();
         let from_header = header_left.len().min(count);
         into[..from_header].copy_from_slice(&header_left[..from_header]);

@@ -28,6 +28,7 @@ impl Common {
     }
 
     /// Judges buffers that an operation is given.
+    #[inline]
     pub(super) fn check_buffers<B: IoBufs>(&self, buffers: &B) -> Result<()> {
         let count = buffers.count();
         if count > IOV_LIMIT {
@@ -47,6 +48,7 @@ impl Common {
 
     /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
     /// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
+    #[inline]
     pub(super) fn check_regions(&self, payload: &Payload) -> Result<()> {
         for memory in payload.regions() {
             if !memory.attached().admits(self.id) {

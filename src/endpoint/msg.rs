@@ -100,12 +100,7 @@ impl Endpoint {
 
     fn inject_message(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         check_inject(bytes)?;
-        let post = Post::Inject {
-            payload: Payload::inline(bytes),
-            tag: None,
-            data,
-        };
-        self.post_injected(post)
+        self.inner.port.inject(bytes, data)
     }
 
     /// Posts what has been copied: its end is told to nobody, and it never waits.

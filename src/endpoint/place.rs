@@ -84,20 +84,26 @@ impl To {
     }
 
     /// Posts, and says where to ask after the operation.
+    #[inline]
     pub(super) fn post(
         self,
         shape: &Shape,
         payload: Payload,
-        report: impl Fn() -> Report,
+        report: impl Fn(&Common) -> Report,
         manner: Manner,
     ) -> Result<(Place, Posted), (Error, Payload)> {
         match self {
             To::Connection(endpoint) => {
                 let post = shape.to_post(payload, endpoint.domain())?;
-                let posted = endpoint.inner.port.post(post, report(), manner)?;
+                let posted =
+                    endpoint
+                        .inner
+                        .port
+                        .post(post, report(&endpoint.inner.common), manner)?;
                 Ok((Place::Connection(endpoint), posted))
             }
             To::Peer(endpoint, peer) => {
+                let report = || report(&endpoint.inner.common);
                 let (port, posted) =
                     endpoint.post_to(peer, payload, manner, &report, |payload| {
                         shape.to_post(payload, endpoint.domain())
@@ -105,22 +111,34 @@ impl To {
                 Ok((Place::Peer(endpoint, port), posted))
             }
             To::Receives(endpoint, selector) => {
-                let posted = endpoint.post_receive(selector, payload, report(), manner)?;
+                let posted = endpoint.post_receive(
+                    selector,
+                    payload,
+                    report(&endpoint.inner.common),
+                    manner,
+                )?;
                 Ok((Place::Receives(endpoint), posted))
             }
             To::Many(endpoint, selector) => {
-                let posted = endpoint.post_many(selector, shape, payload, report(), manner)?;
+                let posted = endpoint.post_many(
+                    selector,
+                    shape,
+                    payload,
+                    report(&endpoint.inner.common),
+                    manner,
+                )?;
                 Ok((Place::Receives(endpoint), posted))
             }
             To::Claimed(claim) => {
                 let (endpoint, claimed) = claim.take();
                 let receives = &endpoint.inner.receives;
-                let posted =
-                    receives.receive_claimed(claimed, payload, report(), manner.timeout)?;
+                let report = report(&endpoint.inner.common);
+                let posted = receives.receive_claimed(claimed, payload, report, manner.timeout)?;
                 Ok((Place::Receives(endpoint), posted))
             }
             To::Datagrams(endpoint, peer) => {
-                let posted = endpoint.post(shape, peer, payload, report(), manner)?;
+                let posted =
+                    endpoint.post(shape, peer, payload, report(&endpoint.inner.common), manner)?;
                 Ok((Place::Datagrams(endpoint), posted))
             }
         }

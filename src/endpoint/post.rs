@@ -68,6 +68,7 @@ impl Shape {
 
     /// What the connection is given. May be asked for again with the payload of a post that a
     /// connection refused since it had ended.
+    #[inline]
     pub(super) fn to_post(
         &self,
         payload: Payload,
@@ -120,7 +121,7 @@ pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {
     let cell = OpCell::new();
-    let (place, posted) = post(draft, || Report::Future(cell.clone()), wait)?;
+    let (place, posted) = post(draft, |_| Report::Future(cell.clone()), wait)?;
     Ok(Op::new(place, posted.key, cell))
 }
 
@@ -130,21 +131,16 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     context: Context,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
-    let queue = match draft.common().queue_for(draft.operation()) {
-        Some(queue) => queue.clone(),
-        None => {
-            let error = Error::new(
-                ErrorKind::BadState,
-                "it was opened without a transmit_queue",
-            )
-            .with_operation(draft.operation());
-            let (_, buffers, _) = draft.into_parts();
-            return Err(Failed::new(error, Some(buffers)));
-        }
-    };
+    let operation = draft.operation();
+    if draft.common().queue_for(operation).is_none() {
+        let message = "it was opened without a transmit_queue";
+        let error = Error::new(ErrorKind::BadState, message).with_operation(operation);
+        let (_, buffers, _) = draft.into_parts();
+        return Err(Failed::new(error, Some(buffers)));
+    }
     let kind = draft.kind();
-    let report = || Report::Queue {
-        queue: queue.clone(),
+    let report = |common: &Common| Report::Queue {
+        queue: common.queue_for(operation).expect("seen above").clone(),
         context,
         kind,
         slot: None,
@@ -161,7 +157,7 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
 
 fn post<B: IoBufs, D: Draft<B>>(
     draft: D,
-    report: impl Fn() -> Report,
+    report: impl Fn(&Common) -> Report,
     wait: bool,
 ) -> Result<(super::place::Place, crate::progress::Posted), Failed<B>> {
     let operation = draft.operation();

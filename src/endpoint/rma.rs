@@ -145,7 +145,7 @@ impl RdmEndpoint {
                 data,
                 ack: false,
                 commit: false,
-                segments,
+                segments: segments.clone(),
             })
         })
     }

@@ -465,6 +465,9 @@ impl DerefMut for PortGuard<'_> {
 impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
+            if state.wakes.is_empty() && state.leftovers.is_empty() && state.side.is_none() {
+                return; // The usual case of a post.
+            }
             let wakes = std::mem::take(&mut state.wakes);
             let leftovers = std::mem::replace(&mut state.leftovers, leftovers::empty());
             let shared = state

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buf::Payload;
-use crate::error::{Error, Phase, Result};
+use crate::error::{Error, OperationKind, Phase, Result};
 use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
@@ -24,6 +24,27 @@ pub(crate) struct Manner {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// How a port was before something was posted.
+#[derive(Clone, Copy)]
+struct Before {
+    idle: bool,
+    paused: bool,
+    /// Whoever posts several at a time has them sent together, by the driver; whoever posts one at
+    /// a time gains nothing by another turn of it.
+    left: bool,
+}
+
+impl Before {
+    fn a_post(state: &mut PortState) -> Self {
+        state.activity += 1;
+        Before {
+            idle: state.machine.is_transmit_idle(),
+            paused: state.machine.is_read_paused(),
+            left: state.bursts,
+        }
+    }
+}
+
 impl Port {
     /// Posts an operation. The first one on an idle connection since the driver ran is sent within
     /// this call, unless the link leaves sends to the driver; others are gathered (ruling 5).
@@ -41,51 +62,62 @@ impl Port {
         } = manner;
         let mut state = self.lock("post");
         let is_receive = post.is_receive();
-        state.activity += 1;
-        let idle = state.machine.is_transmit_idle();
-        let paused = state.machine.is_read_paused();
-        // Whoever posts several at a time has them sent together, by the driver; whoever posts one
-        // at a time gains nothing by another turn of it.
-        let left = state.bursts;
-        let key = match state.post(self, post, report, PostFlags { wait, fence }) {
-            Ok(key) => key,
-            Err((error, payload)) => {
-                let error = match state.peer {
-                    Some(peer) => error.with_peer(peer),
-                    None => error,
-                };
-                return Err((error, payload));
-            }
-        };
+        let before = Before::a_post(&mut state);
+        let posted = state.post(self, post, report, PostFlags { wait, fence });
+        let key = posted.map_err(|(error, payload)| (state.about_peer(error), payload))?;
         if let Some(timeout) = timeout {
             state.deadlines.add(key, timeout);
             self.waker.wake_by_ref();
         }
         if is_receive {
-            if paused || state.stage.is_some() || state.machine.wants_credit() {
+            if before.paused || state.stage.is_some() || state.machine.wants_credit() {
                 self.waker.wake_by_ref();
             }
-        } else if idle && !state.inline_spent && !more && !left {
-            state.inline_spent = true;
-            self.transmit(&mut state);
-        } else if state.machine.is_transmit_gathered() {
-            if self.transmit(&mut state) && paused {
-                self.waker.wake_by_ref(); // Sent answers let reading go on.
-            }
         } else {
-            state.bursts = true;
-            self.waker.wake_by_ref();
+            self.posted_to_send(&mut state, before, more);
         }
         // What was sent whole by now awaits nobody.
         self.watch_life(&mut state);
         let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting)
+        if wait
+            && state.machine.phase(key) == Some(Phase::Waiting)
             && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
         {
             cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
         self.settle(&mut state);
         Ok(Posted { key, waiting: cell })
+    }
+
+    /// Posts a message that is copied: its end is told to counters only, and it never waits. Of a
+    /// connected endpoint.
+    pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
+        let mut state = self.lock("inject");
+        let before = Before::a_post(&mut state);
+        let open = state.check_closing();
+        if let Err(error) = open.and_then(|()| state.machine.inject(bytes, data)) {
+            let error = error.with_operation(OperationKind::Inject);
+            return Err(state.about_peer(error));
+        }
+        self.posted_to_send(&mut state, before, false);
+        self.watch_life(&mut state);
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    /// Something is to go out: sends it, or leaves it to the driver (ruling 5).
+    fn posted_to_send(&self, state: &mut PortState, before: Before, more: bool) {
+        if before.idle && !state.inline_spent && !more && !before.left {
+            state.inline_spent = true;
+            self.transmit(state);
+        } else if state.machine.is_transmit_gathered() {
+            if self.transmit(state) && before.paused {
+                self.waker.wake_by_ref(); // Sent answers let reading go on.
+            }
+        } else {
+            state.bursts = true;
+            self.waker.wake_by_ref();
+        }
     }
 
     /// Asks an operation to end early.

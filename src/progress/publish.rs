@@ -11,7 +11,7 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event, Receives};
+use crate::proto::{End, Event, InjectedEnds, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
@@ -20,6 +20,15 @@ use super::report::Report;
 
 impl Port {
     pub(super) fn publish(&self, state: &mut PortState) {
+        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        if let Some(counter) = state.bindings.counters.of(OperationKind::Inject) {
+            if sent > 0 {
+                counter.add_into(sent as u64, &mut state.wakes);
+            }
+            if failed > 0 {
+                counter.add_error_into(failed as u64, &mut state.wakes);
+            }
+        }
         while let Some(event) = state.machine.poll_event() {
             match event {
                 Event::Connected { data } => {

@@ -108,6 +108,26 @@ impl PortState {
         (&mut self.machine, host)
     }
 
+    /// Refuses what is posted to an endpoint that is closing.
+    pub(super) fn check_closing(&self) -> Result<(), Error> {
+        // A connection that broke has its own reason to tell.
+        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
+            && self.machine.fault().is_none()
+            && !self.machine.is_peer_closing();
+        if ours && self.machine.lifecycle() != Lifecycle::Closed {
+            return Err(Error::new(ErrorKind::BadState, "the endpoint is closing"));
+        }
+        Ok(())
+    }
+
+    /// An error that names the peer, if there is one.
+    pub(super) fn about_peer(&self, error: Error) -> Error {
+        match self.peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
+    }
+
     pub(super) fn post(
         &mut self,
         port: &Port,
@@ -115,14 +135,8 @@ impl PortState {
         report: Report,
         flags: PostFlags,
     ) -> Result<OpKey, (Error, crate::buf::Payload)> {
-        // A connection that broke has its own reason to tell.
-        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
-            && self.machine.fault().is_none()
-            && !self.machine.is_peer_closing();
-        if ours && self.machine.lifecycle() != Lifecycle::Closed {
-            let error = Error::new(ErrorKind::BadState, "the endpoint is closing")
-                .with_operation(post.operation());
-            return Err((error, post.into_payload()));
+        if let Err(error) = self.check_closing() {
+            return Err((error.with_operation(post.operation()), post.into_payload()));
         }
         with_host!(port, self, |machine, host| machine
             .post(post, report, flags, host))
@@ -356,12 +370,16 @@ impl Port {
                 break;
             }
             let outgoing = with_host!(self, state, |machine, host| machine.poll_transmit(host));
-            let (Some(Outgoing { frames, leases }), Some(link)) = (outgoing, &mut state.link)
-            else {
+            let (Some(outgoing), Some(link)) = (outgoing, &mut state.link) else {
                 break;
             };
+            let Outgoing {
+                frames,
+                leases,
+                is_burst,
+            } = outgoing;
             state.region_out = !leases.is_empty();
-            state.bursts = frames.len() > 1;
+            state.bursts = is_burst;
             link.send(SendBatch { frames, leases });
             let Some(outcome) = link.poll_outcome() else {
                 break;

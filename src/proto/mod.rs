@@ -26,8 +26,8 @@ mod receives;
 mod tests;
 
 pub(crate) use conn::{
-    Connection, Identity, Lifecycle, OFFERED, Outgoing, Peering, ReceivePlan, SendOrder, Sizes,
-    Terms, Withdrawn,
+    Connection, Identity, InjectedEnds, Lifecycle, OFFERED, Outgoing, Peering, ReceivePlan,
+    SendOrder, Sizes, Terms, Withdrawn,
 };
 pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};

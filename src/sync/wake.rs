@@ -15,6 +15,10 @@ impl WakeList {
         WakeList::default()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub(crate) fn push(&mut self, waker: Waker) {
         match self.first {
             None => self.first = Some(waker),

@@ -104,7 +104,8 @@ impl Proof {
             id,
             frame_len: 0,
         };
-        let header = HeaderBytes::new(base, order, std::iter::empty(), payload.len() as u64);
+        let mut header = HeaderBytes::new();
+        header.finish(base, order, payload.len() as u64);
         [&header, payload.as_slice()].concat()
     }
 

@@ -44,45 +44,44 @@ impl fmt::Debug for RemoteSegment {
 
 /// The one to four segments of a read or write, in payload order.
 ///
-/// Invariants: `1 <= count <= 4`; `total` is the sum of their lengths and at most 2^64 - 121; the
-/// places behind `count` are zero, so that equal lists are equal values.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segments {
-    list: [RemoteSegment; RMA_IOV_LIMIT],
-    count: u8,
-    total: u64,
+/// Invariants: their lengths add up to at most 2^64 - 121; several are two to four.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Segments {
+    /// The usual case, which takes no allocation.
+    One(RemoteSegment),
+    /// Apart, so that headers, which are moved a lot, stay small.
+    Several(Box<[RemoteSegment]>),
 }
 
 impl Segments {
     /// These segments, or [`WireError::SegmentCount`] when there are none or more than
     /// [`RMA_IOV_LIMIT`], or [`WireError::SegmentsOverflow`] when no frame could carry their bytes.
     pub(crate) fn new(segments: &[RemoteSegment]) -> Result<Self, WireError> {
-        let mut list = [RemoteSegment::default(); RMA_IOV_LIMIT];
-        let count = segments.len();
-        match list.get_mut(..count) {
-            Some(places) if count > 0 => places.copy_from_slice(segments),
-            _ => return Err(WireError::SegmentCount(count)),
+        if !(1..=RMA_IOV_LIMIT).contains(&segments.len()) {
+            return Err(WireError::SegmentCount(segments.len()));
         }
-        let total = segments
+        segments
             .iter()
             .try_fold(0_u64, |sum, segment| sum.checked_add(segment.len))
             .filter(|total| *total <= SEGMENTS_LEN_MAX)
             .ok_or(WireError::SegmentsOverflow)?;
-        Ok(Segments {
-            list,
-            count: count as u8, // at most RMA_IOV_LIMIT, as checked above
-            total,
+        Ok(match segments {
+            [one] => Segments::One(*one),
+            several => Segments::Several(several.into()),
         })
     }
 
     /// The segments, first one first; never empty.
     pub(crate) fn as_slice(&self) -> &[RemoteSegment] {
-        &self.list[..usize::from(self.count)]
+        match self {
+            Segments::One(one) => std::slice::from_ref(one),
+            Segments::Several(several) => several,
+        }
     }
 
     /// Bytes of all segments together.
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        self.as_slice().iter().map(|segment| segment.len).sum()
     }
 
     /// Takes `count` segments from the words of an extension.
@@ -110,7 +109,7 @@ impl fmt::Debug for Segments {
 }
 
 /// A data frame without its payload: what the header says, both when sent and when received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameHeader {
     /// A message; its payload is `len` bytes.
     Message {
@@ -253,6 +252,40 @@ impl FrameHeader {
     ///
     /// If `len` is within a header's length of 2^64; no memory is that large.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> HeaderBytes {
+        let bytes = match *self {
+            // Of what is sent most, all that is asked below is known.
+            FrameHeader::Message { data, ack, len } => {
+                let mut bytes = HeaderBytes::new();
+                if let Some(data) = data {
+                    bytes.push(order, data);
+                }
+                let base = BaseHeader {
+                    op: Op::Msg,
+                    flags: flags(data.is_some(), ack, false),
+                    op_data: 0,
+                    segment_count: 0,
+                    header_len: 0,
+                    frame_len: 0,
+                    id,
+                };
+                bytes.finish(base, order, len);
+                bytes
+            }
+            _ => self.encode_any(order, id),
+        };
+        debug_assert_eq!(
+            decode(&bytes, order),
+            Ok(Decoded::Frame {
+                header: self.clone(),
+                header_len: bytes.len(),
+                id
+            }),
+            "a header that is sent reads as it was meant"
+        );
+        bytes
+    }
+
+    fn encode_any(&self, order: ByteOrder, id: u8) -> HeaderBytes {
         let segments = self.segments();
         let base = BaseHeader {
             op: self.op(),
@@ -263,26 +296,23 @@ impl FrameHeader {
             frame_len: 0,
             id,
         };
-        let announced = match *self {
-            FrameHeader::Rts { len, .. } => Some(len),
-            _ => None,
-        };
-        let words = self.word().into_iter().chain(self.tag()).chain(announced);
-        let words = words.chain(
-            segments
-                .iter()
-                .flat_map(|segment| [segment.addr, segment.len, segment.key]),
-        );
-        let bytes = HeaderBytes::new(base, order, words, self.payload_len());
-        debug_assert_eq!(
-            decode(&bytes, order),
-            Ok(Decoded::Frame {
-                header: *self,
-                header_len: bytes.len(),
-                id
-            }),
-            "a header that is sent reads as it was meant"
-        );
+        let mut bytes = HeaderBytes::new();
+        let mut push = |word| bytes.push(order, word);
+        if let Some(word) = self.word() {
+            push(word);
+        }
+        if let Some(tag) = self.tag() {
+            push(tag);
+        }
+        if let FrameHeader::Rts { len, .. } = self {
+            push(*len);
+        }
+        for segment in segments {
+            push(segment.addr);
+            push(segment.len);
+            push(segment.key);
+        }
+        bytes.finish(base, order, self.payload_len());
         bytes
     }
 
@@ -442,15 +472,17 @@ impl FrameHeader {
             _ => (false, false),
         };
         let left_over = matches!(self, FrameHeader::Data { has_data: true, .. });
-        let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
-        pick(self.data().is_some() || left_over, FLAG_CQ_DATA)
-            | pick(ack, FLAG_ACK_WANTED)
-            | pick(commit, FLAG_COMMIT)
+        flags(self.data().is_some() || left_over, ack, commit)
     }
 }
 
+fn flags(has_data: bool, ack: bool, commit: bool) -> u16 {
+    let pick = |wanted: bool, flag: u16| if wanted { flag } else { 0 };
+    pick(has_data, FLAG_CQ_DATA) | pick(ack, FLAG_ACK_WANTED) | pick(commit, FLAG_COMMIT)
+}
+
 /// What the bytes at the start of a frame say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// Not all of the header is there. It takes at least this many bytes *in total*, more than were
     /// given and none of the payload's; the first call says 16, a later one the whole header.
@@ -475,6 +507,22 @@ pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireErro
         return Ok(Decoded::Need(BASE_SIZE));
     };
     let base = BaseHeader::parse(base, order)?;
+    match base.op {
+        // The same, of what comes most: all that is asked of it is known here.
+        Op::Msg => decode_rest(
+            BaseHeader {
+                op: Op::Msg,
+                ..base
+            },
+            bytes,
+            order,
+        ),
+        _ => decode_rest(base, bytes, order),
+    }
+}
+
+#[inline(always)]
+fn decode_rest(base: BaseHeader, bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
     let payload_len = check(&base)?;
     let header_len = usize::from(base.header_len);
     let Some(extension) = bytes.get(BASE_SIZE..header_len) else {
@@ -496,6 +544,7 @@ pub(crate) fn decode(bytes: &[u8], order: ByteOrder) -> Result<Decoded, WireErro
 }
 
 /// Checks all that the base header says against itself; gives the length of the payload.
+#[inline(always)]
 fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let op = base.op;
     let count = usize::from(base.segment_count);
@@ -556,6 +605,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
 }
 
 /// Reads the extension of a frame whose base header is consistent.
+#[inline(always)]
 fn read_frame(
     base: &BaseHeader,
     payload_len: u64,

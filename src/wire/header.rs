@@ -138,6 +138,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    #[inline]
     fn from_bytes(op: u8, op_data: u8) -> Option<Op> {
         Some(match op {
             // Any other value than the ack's is a message, as it is to C peers.
@@ -226,6 +227,7 @@ pub(super) struct BaseHeader {
 }
 
 impl BaseHeader {
+    #[inline]
     pub(super) fn parse(bytes: &[u8; BASE_SIZE], order: ByteOrder) -> Result<Self, WireError> {
         let [
             _version,
@@ -253,6 +255,7 @@ impl BaseHeader {
         self.flags & flag != 0
     }
 
+    #[inline]
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
         let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
@@ -285,35 +288,32 @@ pub(crate) struct HeaderBytes {
 }
 
 impl HeaderBytes {
-    /// A header of `base`, whose `header_len` is set here, and these extension words.
-    ///
-    /// The caller's words are at most completion data and four segments, so they fit.
-    pub(super) fn new(
-        mut base: BaseHeader,
-        order: ByteOrder,
-        words: impl Iterator<Item = u64>,
-        payload_len: u64,
-    ) -> Self {
-        let mut bytes = [0; HEADER_SIZE_MAX];
-        let (base_room, extension) = bytes.split_at_mut(BASE_SIZE);
-        let (rooms, _) = extension.as_chunks_mut::<WORD_SIZE>();
-        let mut rooms = rooms.iter_mut();
-        base.header_len = BASE_SIZE as u8;
-        for word in words {
-            let room = rooms
-                .next()
-                .expect("the largest header has room for completion data and four segments");
-            *room = order.write_u64(word);
-            base.header_len += WORD_SIZE as u8;
+    /// Room for a header; first come the words of its extension.
+    #[inline]
+    pub(super) fn new() -> Self {
+        HeaderBytes {
+            bytes: [0; HEADER_SIZE_MAX],
+            len: BASE_SIZE as u8,
         }
+    }
+
+    /// Puts a word of the extension behind those that are there. The largest header has room for
+    /// completion data and four segments.
+    #[inline]
+    pub(super) fn push(&mut self, order: ByteOrder, word: u64) {
+        let at = usize::from(self.len);
+        self.bytes[at..at + WORD_SIZE].copy_from_slice(&order.write_u64(word));
+        self.len += WORD_SIZE as u8;
+    }
+
+    /// Puts `base` in front, whose lengths are set here.
+    #[inline]
+    pub(super) fn finish(&mut self, mut base: BaseHeader, order: ByteOrder, payload_len: u64) {
+        base.header_len = self.len;
         base.frame_len = payload_len
             .checked_add(u64::from(base.header_len))
             .expect("a payload lies in memory, so it is far shorter than 2^64 bytes");
-        base_room.copy_from_slice(&base.to_bytes(order));
-        HeaderBytes {
-            bytes,
-            len: base.header_len,
-        }
+        self.bytes[..BASE_SIZE].copy_from_slice(&base.to_bytes(order));
     }
 }
 

@@ -93,8 +93,8 @@ fn accepted() -> [(&'static str, FrameHeader); 12] {
         ),
         (ACK, FrameHeader::Ack),
         (ACK_STALE_COUNT, FrameHeader::Ack),
-        (WRITE, write(None, one)),
-        (WRITE_DATA, write(Some(0x0123_4567_89ab_cdef), one)),
+        (WRITE, write(None, one.clone())),
+        (WRITE_DATA, write(Some(0x0123_4567_89ab_cdef), one.clone())),
         (READ_REQUEST, FrameHeader::ReadRequest { segments: one }),
         (READ_RESPONSE, FrameHeader::ReadResponse { len: 32 }),
         (
@@ -231,9 +231,17 @@ fn captured_frames_decode() {
                 header_len,
                 id: 0,
             };
-            assert_eq!(decode(&bytes, order), Ok(expected), "{text} {order:?}");
+            assert_eq!(
+                decode(&bytes, order),
+                Ok(expected.clone()),
+                "{text} {order:?}"
+            );
             // Neither payload nor the next frame makes a difference.
-            assert_eq!(decode(&bytes[..header_len], order), Ok(expected), "{text}");
+            assert_eq!(
+                decode(&bytes[..header_len], order),
+                Ok(expected.clone()),
+                "{text}"
+            );
         }
     }
 }
@@ -460,7 +468,7 @@ fn segments_are_one_to_four_and_their_sum_is_known() {
     assert_eq!((four.total(), four.as_slice().len()), (12, 4));
     let most = u64::MAX - HEADER_SIZE_MAX as u64;
     let largest = Segments::new(&[segment(most)]).unwrap();
-    assert_eq!(write(None, largest).payload_len(), most);
+    assert_eq!(write(None, largest.clone()).payload_len(), most);
     write(Some(1), largest).encode(ByteOrder::Native, 0);
     let too_long = Segments::new(&[segment(most), segment(1)]);
     assert_eq!(too_long, Err(WireError::SegmentsOverflow));

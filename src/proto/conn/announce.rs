@@ -81,13 +81,8 @@ impl Announcements {
     pub(super) fn keep(&mut self, number: u64, message: Queued) -> Queued {
         let at = self.free().expect("whoever calls has looked");
         let index = INDEX_MIN + at as u8; // at most INDEX_MAX
-        let (header, op) = (message.header, message.op);
-        let kept = Announced::Kept { message, number };
-        match self.named.get_mut(at) {
-            Some(place) => *place = kept,
-            None => self.named.push(kept),
-        }
-        Queued {
+        let header = &message.header;
+        let announcement = Queued {
             header: FrameHeader::Rts {
                 index,
                 tag: header.tag(),
@@ -96,8 +91,15 @@ impl Announcements {
                 len: header.payload_len(),
             },
             payload: Payload::empty(),
-            op,
+            op: message.op,
+            is_injected: false,
+        };
+        let kept = Announced::Kept { message, number };
+        match self.named.get_mut(at) {
+            Some(place) => *place = kept,
+            None => self.named.push(kept),
         }
+        announcement
     }
 
     fn named(&mut self, index: u8) -> Option<&mut Announced> {

@@ -137,7 +137,9 @@ impl<T> Connection<T> {
             return; // It may be idle only.
         }
         // Nothing will take what the peer had no room for. What it has room for still goes out.
-        for (key, payload) in self.tx.drain_waiting() {
+        let (waiting, injected) = self.tx.drain_waiting();
+        self.injected_ended(injected);
+        for (key, payload) in waiting {
             self.end_untaken(key, payload);
         }
         self.end_announced();

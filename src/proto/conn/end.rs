@@ -53,6 +53,8 @@ impl<T> Connection<T> {
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
         let mut memory = self.collect_memory(host);
+        let injected = self.tx.injected.fail_all();
+        self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
             // Where results were to be put stands in the table, and comes before the operands.
             let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());

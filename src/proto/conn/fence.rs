@@ -49,6 +49,16 @@ impl Fences {
         *stretch = stretch.saturating_sub(1);
     }
 
+    /// So many of those have ended that went out: they are before the first fence that has not.
+    pub(super) fn ended_first(&mut self, count: usize) {
+        let stretch = match self.waiting.front_mut() {
+            Some(fence) => &mut fence.before,
+            None => &mut self.behind,
+        };
+        debug_assert!(*stretch >= count, "an operation ends once");
+        *stretch = stretch.saturating_sub(count);
+    }
+
     /// The number of the first fence that has not gone out.
     pub(super) fn first(&self) -> Option<u64> {
         self.waiting.front().map(|fence| fence.number)

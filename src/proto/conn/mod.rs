@@ -60,10 +60,10 @@ pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
 use rendezvous::Incoming;
-use rx::Rx;
+use rx::{PartialHeader, Rx};
 pub(crate) use state::Lifecycle;
-pub(crate) use tx::Outgoing;
 use tx::Tx;
+pub(crate) use tx::{InjectedEnds, Outgoing};
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +156,8 @@ pub(crate) struct Connection<T> {
     peer: Option<Box<Peer>>,
     tx: Tx,
     rx: Rx,
+    /// Of use in [`Rx::Header`].
+    partial: PartialHeader,
     ops: Slab<Op<T>>,
     transmit: ContextQueue,
     receive: ContextQueue,
@@ -185,7 +187,8 @@ impl<T> Connection<T> {
             extension: Extension::new(terms),
             peer: None,
             tx: Tx::new(sizes.send_order),
-            rx: Rx::header(),
+            rx: Rx::Header,
+            partial: PartialHeader::new(),
             ops: Slab::new(),
             transmit: ContextQueue::new(sizes.tx_size),
             receive: ContextQueue::new(sizes.rx_size),
@@ -276,6 +279,11 @@ impl<T> Connection<T> {
 
     // Getters.
 
+    /// True between two frames of the peer's: nothing of the next one has come.
+    fn is_at_boundary(&self) -> bool {
+        matches!(self.rx, Rx::Header) && self.partial.is_empty()
+    }
+
     pub(crate) fn lifecycle(&self) -> Lifecycle {
         self.lifecycle
     }
@@ -341,6 +349,11 @@ impl<T> Connection<T> {
         self.events.pop_front()
     }
 
+    /// How many injected messages have ended since this was asked last.
+    pub(crate) fn take_injected_ends(&mut self) -> InjectedEnds {
+        self.tx.injected.take_ends()
+    }
+
     /// Bytes of early messages held now.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.matcher.held_bytes()
@@ -372,8 +385,13 @@ impl<T> Connection<T> {
                 queue.backlog.len(),
                 "who waits is in the backlog, once"
             );
+            let injected = if receive {
+                0
+            } else {
+                self.tx.injected.under_way()
+            };
             assert_eq!(
-                ops().count() - waiting + queue.left,
+                ops().count() - waiting + queue.left + injected,
                 queue.used,
                 "who does not takes room, and so do places left behind"
             );
@@ -421,6 +439,16 @@ struct Received {
 }
 
 impl Received {
+    /// How a receive ends that got this.
+    fn result(&self) -> Result<(), Error> {
+        if self.overflow == 0 {
+            return Ok(());
+        }
+        let (len, all) = (self.len, self.len + self.overflow);
+        let what = format!("{all} bytes came, {len} fit");
+        Err(Error::new(ErrorKind::Truncated, what))
+    }
+
     /// The message, as one that waits for a shared receive.
     fn as_early(&self, identity: Identity, payload: Payload) -> EarlyMessage {
         let arrival = Arrival {

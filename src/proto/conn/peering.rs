@@ -15,7 +15,7 @@ use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
 use super::refusal::Refusals;
 use super::rendezvous::Incoming;
-use super::rx::Rx;
+use super::rx::{PartialHeader, Rx};
 use super::{Connection, Lifecycle, Sizes, Terms};
 
 /// The names of a connection among those that share receives.
@@ -192,7 +192,8 @@ impl<T> Connection<T> {
         self.order = ByteOrder::Native;
         self.extension.reset();
         self.tx.forget_attempt();
-        self.rx = Rx::header();
+        self.rx = Rx::Header;
+        self.partial = PartialHeader::new();
         self.receive_credit = ReceiveCredit::default();
         self.last_bytes = None;
         self.incoming = Incoming::default();

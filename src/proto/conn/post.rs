@@ -63,6 +63,24 @@ impl<T> Connection<T> {
         Ok(key)
     }
 
+    /// Accepts a message whose bytes are copied, or refuses it with Again if its context is full.
+    /// Of its end only the count is told ([`Connection::take_injected_ends`]). Not for a
+    /// connectionless endpoint's connection, where a message may have to be announced, or to wait
+    /// for the next one.
+    pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
+        debug_assert!(self.peer.is_none(), "of a connected endpoint");
+        self.check_open(false)?;
+        let queue = &mut self.transmit;
+        if queue.used >= queue.size || !queue.backlog.is_empty() {
+            return Err(Error::new(ErrorKind::Again, ""));
+        }
+        queue.used += 1;
+        let header = message(None, data, false, bytes.len() as u64);
+        self.tx.push_injected(header, bytes);
+        self.invariants();
+        Ok(())
+    }
+
     /// A receive posted after the peer's end still takes a message that came in full before it.
     fn post_after_end(
         &mut self,
@@ -139,6 +157,12 @@ impl<T> Connection<T> {
             let what = "tags and shared receives are a connectionless endpoint's";
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         }
+        self.check_open(post.is_receive())
+    }
+
+    /// True of what may be posted in the life of the connection that it has reached.
+    fn check_open(&self, is_receive: bool) -> Result<(), Error> {
+        let is_of_peer = self.peer.is_some();
         match (self.lifecycle, &self.fault) {
             // Another attempt may follow one that has failed.
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, _) if is_of_peer => {
@@ -148,7 +172,7 @@ impl<T> Connection<T> {
             (Lifecycle::Connected, None)
                 if self.ending.is_peer_closing()
                     && !self.has_staying()
-                    && !(post.is_receive() && self.matcher.has_early()) =>
+                    && !(is_receive && self.matcher.has_early()) =>
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))
             }
@@ -157,7 +181,7 @@ impl<T> Connection<T> {
             }
             (Lifecycle::Connected, None) => Ok(()),
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, None)
-                if post.is_receive() =>
+                if is_receive =>
             {
                 Ok(())
             }

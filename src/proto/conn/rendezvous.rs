@@ -55,7 +55,7 @@ impl<T> Connection<T> {
         header: FrameHeader,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        self.rx = Rx::header();
+        self.rx = Rx::Header;
         let FrameHeader::Rts {
             index,
             tag,

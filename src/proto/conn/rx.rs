@@ -67,11 +67,8 @@ impl Landing {
 /// What the receive side is doing.
 #[derive(Debug)]
 pub(super) enum Rx {
-    /// Collecting a header.
-    Header {
-        bytes: [u8; HEADER_SIZE_MAX],
-        have: usize,
-    },
+    /// Collecting a header ([`PartialHeader`]).
+    Header,
     /// A payload is landing.
     Payload(Landing),
     /// A message waits in the socket: no receive is posted and the store has no room for it.
@@ -89,56 +86,75 @@ pub(super) enum Rx {
 }
 
 impl Rx {
-    pub(super) fn header() -> Self {
-        Rx::Header {
-            bytes: [0; HEADER_SIZE_MAX],
-            have: 0,
-        }
-    }
-
     pub(super) fn is_paused(&self) -> bool {
         matches!(
             self,
             Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. } | Rx::AwaitCommit { .. } | Rx::Closed
         )
     }
-
-    /// True between two frames: nothing of the next one has come.
-    pub(super) fn is_at_boundary(&self) -> bool {
-        matches!(self, Rx::Header { have: 0, .. })
-    }
 }
 
-/// Feeds `input` to a half-collected header. Returns the bytes taken, and the header when whole.
-pub(super) fn collect_header(
-    collected: &mut [u8; HEADER_SIZE_MAX],
-    have: &mut usize,
-    input: &[u8],
-    order: ByteOrder,
-) -> Result<(usize, Option<FrameHeader>), WireError> {
-    // The usual case: the whole header lies in the input, no copy needed.
-    if *have == 0
-        && let Decoded::Frame {
-            header, header_len, ..
-        } = decode(input, order)?
-    {
-        return Ok((header_len, Some(header)));
+/// The bytes of a header of which the rest has not come.
+#[derive(Debug)]
+pub(super) struct PartialHeader {
+    bytes: [u8; HEADER_SIZE_MAX],
+    have: usize,
+}
+
+impl PartialHeader {
+    /// Nothing has come.
+    pub(super) fn new() -> Self {
+        PartialHeader {
+            bytes: [0; HEADER_SIZE_MAX],
+            have: 0,
+        }
     }
-    let mut taken = 0;
-    loop {
-        match decode(&collected[..*have], order)? {
-            Decoded::Frame { header, .. } => {
-                *have = 0;
-                return Ok((taken, Some(header)));
-            }
-            Decoded::Need(total) => {
-                let step = total.saturating_sub(*have).min(input.len() - taken);
-                if step == 0 {
-                    return Ok((taken, None));
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.have == 0
+    }
+
+    /// Takes from `input` what belongs to the header. Returns the bytes taken, and the header when
+    /// whole.
+    #[inline]
+    pub(super) fn collect(
+        &mut self,
+        input: &[u8],
+        order: ByteOrder,
+    ) -> Result<(usize, Option<FrameHeader>), WireError> {
+        // The usual case: the whole header lies in the input, no copy needed.
+        if self.have == 0
+            && let Decoded::Frame {
+                header, header_len, ..
+            } = decode(input, order)?
+        {
+            return Ok((header_len, Some(header)));
+        }
+        self.collect_rest(input, order)
+    }
+
+    fn collect_rest(
+        &mut self,
+        input: &[u8],
+        order: ByteOrder,
+    ) -> Result<(usize, Option<FrameHeader>), WireError> {
+        let mut taken = 0;
+        loop {
+            match decode(&self.bytes[..self.have], order)? {
+                Decoded::Frame { header, .. } => {
+                    self.have = 0;
+                    return Ok((taken, Some(header)));
                 }
-                collected[*have..*have + step].copy_from_slice(&input[taken..taken + step]);
-                *have += step;
-                taken += step;
+                Decoded::Need(total) => {
+                    let step = total.saturating_sub(self.have).min(input.len() - taken);
+                    if step == 0 {
+                        return Ok((taken, None));
+                    }
+                    let room = &mut self.bytes[self.have..self.have + step];
+                    room.copy_from_slice(&input[taken..taken + step]);
+                    self.have += step;
+                    taken += step;
+                }
             }
         }
     }

@@ -68,11 +68,19 @@ impl<T> Connection<T> {
                     });
                 }
                 Gone::Answer(_) => {}
+                Gone::Injected(count) => self.injected_ended(count),
             }
         }
         self.response_sent_if_all();
         self.refusal_sent_if_all();
         self.invariants();
+    }
+
+    /// So many injected messages have ended, which is told by count.
+    pub(super) fn injected_ended(&mut self, count: usize) {
+        self.ending.work += count as u64;
+        self.transmit.used -= count;
+        self.transmit.freed = true;
     }
 
     fn frame_sent(&mut self, key: OpKey, payload: Payload) {

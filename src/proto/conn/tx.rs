@@ -13,6 +13,7 @@
 //! nothing else is handed out.
 
 mod handed_out;
+mod injected;
 mod lane;
 mod unsent;
 
@@ -33,6 +34,8 @@ use super::liveness::Signs;
 pub(crate) use handed_out::Outgoing;
 pub(super) use handed_out::{Gone, RAW};
 use handed_out::{NO_OP, cannot_say, token_of};
+pub(crate) use injected::InjectedEnds;
+use injected::{Injected, Run};
 use lane::Lane;
 
 /// A frame not yet handed out.
@@ -40,8 +43,10 @@ use lane::Lane;
 pub(super) struct Queued {
     pub(super) header: FrameHeader,
     pub(super) payload: Payload,
-    /// The operation it belongs to; none for acks and read responses.
+    /// The operation it belongs to; none for acks and read responses, and what is injected.
     pub(super) op: Option<OpKey>,
+    /// Its payload is among the bytes of injected messages.
+    pub(super) is_injected: bool,
 }
 
 impl Queued {
@@ -50,6 +55,15 @@ impl Queued {
             header,
             payload: Payload::empty(),
             op: None,
+            is_injected: false,
+        }
+    }
+
+    /// Bytes of its payload that this side holds.
+    fn len(&self) -> usize {
+        match self.is_injected {
+            true => self.header.payload_len() as usize,
+            false => self.payload.len(),
         }
     }
 }
@@ -60,6 +74,7 @@ pub(super) struct Tx {
     /// Answers that go out in parts; plain ones are control frames.
     pub(super) reads: ReadAnswers,
     messages: Lane,
+    pub(super) injected: Injected,
     /// RMA, and the end of the direction.
     others: Lane,
     /// Announced messages that the peer has asked for. All that waits elsewhere was posted behind
@@ -99,6 +114,7 @@ impl Tx {
             control: VecDeque::new(),
             reads: ReadAnswers::default(),
             messages: Lane::default(),
+            injected: Injected::default(),
             others: Lane::default(),
             data: Lane::default(),
             announcements: None,
@@ -124,6 +140,7 @@ impl Tx {
             header,
             payload,
             op: None,
+            is_injected: false,
         });
     }
 
@@ -143,6 +160,7 @@ impl Tx {
             header,
             payload,
             op,
+            is_injected: false,
         };
         let number = self.next_number;
         self.next_number += 1;
@@ -153,6 +171,22 @@ impl Tx {
         }
     }
 
+    /// A message of which these bytes are copied. Its end is told by count only.
+    pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8]) {
+        debug_assert!(self.staying.is_none(), "of a connected endpoint");
+        let number = self.begin_op(false);
+        self.next_number += 1;
+        self.injected.push(bytes);
+        let queued = Queued {
+            header,
+            payload: Payload::empty(),
+            op: None,
+            is_injected: true,
+        };
+        self.messages.push(number, queued);
+    }
+
+    #[inline]
     fn push_numbered(&mut self, number: u64, queued: Queued) {
         let lane = match queued.header {
             FrameHeader::Message { .. } | FrameHeader::Tagged { .. } => &mut self.messages,
@@ -261,6 +295,7 @@ impl Tx {
         self.others.queue.shrink_to_fit();
         self.data.queue.shrink_to_fit();
         self.carry.shrink_to_fit();
+        self.injected.shrink();
         self.spare_leases = Vec::new();
     }
 
@@ -286,7 +321,21 @@ impl Tx {
             return Err(error);
         }
         let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
-        while frames.is_empty() || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX) {
+        let mut run = Run::default();
+        let mut count = frames.len();
+        while frames.is_empty() && run.is_empty()
+            || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX)
+        {
+            if self.messages.is_next_injected() {
+                let room = GATHER_BYTES_MAX.saturating_sub(bytes);
+                let (gathered, of_bytes) = self.gather_injected(&mut run, room, order);
+                if gathered > 0 {
+                    count += gathered;
+                    bytes += of_bytes;
+                    continue;
+                }
+            }
+            count += 1;
             let sign = self.signs.pop().map(Queued::sign);
             let control = sign.or_else(|| self.control.pop_front());
             let (header, payload, token) = if let Some(queued) = control {
@@ -305,6 +354,7 @@ impl Tx {
                 }
                 (answer.header, answer.payload, token_of(answer.part))
             } else if let Some(queued) = self.pop_user() {
+                debug_assert!(!queued.is_injected, "gathered above");
                 // The regions among its memory are our own operation's, which is inside already.
                 let is_announced = matches!(queued.header, FrameHeader::Rts { .. });
                 if let Some(op) = queued.op {
@@ -315,20 +365,64 @@ impl Tx {
                 let token = op.map_or(NO_OP, OpKey::to_bits);
                 (queued.header, queued.payload, token)
             } else {
+                count -= 1;
                 break;
             };
             tracing::trace!(%header, "handed out");
+            if !run.is_empty() {
+                frames.push_back(run.end());
+            }
             let header = header.encode(order, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let frame = Frame::new(&header, payload, token);
             bytes = bytes.saturating_add(frame.remaining());
             frames.push_back(frame);
         }
+        if !run.is_empty() {
+            frames.push_back(run.end());
+        }
         if frames.is_empty() {
             return Ok(None); // All there is waits for credit.
         }
         self.out = true;
-        Ok(Some(Outgoing { frames, leases }))
+        Ok(Some(Outgoing {
+            frames,
+            leases,
+            is_burst: count > 1,
+        }))
+    }
+
+    /// Puts the injected messages that go out next into a run, for about `room` bytes; says how
+    /// many they are, and how many bytes.
+    fn gather_injected(&mut self, run: &mut Run, room: usize, order: ByteOrder) -> (usize, usize) {
+        let (mut count, mut bytes) = (0, 0);
+        let first = self.signs.is_empty() && self.control.is_empty() && self.reads.is_empty();
+        if !first || !self.is_open || !self.data.queue.is_empty() {
+            return (0, 0);
+        }
+        let other = self.others.next();
+        while bytes < room
+            && let Some((number, queued)) = self.messages.queue.front()
+            && queued.is_injected
+            && other.is_none_or(|other| *number < other)
+            && self.fences.let_pass(*number)
+        {
+            let len = queued.header.payload_len();
+            if let Some(credit) = &mut self.credit {
+                if !credit.allows(len) {
+                    break;
+                }
+                credit.take(len);
+            }
+            tracing::trace!(header = %queued.header, "handed out");
+            bytes += run.push(&mut self.injected, &queued.header, order, self.next_id);
+            self.next_id = self.next_id.wrapping_add(1);
+            self.last_message = Some(*number);
+            self.messages.bytes -= queued.len();
+            self.messages.queue.pop_front();
+            count += 1;
+        }
+        (count, bytes)
     }
 
     /// What the peer has asked for, or the oldest user frame that may go out.

@@ -1,14 +1,16 @@
 //! Messages that came before their receives, found by what a receive wants: at once by a tag, by a
 //! sender, by both, or if any will do; by looking through them for what a mask leaves open.
 
+use std::hash::{Hash, Hasher};
+
 use crate::slab::Key;
 
-use super::lists::{Filed, Lists};
+use super::lists::{Filed, Lists, hash_words};
 use super::{Announcement, Arrival, EarlyMessage, Kind, Wanted};
 use crate::proto::peers::{ConnectionId, SourceId};
 
 /// A list of early messages. Those in one line are of one slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     Untagged,
     Tagged,
@@ -24,6 +26,24 @@ pub(super) enum List {
     WaitingForTotal,
     /// or until bytes of the same sender are gone.
     WaitingForShare(SourceId),
+}
+
+impl Hash for List {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let words = match *self {
+            List::Untagged => [0, 0, 0],
+            List::Tagged => [1, 0, 0],
+            List::UntaggedOf(source) => [2, source.0, 0],
+            List::TaggedOf(source) => [3, source.0, 0],
+            List::Tag(tag) => [4, 0, tag],
+            List::TagOf(tag, source) => [5, source.0, tag],
+            List::Announced(connection) => [6, connection.0, 0],
+            List::WaitingForPromised => [7, 0, 0],
+            List::WaitingForTotal => [8, 0, 0],
+            List::WaitingForShare(source) => [9, source.0, 0],
+        };
+        hash_words(words, state);
+    }
 }
 
 const SLOTS: usize = 5;

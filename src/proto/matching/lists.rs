@@ -7,9 +7,26 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 
 use crate::slab::{Key, Slab};
+
+/// With what lists are found: hashes with a secret, since peers choose the tags.
+#[cfg(not(feature = "__instructions"))]
+type Secret = std::hash::RandomState;
+/// One that is none, so that the same instructions are counted each time.
+#[cfg(feature = "__instructions")]
+type Secret = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
+/// Hashes these words in one go: a hash that withstands whoever chooses them takes its time for
+/// each write, more than for what is written.
+pub(super) fn hash_words<H: Hasher, const N: usize>(words: [u64; N], state: &mut H) {
+    let mut bytes = [[0; size_of::<u64>()]; N];
+    for (place, word) in bytes.iter_mut().zip(words) {
+        *place = word.to_ne_bytes();
+    }
+    state.write(bytes.as_flattened());
+}
 
 /// What can be kept in lists.
 pub(super) trait Filed {
@@ -38,17 +55,17 @@ struct Ends {
     last: Key,
 }
 
-/// The lists. Lists are found by hashes with a secret, since peers choose the tags.
+/// The lists.
 pub(super) struct Lists<V: Filed, const N: usize> {
     entries: Slab<Entry<V, N>>,
-    ends: HashMap<V::List, Ends>,
+    ends: HashMap<V::List, Ends, Secret>,
 }
 
 impl<V: Filed, const N: usize> Lists<V, N> {
     pub(super) fn new() -> Self {
         Lists {
             entries: Slab::new(),
-            ends: HashMap::new(),
+            ends: HashMap::default(),
         }
     }
 

@@ -4,16 +4,18 @@
 //! that want the same are one list. So whatever arrives asks once per shape, and in each list the
 //! first is the oldest. Applications use one or two masks.
 
+use std::hash::{Hash, Hasher};
+
 use crate::buf::{Carving, Payload};
 use crate::slab::Key;
 
-use super::lists::{Filed, Lists};
+use super::lists::{Filed, Lists, hash_words};
 use super::{Arrival, Kind, PostedReceive, Wanted};
 use crate::proto::op::OpKey;
 use crate::proto::peers::SourceId;
 
 /// What receives have in common that are found by one look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     /// The mask of those that want a tag.
     ignore: Option<u64>,
@@ -21,12 +23,21 @@ struct Shape {
 }
 
 /// What a receive takes, in its shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     shape: Shape,
     /// Without the bits that do not matter.
     tag: u64,
     source: Option<SourceId>,
+}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Shape { ignore, directed } = self.shape;
+        let shape = u64::from(ignore.is_some()) | u64::from(directed) << 1;
+        let source = self.source.map_or(0, |source| source.0);
+        hash_words([self.tag, ignore.unwrap_or(0), source, shape], state);
+    }
 }
 
 impl Pattern {

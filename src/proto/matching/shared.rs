@@ -266,7 +266,12 @@ impl<T> SharedMatcher<T> {
     fn take_in(&mut self, arrival: &mut Arrival, cost: u64) -> Arrived<T> {
         let connection = arrival.connection;
         let mut woken_for = None;
-        let place = match self.stalls.remove(&connection) {
+        // Mostly nobody waits, and a look for whom takes a hash.
+        let stall = match self.stalls.is_empty() {
+            true => None,
+            false => self.stalls.remove(&connection),
+        };
+        let place = match stall {
             None => None,
             Some(Stall::Waiting(key)) => self.waiting.remove(key).map(|(order, _)| order),
             Some(Stall::Woken(order, receive)) => {

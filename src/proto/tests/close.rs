@@ -151,7 +151,7 @@ fn nothing_that_asks_may_follow_a_close() {
         FrameHeader::Stalled { sent: 0 },
     ] {
         let mut pair = connected();
-        for header in [FrameHeader::Close, frame] {
+        for header in [FrameHeader::Close, frame.clone()] {
             pair.b
                 .wire
                 .extend(header.encode(ByteOrder::Native, 0).iter());
@@ -168,7 +168,7 @@ fn nothing_that_asks_may_follow_a_close() {
         FrameHeader::Pong { token: 0 },
     ] {
         let mut pair = connected();
-        for header in [FrameHeader::Close, frame] {
+        for header in [FrameHeader::Close, frame.clone()] {
             pair.b
                 .wire
                 .extend(header.encode(ByteOrder::Native, 0).iter());

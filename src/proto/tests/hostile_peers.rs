@@ -196,7 +196,7 @@ fn what_a_peer_said_before_it_finished_is_heard() {
         len: 0,
     };
     for (what, bytes, heard) in [
-        ("whole", frame(message, 500), true),
+        ("whole", frame(message.clone(), 500), true),
         ("cut", frame(message, 499), false),
         ("announced", frame(rts, 0), false),
     ] {

@@ -14,6 +14,7 @@ mod extension;
 mod fence;
 mod hostile;
 mod hostile_peers;
+mod injected;
 mod liveness;
 mod model;
 mod pair;

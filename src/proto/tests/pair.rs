@@ -341,7 +341,8 @@ impl Side {
     /// Hands the next frames out, if there are any and none are out.
     pub(super) fn hand_out(&mut self) {
         if self.sending.is_none()
-            && let Some(Outgoing { frames, leases }) = self.machine.poll_transmit(&mut self.world)
+            && let Some(Outgoing { frames, leases, .. }) =
+                self.machine.poll_transmit(&mut self.world)
         {
             self.sending = Some((frames, leases));
         }

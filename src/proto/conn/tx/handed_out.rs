@@ -10,12 +10,15 @@ use crate::wire::ByteOrder;
 
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
+use super::injected::run_of;
 
 /// Frames for the transport, with the leases that keep their regions open while it has them.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) frames: VecDeque<Frame>,
     pub(crate) leases: Vec<Leases>,
+    /// Several messages go out together.
+    pub(crate) is_burst: bool,
 }
 
 /// Who is told of a frame's fate: the operation's key, or nobody in particular.
@@ -35,6 +38,8 @@ pub(in crate::proto::conn) enum Gone {
     Op(OpKey, Payload),
     /// The answer to a peer's read, to its end, with what it was of.
     Answer(Payload),
+    /// So many injected messages.
+    Injected(usize),
 }
 
 impl Tx {
@@ -66,7 +71,8 @@ impl Tx {
                 None => self.reads.break_off(reason),
                 Some(end) if frames[end].token() == READ_DONE => {
                     // Its number counts back from the next one's, for all of these are counted.
-                    let back = (frames.len() - end) as u8;
+                    let ids = |frame: &Frame| run_of(frame.token()).unwrap_or(1);
+                    let back = frames.range(end..).map(ids).sum::<usize>() as u8;
                     let answer = AnswerFrame::end(Some(reason));
                     let header = answer.header.encode(order, self.next_id.wrapping_sub(back));
                     frames[end] = Frame::new(&header, answer.payload, token_of(answer.part));
@@ -100,7 +106,7 @@ impl Tx {
         while let Some(frame) = self.carry.front_mut() {
             let step = frame.remaining().min(self.sent);
             frame.advance(step);
-            if op_of(frame.token()).is_some() {
+            if op_of(frame.token()).is_some() || run_of(frame.token()).is_some() {
                 self.work += step as u64;
             }
             self.sent -= step;
@@ -108,6 +114,11 @@ impl Tx {
                 break;
             }
             let frame = self.carry.pop_front()?;
+            if let Some(count) = run_of(frame.token()) {
+                self.injected.sent(count, frame.into_payload());
+                self.fences.ended_first(count);
+                return Some(Gone::Injected(count));
+            }
             match frame.token() {
                 RAW | READ_DATA | READ_VOID => {}
                 READ_DONE => return Some(Gone::Answer(frame.into_payload())),
@@ -131,7 +142,7 @@ impl Tx {
 
 /// The operation that a frame belongs to.
 pub(super) fn op_of(token: u64) -> Option<OpKey> {
-    (token < READ_VOID).then(|| OpKey::from_bits(token))
+    (token < READ_VOID && run_of(token).is_none()).then(|| OpKey::from_bits(token))
 }
 
 pub(super) fn token_of(part: Part) -> u64 {

@@ -16,14 +16,23 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    #[inline]
     pub(super) fn push(&mut self, number: u64, queued: Queued) {
-        self.bytes += queued.payload.len();
+        self.bytes += queued.len();
         self.queue.push_back((number, queued));
     }
 
+    /// True if the oldest is an injected message.
+    #[inline]
+    pub(super) fn is_next_injected(&self) -> bool {
+        let next = self.queue.front();
+        next.is_some_and(|(_, queued)| queued.is_injected)
+    }
+
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<Queued> {
         let (_, queued) = self.queue.pop_front()?;
-        self.bytes -= queued.payload.len();
+        self.bytes -= queued.len();
         Some(queued)
     }
 
@@ -41,7 +50,7 @@ impl Lane {
     pub(super) fn split_off(&mut self, from: u64) -> VecDeque<(u64, Queued)> {
         let at = self.queue.partition_point(|(number, _)| *number < from);
         let taken = self.queue.split_off(at);
-        let bytes = taken.iter().map(|(_, queued)| queued.payload.len());
+        let bytes = taken.iter().map(|(_, queued)| queued.len());
         self.bytes -= bytes.sum::<usize>();
         taken
     }

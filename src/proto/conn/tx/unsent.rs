@@ -53,13 +53,24 @@ impl Tx {
     }
 
     /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
-    /// back the messages that would have to wait for either, and those behind them.
-    pub(in crate::proto::conn) fn drain_waiting(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+    /// back the messages that would have to wait for either, and those behind them; and says how
+    /// many injected ones have failed by that.
+    pub(in crate::proto::conn) fn drain_waiting(
+        &mut self,
+    ) -> (Vec<(Option<OpKey>, Payload)>, usize) {
         let Some(first) = self.first_waiting() else {
-            return Vec::new();
+            return (Vec::new(), 0);
         };
         let waiting = self.messages.split_off(first);
-        self.take_back(waiting)
+        let mut injected = 0;
+        for (number, queued) in waiting.iter().rev() {
+            if queued.is_injected {
+                self.injected.drop_last(queued.len());
+                self.fences.ended(*number);
+                injected += 1;
+            }
+        }
+        (self.take_back(waiting), injected)
     }
 
     /// Takes back the atomic operations that were queued before the connection was up.

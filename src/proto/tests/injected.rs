@@ -1,0 +1,162 @@
+//! Injected messages, which go out in runs and of whose ends only the count is told.
+
+use super::extension::EXTENDED;
+use super::pair::{Pair, Rng, sizes};
+use crate::buf::Payload;
+use crate::error::ErrorKind;
+use crate::proto::{InjectedEnds, Post, PostFlags, Sizes};
+use crate::wire::ByteOrder;
+
+fn sent(sent: usize) -> InjectedEnds {
+    InjectedEnds { sent, failed: 0 }
+}
+
+/// fi_msg(3), fi_inject: messages come in the order of their posts, with other sends between them;
+/// each ends once, whatever pieces the link sends of what it is given.
+#[test]
+fn injected_messages_keep_their_order_and_end_once() {
+    for seed in 0..200 {
+        let rng = &mut Rng(seed);
+        let mut pair = Pair::connected();
+        let (mut expected, mut injected, mut ended) = (Vec::new(), 0, 0);
+        for token in 0..60 {
+            let len = rng.below(130);
+            let bytes = rng.bytes(len);
+            pair.b.receive(token, 130);
+            if rng.chance(70) {
+                injected += 1;
+                let data = rng.chance(30).then_some(token);
+                pair.a.machine.inject(&bytes, data).unwrap();
+            } else {
+                pair.a.send(token, &bytes);
+            }
+            expected.push(bytes);
+            if rng.chance(20) {
+                pair.a.hand_out();
+                pair.a.move_out(rng.below(2000), &mut pair.b.wire);
+            }
+            ended += pair.a.machine.take_injected_ends().sent;
+            pair.a.machine.check();
+        }
+        pair.run_in_pieces(1 + rng.below(300));
+        ended += pair.a.machine.take_injected_ends().sent;
+        assert_eq!(ended, injected);
+        for (token, bytes) in expected.into_iter().enumerate() {
+            let (len, buffer) = pair.b.end_of(token as u64);
+            assert_eq!(len, Ok(bytes.len()));
+            assert_eq!(buffer[..bytes.len()], bytes);
+        }
+        pair.a.machine.check();
+        assert!(pair.a.machine.is_transmit_drained());
+    }
+}
+
+/// fi_domain(3): "When RM is enabled, attempting to submit a request will fail if the context is
+/// full", and what is injected takes its place there until it has gone.
+#[test]
+fn injected_messages_take_room_until_they_have_gone() {
+    let mut pair = Pair::with(Sizes {
+        tx_size: 3,
+        ..sizes()
+    });
+    for _ in 0..3 {
+        pair.a.machine.inject(b"in", None).unwrap();
+    }
+    let again = pair.a.machine.inject(b"out", None).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Again);
+    let waiting = pair.a.send(1, b"waits");
+    pair.a.hand_out();
+    pair.a.move_out(20, &mut pair.b.wire);
+    assert!(!pair.a.machine.wants_admission(), "a run ends as a whole");
+    pair.run();
+    assert_eq!(pair.a.machine.take_injected_ends(), sent(3));
+    assert_eq!(pair.a.machine.phase(waiting), None);
+    pair.a.machine.check();
+}
+
+/// fi_endpoint(3), FI_FENCE: the operation is deferred until all that were posted before have
+/// completed, those among them that were injected; and those injected behind it stay behind it.
+#[test]
+fn a_fence_stands_between_injected_messages() {
+    let mut pair = Pair::connected();
+    pair.a.machine.inject(b"one", None).unwrap();
+    pair.a.machine.inject(b"two", None).unwrap();
+    let fenced = Post::Send {
+        payload: Payload::from_vec(b"fence".to_vec()),
+        data: None,
+        ack: false,
+        tag: None,
+    };
+    let flags = PostFlags {
+        wait: true,
+        fence: true,
+    };
+    pair.a.try_post_with(1, fenced, flags).unwrap();
+    pair.a.machine.inject(b"three", None).unwrap();
+    pair.a.hand_out();
+    assert_eq!(pair.a.move_out(usize::MAX, &mut pair.b.wire), 2 * (16 + 3));
+    assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
+    pair.a.hand_out();
+    let both = (16 + 5) + (16 + 5);
+    assert_eq!(pair.a.move_out(usize::MAX, &mut pair.b.wire), both);
+    assert_eq!(pair.a.machine.take_injected_ends(), sent(1));
+    for (token, bytes) in [&b"one"[..], b"two", b"fence", b"three"].iter().enumerate() {
+        pair.b.receive(token as u64, 5);
+        pair.run();
+        let (len, buffer) = pair.b.end_of(token as u64);
+        assert_eq!((len, &buffer[..bytes.len()]), (Ok(bytes.len()), *bytes));
+    }
+    pair.a.machine.check();
+}
+
+/// Ruling 2, "Counters count both": what has not gone when the connection ends has failed, once.
+#[test]
+fn injected_messages_fail_with_their_connection() {
+    for broken in [false, true] {
+        let mut pair = Pair::connected();
+        for _ in 0..3 {
+            pair.a.machine.inject(b"goes", None).unwrap();
+        }
+        pair.a.hand_out();
+        pair.a.machine.inject(b"stays", None).unwrap();
+        if broken {
+            pair.a.move_out(30, &mut pair.b.wire);
+            pair.a.cut();
+        } else {
+            pair.a.close();
+        }
+        let ends = pair.a.machine.take_injected_ends();
+        assert_eq!((ends.sent, ends.failed), (0, 4));
+        assert_eq!(pair.a.machine.take_injected_ends(), InjectedEnds::default());
+        pair.a.machine.check();
+    }
+}
+
+/// docs/extension.md, section 7: what the peer has no room for when it says CLOSE fails, and what
+/// it has room for goes out.
+#[test]
+fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
+    let small = Sizes {
+        unexpected_bytes: 2 * (128 + 10),
+        ..sizes()
+    };
+    let mut pair = Pair::idle_with(small, EXTENDED, EXTENDED);
+    pair.handshake(ByteOrder::Native, b"", b"");
+    for byte in 0..5 {
+        pair.a.machine.inject(&[byte; 10], None).unwrap();
+    }
+    let send = pair.a.send(7, b"behind them");
+    pair.run();
+    assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
+    pair.b.machine.begin_end();
+    pair.run();
+    let ends = pair.a.machine.take_injected_ends();
+    assert_eq!((ends.sent, ends.failed), (0, 3));
+    assert_eq!(pair.a.machine.phase(send), None);
+    assert_eq!(pair.a.end_kind(7), ErrorKind::PeerClosed);
+    for token in 0..2 {
+        pair.b.receive(token, 10);
+        assert_eq!(pair.b.end_of(token), (Ok(10), vec![token as u8; 10]));
+    }
+    pair.a.machine.check();
+}
