@@ -13,6 +13,7 @@ use crate::transport::Clock;
 
 use super::driven::Driven;
 use super::engine::Engine;
+use super::heard_peers::HeardPeers;
 use super::liveness::VisitGrid;
 
 /// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
@@ -30,6 +31,7 @@ pub(super) struct Driver {
     /// Ports to be put there.
     enlisted: Vec<Key>,
     visit_grid: VisitGrid,
+    heard_peers: HeardPeers,
     /// All ports have been told that the engine stops.
     stopping: bool,
     spin: Spin,
@@ -86,6 +88,7 @@ impl Driver {
             deadlines: BTreeSet::new(),
             visits: BTreeSet::new(),
             enlisted: Vec::new(),
+            heard_peers: HeardPeers::default(),
             stopping: false,
             spin,
         }
@@ -99,12 +102,15 @@ impl Driver {
     fn turn(&mut self, key: Key) {
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
-        let (over, deadline) = port.turn(now);
-        if let Some(at) = deadline {
+        let turned = port.turn(now);
+        if let Some(at) = turned.stale {
+            self.deadlines.remove(&(at, key));
+        }
+        if let Some(at) = turned.alarm {
             self.deadlines.insert((at, key));
         }
-        if over {
-            if let (Some(at), _) = port.before_visit() {
+        if turned.is_over {
+            if let (Some(at), _) = port.before_visit(now, &self.heard_peers) {
                 self.visits.remove(&(at, key));
             }
             self.engine.lock_ports().remove(key);
@@ -114,14 +120,16 @@ impl Driver {
     /// Looks at a port for signs of life, and goes on to do so as long as it wants.
     fn visit(&mut self, key: Key) {
         let Some(port) = self.port(key) else { return };
-        let (listed, must_listen) = port.before_visit();
+        let now = self.clock.now();
+        let (listed, must_listen) = port.before_visit(now, &self.heard_peers);
         if let Some(at) = listed {
             self.visits.remove(&(at, key));
         }
         if must_listen {
             self.turn(key);
         }
-        if let Some(at) = port.visit(self.clock.now(), self.visit_grid) {
+        let now = self.clock.now();
+        if let Some(at) = port.visit(now, self.visit_grid, &mut self.heard_peers) {
             self.visits.insert((at, key));
         }
     }

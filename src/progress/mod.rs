@@ -26,6 +26,7 @@ mod driven;
 mod driver;
 mod engine;
 mod establish;
+mod heard_peers;
 mod leftovers;
 mod listen;
 mod liveness;

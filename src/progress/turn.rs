@@ -12,6 +12,7 @@ use crate::proto::{
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
+use super::driven::Turned;
 use super::port::{Closing, Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
@@ -145,9 +146,8 @@ impl PortState {
 }
 
 impl Port {
-    /// One turn. Returns whether the port is over, and when it must have a turn, if no earlier
-    /// one was asked for.
-    pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+    /// One turn.
+    pub(super) fn turn(&self, now: Instant) -> Turned {
         self.is_queued_no_more();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
@@ -190,7 +190,11 @@ impl Port {
         // A frame may have begun, and must go on.
         self.watch_life(state);
         self.expire(state, now);
-        (state.closing == Closing::Over, next_alarm(state, now))
+        Turned {
+            is_over: state.closing == Closing::Over,
+            alarm: next_alarm(state, now),
+            stale: state.stale_alarm.take(),
+        }
     }
 
     /// Tries the link without the reactor's word. True if there was an outcome: a turn is due.

@@ -369,8 +369,12 @@ impl Link for FaultLink {
         self.inner.vitals()
     }
 
-    fn keep_alive(&mut self, keep_alive: KeepAlive) {
-        self.inner.keep_alive(keep_alive);
+    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool {
+        self.inner.keep_alive(keep_alive)
+    }
+
+    fn shrink(&mut self) {
+        self.inner.shrink();
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

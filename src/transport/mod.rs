@@ -290,8 +290,9 @@ pub(crate) trait Link: Send {
 
     /// Lets the system ask the peer's system for a sign of life when the connection has been
     /// silent; without one the connection ends by [`ErrorKind::TimedOut`]. It does not ask while
-    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those.
-    fn keep_alive(&mut self, keep_alive: KeepAlive);
+    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those. False if nobody
+    /// notices that the connection is lost.
+    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool;
 
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use any more.
@@ -300,6 +301,9 @@ pub(crate) trait Link: Send {
     /// The caller spins: the next [`Link::poll_outcome`] tries the armed receive, whether or not
     /// the reactor has told of anything. Of use where another thread may wait in the reactor.
     fn look(&mut self) {}
+
+    /// Nothing is to be expected for a while: gives back what is kept for what may end next.
+    fn shrink(&mut self) {}
 
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.

@@ -36,7 +36,6 @@ pub(super) struct EpollLink {
     fd: Option<AsyncFd<OwnedFd>>,
     connecting: bool,
     local: SocketAddr,
-    peer: SocketAddr,
     stages: Arc<StagePool>,
     submitted: Submitted,
     /// The socket may hold bytes although its readiness was cleared: watching does that.
@@ -79,7 +78,6 @@ impl EpollLink {
             fd: Some(register(fd, "watching a connection")?),
             connecting: false,
             local,
-            peer,
             stages,
             submitted: Submitted::new(peer, waker),
             unread: false,
@@ -112,7 +110,7 @@ impl EpollLink {
                 Poll::Ready(Err(error)) => break error,
                 Poll::Ready(Ok(guard)) => guard,
             };
-            match connect_result(guard.get_inner(), self.peer) {
+            match connect_result(guard.get_inner(), self.submitted.peer) {
                 Ok(Some(local)) => {
                     guard.retain_ready();
                     self.local = local;
@@ -132,7 +130,7 @@ impl EpollLink {
     fn connect_failed(&mut self, error: Error) -> Outcome {
         let error = error
             .with_operation(OperationKind::Connect)
-            .with_peer(self.peer);
+            .with_peer(self.submitted.peer);
         self.fd = None;
         self.connecting = false;
         self.submitted.break_off(error.clone());
@@ -272,7 +270,7 @@ impl Link for EpollLink {
     }
 
     fn peer_addr(&self) -> SocketAddr {
-        self.peer
+        self.submitted.peer
     }
 
     fn send(&mut self, batch: SendBatch) {
@@ -358,10 +356,13 @@ impl Link for EpollLink {
         vitals(self.fd.as_ref()?.get_ref()).ok()
     }
 
-    fn keep_alive(&mut self, wanted: KeepAlive) {
-        if let Some(fd) = &self.fd {
-            keep_alive(fd.get_ref(), wanted);
-        }
+    fn keep_alive(&mut self, wanted: KeepAlive) -> bool {
+        let fd = self.fd.as_ref();
+        fd.is_some_and(|fd| keep_alive(fd.get_ref(), wanted))
+    }
+
+    fn shrink(&mut self) {
+        self.submitted.shrink();
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {
@@ -371,7 +372,7 @@ impl Link for EpollLink {
         let fd = self.fd.take()?.into_inner();
         Some(RawLink::Socket {
             fd,
-            peer: self.peer,
+            peer: self.submitted.peer,
             local: self.local,
         })
     }

@@ -615,12 +615,12 @@ impl State {
         };
         let ops = match mailbox {
             Mailbox::Link(mail) => {
-                self.outbox.sends.extend(mail.sent.map(|(batch, _)| batch));
-                let direct = mail.direct_end.map(|(direct, _)| direct);
                 for arrived in mail.arrived {
                     self.buffers.give_back(arrived);
                 }
-                self.outbox.receives.extend(direct);
+                for (cargo, _) in mail.sent.into_iter().chain(mail.direct_end) {
+                    self.discard(cargo);
+                }
                 [mail.send_op, mail.read_op, mail.poll_op]
             }
             Mailbox::Listener(mail) => {
