@@ -118,7 +118,7 @@ fn an_atomic_operation_has_operands_of_the_right_length() {
             data: Some(7),
             ack: true,
             commit: false,
-            segments,
+            segments: segments.clone(),
         };
         let mut bytes = header.encode(ByteOrder::Native, 0).to_vec();
         bytes[1] = 0x90;
