@@ -126,7 +126,11 @@ fn members_of_an_ipv6_group_hear_it() {
         Some(zone) => on_every_backend(|net| test(net, zone)),
         None => {
             left_out("IPv6 multicast on sockets: no interface has a link-local IPv6 address");
-            on(Backend::Loopback, |net| test(net, 0));
+            // In process it needs an address of that kind, and nothing that carries it.
+            let hints = Hints::new().endpoint(EndpointType::Dgram);
+            if discover(&hints.address_format(AddressFormat::SockaddrIn6)).is_ok() {
+                on(Backend::Loopback, |net| test(net, 0));
+            }
         }
     }
 }

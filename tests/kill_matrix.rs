@@ -7,6 +7,8 @@ mod cell;
 #[path = "common/child.rs"]
 mod child;
 mod common;
+#[path = "kill_matrix/death.rs"]
+mod death;
 #[path = "interop/harness.rs"]
 mod harness;
 #[path = "kill_matrix/ledger.rs"]
@@ -29,7 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cell::{Cell, Death, Outcome, play};
+use cell::{Outcome, play};
+use death::{Cell, Death};
 use step::{Protocol, Step, Victim};
 use tokio_fabric::Backend;
 
@@ -112,7 +115,7 @@ fn play_all(cells: Vec<Cell>, at_once: usize) -> Vec<Outcome> {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let limited = tokio::time::timeout(cell::PATIENCE * 3, play(cell));
+            let limited = tokio::time::timeout(death::PATIENCE * 3, play(cell));
             limited.await.unwrap_or_else(|_| panic!("{cell:?} hangs"))
         })
     })

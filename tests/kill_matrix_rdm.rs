@@ -7,6 +7,8 @@ mod cell;
 #[path = "common/child.rs"]
 mod child;
 mod common;
+#[path = "kill_matrix/death.rs"]
+mod death;
 #[allow(dead_code, reason = "nothing here has to be polled to go on")]
 #[path = "kill_matrix/ledger.rs"]
 mod ledger;
@@ -23,7 +25,8 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cell::{Cell, Death, Outcome};
+use cell::Outcome;
+use death::{Cell, Death};
 use step::{Protocol, Step, Victim};
 use tokio_fabric::Backend;
 
@@ -37,8 +40,12 @@ const AT_ONCE: usize = 6;
 /// The tests here measure times, and so do not run at the same time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// `TOKIO_FABRIC_STEP=name` chooses one step.
-fn cells(death: Death) -> Vec<Cell> {
+fn is_deep() -> bool {
+    std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
+}
+
+/// Each cell `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
+fn cells(death: Death, times: usize) -> Vec<Cell> {
     let only = std::env::var("TOKIO_FABRIC_STEP").ok();
     let mut backends = common::backends();
     backends.retain(|backend| *backend != Backend::Loopback);
@@ -60,7 +67,7 @@ fn cells(death: Death) -> Vec<Cell> {
         only.as_ref()
             .is_none_or(|only| format!("{:?}", cell.step) == *only)
     });
-    cells
+    cells.repeat(times)
 }
 
 fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
@@ -81,38 +88,43 @@ fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
     outcomes.into_inner().unwrap()
 }
 
-/// As Markdown: a row for each step and role; milliseconds.
+/// As Markdown: a row for each step and role; milliseconds, the longest of each cell.
 fn markdown(outcomes: &[Outcome]) -> String {
-    type Row<'a> = BTreeMap<(String, Protocol), &'a Outcome>;
+    type Row<'a> = BTreeMap<(String, Protocol), Vec<&'a Outcome>>;
     let mut rows: BTreeMap<(Step, Victim), Row<'_>> = BTreeMap::new();
     for outcome in outcomes {
         let cell = outcome.cell;
         let row = rows.entry((cell.step, cell.victim)).or_default();
-        row.insert((cell.backend.to_string(), cell.protocol), outcome);
+        let name = (cell.backend.to_string(), cell.protocol);
+        row.entry(name).or_default().push(outcome);
     }
     let mut table = String::new();
     for ((step, victim), cells) in rows {
-        let posted = cells.values().map(|outcome| outcome.posted).max();
+        let posted = cells.values().flatten().map(|outcome| outcome.posted).max();
         let _ = write!(
             table,
             "| {} | {victim:?} | {} |",
             step.about(),
             posted.unwrap_or(0)
         );
-        for outcome in cells.values() {
-            let _ = match outcome.time {
+        for outcomes in cells.values() {
+            let _ = match outcomes.iter().filter_map(|outcome| outcome.time).max() {
                 Some(time) => write!(table, " {:.1} |", time.as_secs_f64() * 1000.0),
                 None => write!(table, " - |"),
             };
         }
-        let missing: usize = cells.values().map(|outcome| outcome.missing).sum();
+        let missing: usize = cells
+            .values()
+            .flatten()
+            .map(|outcome| outcome.missing)
+            .sum();
         let _ = writeln!(table, " {missing} |");
     }
     table
 }
 
 fn assert_all(outcomes: &[Outcome], limit: Duration) {
-    println!("{}", markdown(outcomes));
+    println!("{}\n{} deaths", markdown(outcomes), outcomes.len());
     for outcome in outcomes {
         assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
         assert!(outcome.time.is_none_or(|time| time < limit), "{outcome:?}");
@@ -124,7 +136,7 @@ fn assert_all(outcomes: &[Outcome], limit: Duration) {
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
     let _alone = ALONE.lock();
-    let outcomes = play_all(cells(Death::Killed));
+    let outcomes = play_all(cells(Death::Killed, if is_deep() { 25 } else { 1 }));
     assert_all(&outcomes, KILLED_LIMIT);
     let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
     assert!(all_timed, "every death is seen");
@@ -136,7 +148,8 @@ fn a_killed_peer_ends_everything_at_every_step() {
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();
-    assert_all(&play_all(cells(Death::Stopped)), STOPPED_LIMIT);
+    let cells = cells(Death::Stopped, if is_deep() { 5 } else { 1 });
+    assert_all(&play_all(cells), STOPPED_LIMIT);
 }
 
 /// The other process.

@@ -379,6 +379,69 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
     });
 }
 
+/// docs/extension.md: "Unanswered, each asks for itself too, and the times above hold": of a domain
+/// that falls silent, all idle connections to it are told, although they share their questions.
+#[test]
+fn all_idle_connections_to_a_domain_that_falls_silent_are_told() {
+    const CONNECTIONS: usize = 5;
+    let idle = Duration::from_secs(2);
+    on_every_backend_at_once(|net| async move {
+        let us = net.peer().unwrap();
+        let requests = us.fabric.event_queue().open().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let builder = us.fabric.passive_endpoint(&requests);
+        let listener = builder.listen_at(any).unwrap();
+        let (address, their_net) = (listener.local_addr(), net.clone().driver(Driver::Task));
+        let (silence, is_silent) = tokio::sync::oneshot::channel::<()>();
+        let (end, is_over) = std::sync::mpsc::channel::<()>();
+        let silent = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let them = their_net.peer().unwrap();
+                let mut all = Vec::new();
+                for _ in 0..CONNECTIONS {
+                    let y = endpoint(&them, Liveness::OFF);
+                    y.connect(address).await.unwrap();
+                    all.push(y);
+                }
+                is_silent.await.unwrap();
+                // From now on the driver, a task of this runtime, answers nothing.
+                let _ = is_over.recv();
+            });
+        });
+        let mut receives = Vec::new();
+        let mut ours = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!()
+            };
+            let x = endpoint(&us, quick().idle_interval(idle));
+            x.accept(request).await.unwrap();
+            receives.push(x.recv(vec![0; 10]).post().unwrap());
+            ours.push(x);
+        }
+        // Long enough for a question that all of them share to be asked and answered.
+        tokio::time::sleep(2 * idle).await;
+        assert!(ours.iter().all(|x| x.is_connected()));
+        silence.send(()).unwrap();
+        let begun = Instant::now();
+        for receive in receives {
+            let failed = soon("an idle receive", receive).await.unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::TimedOut);
+        }
+        let took = begun.elapsed();
+        assert!(took < 2 * idle + limit() + 3 * (idle / 2), "after {took:?}");
+        drop(end);
+        tokio::task::spawn_blocking(move || silent.join())
+            .await
+            .unwrap()
+            .unwrap();
+    });
+}
+
 /// A paused reader cannot see the end of a stream behind bytes that it does not read; what it says
 /// to the dead is refused, and so it learns of it.
 #[test]

@@ -63,7 +63,9 @@ fn has_nothing(endpoint: &RdmEndpoint) -> bool {
 /// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
 /// communicate."
 /// fi_domain(3): "The default authorization key to associate with endpoint and memory registrations
-/// created within the domain."
+/// created within the domain." "If set to 0, then no authorization key will be associated with
+/// endpoints and memory registrations created"
+/// fi_mr(3): "Authorization keys are used to limit communication between endpoints."
 #[test]
 fn only_connectionless_endpoints_of_the_same_key_communicate() {
     on_every_backend(|net| async move {
@@ -100,6 +102,9 @@ fn only_connectionless_endpoints_of_the_same_key_communicate() {
 
 /// fi_endpoint(3): "The domain authorization key will be used if auth_key_size is set to 0.": an
 /// endpoint's own key goes before it, and a region's is compared with that of the connection.
+/// fi_domain(3): the domain's "unless specified in the endpoint or memory registration attributes."
+/// fi_mr(3): "Only peer endpoints that are programmed to use the same authorization key may access
+/// the memory region." "Indicates the key to associate with this memory registration."
 #[test]
 fn a_connectionless_endpoint_has_its_own_key_or_its_domains() {
     on_every_backend(|net| async move {

@@ -89,8 +89,7 @@ struct Run {
     worst: Duration,
 }
 
-fn idle() -> Run {
-    let took = Duration::from_millis(500);
+fn idle(took: Duration) -> Run {
     let ((), worst) = beside_a_tick(async { tokio::time::sleep(took).await });
     Run { took, worst }
 }
@@ -134,9 +133,16 @@ fn now() -> Run {
 /// not stall a runtime worker". The control is the same registration within the call.
 #[test]
 fn an_awaited_registration_does_not_stall_its_runtime() {
-    // A busy machine disturbs now and then; what the library does shows every time.
-    let best = |run: fn() -> Run| (0..3).map(|_| run()).min_by_key(|run| run.worst).unwrap();
-    let (idle, awaited, now) = (best(idle), best(awaited), best(now));
+    // A busy machine disturbs now and then, more often the longer it is watched; what the library
+    // does shows every time.
+    let runs = (0..3).map(|_| {
+        let awaited = awaited();
+        (idle(awaited.took), awaited, now())
+    });
+    let runs: Vec<_> = runs.collect();
+    let best = |of: fn(&(Run, Run, Run)) -> Run| runs.iter().map(of).min_by_key(|run| run.worst);
+    let best = |of| best(of).expect("three runs");
+    let (idle, awaited, now) = (best(|it| it.0), best(|it| it.1), best(|it| it.2));
     let ratio = |run: Run| run.worst.as_secs_f64() / idle.worst.as_secs_f64();
     println!("worst slip of a 1 ms tick: idle {:?}", idle.worst);
     println!(

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@
 #define INJECT_MAX 128
 
 static struct {
-	bool client, spin;
+	bool client, spin, net, watches_each;
 	const char *work;
 	size_t size, window, batch, answers, connections;
 	uint64_t warm_ns, run_ns;
@@ -76,6 +77,8 @@ static void parse(int argc, char **argv)
 		fail("usage: driver server|client spin|wait name=value ...");
 	job.client = !strcmp(argv[1], "client");
 	job.spin = !strcmp(argv[2], "spin");
+	job.net = !strcmp(word_of(argc, argv, "provider"), "net");
+	job.watches_each = number_of(argc, argv, "watches_each") != 0;
 	job.work = word_of(argc, argv, "work");
 	job.size = number_of(argc, argv, "size");
 	job.window = number_of(argc, argv, "window");

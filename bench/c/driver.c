@@ -1,5 +1,6 @@
 /*
- * The ends of libfabric's tcp provider (FI_EP_MSG), for comparison:
+ * The ends of libfabric's tcp provider (FI_EP_MSG, and FI_EP_RDM over it), and of its net provider
+ * (FI_EP_RDM), for comparison:
  *
  *     driver server|client spin|wait name=value ...
  *
@@ -10,6 +11,8 @@
 #include "base.h"
 #include "meter.h"
 #include "session.h"
+
+#include "rdm.h"
 
 static void nothing(size_t connection)
 {
@@ -28,6 +31,10 @@ static void ping_pong(void)
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
 	struct op sent = {.bytes = memory(job.size)};
 
+	if (job.net) {
+		ping_pong_rdm();
+		return;
+	}
 	open_side(4);
 	connect_all(one_receive, (uint64_t[2]){0, 0});
 	if (job.client)
@@ -117,6 +124,7 @@ static void stream_client(void)
 	struct sender *senders = memory(job.connections * sizeof *senders);
 	uint8_t *message = memory(job.size);
 
+	each_memory_begin();
 	connect_all(receives_of_answers, NULL);
 	for (size_t c = 0; c < job.connections; c++) {
 		senders[c].credits = job.window;
@@ -129,6 +137,7 @@ static void stream_client(void)
 		}
 		send_allowed(&senders[c], c, message);
 	}
+	each_begin();
 	for (;;) {
 		for (size_t i = 0, count = completions(entries); i < count; i++) {
 			struct op *op = entries[i].op_context;
@@ -137,8 +146,11 @@ static void stream_client(void)
 			if (op->is_receive) {
 				post_receive(op, ANSWER_SIZE);
 				sender->credits += job.batch;
-				if (meter_add(job.batch))
+				each_answered(op->connection);
+				if (meter_add(job.batch)) {
+					each_tell();
 					return;
+				}
 			} else {
 				sender->free[sender->free_count++] = op;
 			}
@@ -149,6 +161,10 @@ static void stream_client(void)
 
 static void stream(void)
 {
+	if (job.net) {
+		all_to_all(); /* of one to one */
+		return;
+	}
 	open_side(job.window > job.answers ? job.window : job.answers);
 	if (job.client)
 		stream_client();
@@ -357,6 +373,7 @@ static const struct {
 } works[] = {
     {"ping-pong", ping_pong}, {"stream", stream}, {"write", rma_write},
     {"read", rma_read},       {"death", death},   {"idle", idle},
+    {"all-to-all", all_to_all},
     {"register", registration},
     {"register-awaited", registration},
     {"cache-hit", registration},

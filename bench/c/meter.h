@@ -94,3 +94,79 @@ static uint64_t heap(void)
 
 	return info.uordblks + info.hblkhd;
 }
+
+/* ---- connections that are watched each: src/end/crowd.rs ------------------------------------- */
+
+static struct {
+	/* Of each connection: when its batches without an answer went out; batches sent and
+	 * answered; answers that counted. */
+	uint64_t *sent_at;
+	size_t *sent, *answered, *counted;
+	uint32_t *times;
+	size_t times_count;
+	uint64_t heap, client, server;
+} each;
+
+static void each_memory_begin(void)
+{
+	if (!job.watches_each)
+		return;
+	each.sent_at = memory(job.connections * job.answers * sizeof *each.sent_at);
+	each.sent = memory(job.connections * sizeof *each.sent);
+	each.answered = memory(job.connections * sizeof *each.answered);
+	each.counted = memory(job.connections * sizeof *each.counted);
+	each.times = memory(TIMES_MAX * sizeof *each.times);
+	each.heap = heap();
+	each.client = resident(getpid());
+	each.server = resident(job.peer);
+}
+
+static void each_begin(void)
+{
+	uint64_t now = now_ns();
+
+	if (!job.watches_each)
+		return;
+	for (size_t i = 0; i < job.connections * job.answers; i++)
+		each.sent_at[i] = now;
+	for (size_t i = 0; i < job.connections; i++)
+		each.sent[i] = job.window / job.batch;
+}
+
+/* A batch has its answer, and the next goes out. */
+static void each_answered(size_t connection)
+{
+	uint64_t *places = &each.sent_at[connection * job.answers], now, since;
+
+	if (!job.watches_each)
+		return;
+	now = now_ns();
+	since = places[each.answered[connection]++ % job.answers];
+	places[each.sent[connection]++ % job.answers] = now;
+	if (!meter.measuring)
+		return;
+	each.counted[connection]++;
+	if (each.times_count < TIMES_MAX)
+		each.times[each.times_count++] =
+		    now - since > UINT32_MAX ? UINT32_MAX : (uint32_t)(now - since);
+}
+
+static void each_tell(void)
+{
+	double sum = 0, squares = 0;
+
+	if (!job.watches_each || !each.times_count)
+		return;
+	say("resident_client", resident(getpid()) - each.client);
+	say("resident_server", resident(job.peer) - each.server);
+	say("heap_client", heap() - each.heap);
+	qsort(each.times, each.times_count, sizeof *each.times, compare);
+	say("p50_ns", each.times[each.times_count / 2]);
+	say("p99_ns", each.times[each.times_count * 99 / 100]);
+	for (size_t i = 0; i < job.connections; i++) {
+		sum += (double)each.counted[i];
+		squares += (double)each.counted[i] * (double)each.counted[i];
+	}
+	printf("fairness %f\n", sum * sum / ((double)job.connections * squares));
+	fflush(stdout);
+}

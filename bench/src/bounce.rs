@@ -19,11 +19,11 @@ pub fn nanoseconds(cpus: Cpus) -> f64 {
     let until = Instant::now() + LIMIT;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = pin::to(cpus.server);
+            let _ = pin::to(&[cpus.server]);
             play(&line, 1, until);
         });
         let player = scope.spawn(|| {
-            let _ = pin::to(cpus.client);
+            let _ = pin::to(&[cpus.client]);
             play(&line, 0, until)
         });
         let samples = player.join().unwrap_or_default();

@@ -61,6 +61,8 @@ pub struct Case {
     pub job: Job,
     pub placement: Placement,
     pub quantities: &'static [Quantity],
+    /// All subjects at the same time, and one round: they do next to nothing, for long.
+    pub is_shared: bool,
 }
 
 impl Case {

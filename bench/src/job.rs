@@ -53,20 +53,35 @@ pub enum Work {
     CacheHit,
     /// Asks a cache that has to make room and register.
     CacheMiss,
+    /// Messages among connectionless endpoints: each of the client's `connections` to each of the
+    /// server's, answered as in `Stream`. Of plain TCP: a stream for each two.
+    AllToAll,
+    /// The work of `Stream` between two ends in this process: first one such pair in one thread,
+    /// then two in two threads on two processors; alone.
+    Pairs,
+    /// The same on one runtime of two threads: first all connections in one domain per end, then
+    /// divided among two; alone.
+    Domains,
 }
 
 impl Work {
     /// True of what takes no other end: no server is started.
     pub fn is_alone(self) -> bool {
+        use Work::{Domains, Pairs};
+        self.registers() || matches!(self, Pairs | Domains)
+    }
+
+    /// True of what registers memory, and does nothing else.
+    pub fn registers(self) -> bool {
         use Work::{CacheHit, CacheMiss, Register, RegisterAwaited, RegisterFaulted};
-        let alone = [
+        let all = [
             Register,
             RegisterAwaited,
             RegisterFaulted,
             CacheHit,
             CacheMiss,
         ];
-        alone.contains(&self)
+        all.contains(&self)
     }
 }
 
@@ -91,6 +106,9 @@ pub struct Job {
     pub connections: usize,
     /// Bytes that the answer to a call brings besides.
     pub bulk: usize,
+    /// Each connection is watched: how long its answers take, how often it has its turn, and the
+    /// memory that it takes.
+    pub watches_each: bool,
     /// System calls are counted, which costs each of them a little.
     pub counts_syscalls: bool,
     pub warm: Duration,
@@ -115,6 +133,7 @@ impl Job {
             format!("window={}", self.window),
             format!("connections={}", self.connections),
             format!("bulk={}", self.bulk),
+            format!("watches_each={}", u8::from(self.watches_each)),
             format!("counts_syscalls={}", u8::from(self.counts_syscalls)),
             format!("warm_ms={}", self.warm.as_millis()),
             format!("run_ms={}", self.run.as_millis()),
@@ -128,6 +147,8 @@ pub struct Told {
     pub job: Job,
     /// The processor to stay on.
     pub cpu: usize,
+    /// The other one, of work that is alone.
+    pub other_cpu: usize,
     /// Of a client: the server's port on 127.0.0.1, and its process.
     pub port: u16,
     pub peer: u32,
@@ -163,11 +184,13 @@ impl Told {
                 window: number("window")?.max(1) as usize,
                 connections: number("connections")?.max(1) as usize,
                 bulk: optional("bulk") as usize,
+                watches_each: optional("watches_each") != 0,
                 counts_syscalls: optional("counts_syscalls") != 0,
                 warm: Duration::from_millis(number("warm_ms")?),
                 run: Duration::from_millis(number("run_ms")?),
             },
             cpu: number("cpu")? as usize,
+            other_cpu: optional("other_cpu") as usize,
             port: optional("port") as u16,
             peer: optional("peer"),
         })

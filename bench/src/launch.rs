@@ -14,8 +14,8 @@ use crate::pin::Cpus;
 use crate::subject::{Kind, Subject};
 use crate::sys;
 
-/// Beyond the time of the run itself: connecting a thousand times on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Beyond the time of the run itself: connecting ten thousand times on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between the client's word that it is ready and the server's death: it shall be asleep by then.
 const BEFORE_DEATH: Duration = Duration::from_millis(20);
 
@@ -24,12 +24,18 @@ const BEFORE_DEATH: Duration = Duration::from_millis(20);
 pub struct Launcher {
     /// The compiled driver of libfabric, if it can be had.
     pub driver: Option<PathBuf>,
+    /// UCX's program is there.
+    pub has_ucx: bool,
 }
 
 impl Launcher {
     /// Whether this subject can be run at all on this machine.
     pub fn has(&self, subject: &Subject) -> bool {
-        !matches!(subject.kind, Kind::Libfabric { .. }) || self.driver.is_some()
+        match subject.kind {
+            Kind::Libfabric { .. } => self.driver.is_some(),
+            Kind::Ucx { .. } => self.has_ucx,
+            _ => true,
+        }
     }
 
     /// One run: both ends, from start to end.
@@ -47,6 +53,7 @@ impl Launcher {
             server = Some(end);
         }
         words.push(format!("cpu={}", cpus.client));
+        words.push(format!("other_cpu={}", cpus.server));
         let client = End::start(self.command(subject, Role::Client)?, &words)?;
         let mut facts = Facts::new();
         if job.work == Work::Death {
@@ -74,12 +81,13 @@ impl Launcher {
     }
 
     fn command(&self, subject: &Subject, role: Role) -> Result<Command> {
-        if let Kind::Libfabric { spin } = subject.kind {
+        if let Kind::Libfabric { provider, spin } = subject.kind {
             let driver = self.driver.as_ref().context("libfabric is not there")?;
             let mut command = Command::new(driver);
             command
                 .arg(role.to_string())
-                .arg(if spin { "spin" } else { "wait" });
+                .arg(if spin { "spin" } else { "wait" })
+                .arg(format!("provider={provider}"));
             return Ok(command);
         }
         // This very program, also when a newer one has taken its place in the file system.

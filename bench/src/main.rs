@@ -57,7 +57,11 @@ fn run(options: &Options) -> Result<()> {
             None
         }
     };
-    let plan = rounds::Plan::new(options, machine.cpus, driver);
+    let has_ucx = end::ucx::is_installed();
+    if !has_ucx {
+        println!("UCX is left out: ucx_perftest (package ucx-utils) is not there");
+    }
+    let plan = rounds::Plan::new(options, machine.cpus, driver, has_ucx);
     let mut report = Report::new(machine);
     for case in measure::cases(options)? {
         let outcome = rounds::run(&plan, case);

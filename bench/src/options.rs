@@ -39,7 +39,7 @@ pub struct Options {
         global = true
     )]
     pub cpus: Option<Vec<usize>>,
-    /// Connections of the measure of idle ones [default: 1000; quick: 100]
+    /// Connections of the measure of idle ones [default: 10000; quick: 100]
     #[arg(long, value_name = "N", global = true)]
     pub idle_connections: Option<usize>,
     /// Writes all figures here

@@ -43,9 +43,11 @@ impl Cpus {
     }
 }
 
-/// Keeps this thread, and the threads it starts, on one processor.
-pub fn to(cpu: usize) -> Result<()> {
+/// Keeps this thread, and the threads it starts, on these processors.
+pub fn to(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("pinning to processor {cpu}"))
+    for &cpu in cpus {
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set).with_context(|| format!("pinning to processors {cpus:?}"))
 }

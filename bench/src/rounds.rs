@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -37,10 +38,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(options: &Options, cpus: Cpus, driver: Option<PathBuf>) -> Plan {
+    pub fn new(options: &Options, cpus: Cpus, driver: Option<PathBuf>, has_ucx: bool) -> Plan {
         let rounds = if options.quick { ROUNDS_QUICK } else { ROUNDS };
         Plan {
-            launcher: Launcher { driver },
+            launcher: Launcher { driver, has_ucx },
             cpus,
             rounds: options.rounds.unwrap_or(rounds).max(1),
             keep_noisy: options.keep_noisy || options.quick,
@@ -95,6 +96,11 @@ pub fn run(plan: &Plan, case: Case) -> Outcome {
         thrown_away: 0,
         failures: Vec::new(),
     };
+    if outcome.case.is_shared {
+        let round = shared_round(plan, &mut outcome);
+        outcome.rounds.push(round);
+        return outcome;
+    }
     let bar = bar(&outcome, plan.rounds);
     for turn in 0..plan.rounds * TRIES_PER_ROUND {
         if outcome.rounds.len() == plan.rounds {
@@ -109,6 +115,45 @@ pub fn run(plan: &Plan, case: Case) -> Outcome {
     }
     bar.finish_and_clear();
     outcome
+}
+
+/// All subjects at the same time.
+fn shared_round(plan: &Plan, outcome: &mut Outcome) -> Round {
+    let cpus = plan.cpus.placed(outcome.case.placement);
+    let mut round = Round {
+        bounce_ns: bounce::nanoseconds(plan.cpus),
+        ..Round::default()
+    };
+    let watch = Watch::start(cpus);
+    let job = &outcome.case.job;
+    let ended: Vec<_> = thread::scope(|scope| {
+        let run = |subject: &'static Subject| {
+            (
+                subject.name,
+                scope.spawn(|| plan.launcher.run(subject, job, cpus)),
+            )
+        };
+        let running: Vec<_> = outcome
+            .subjects
+            .iter()
+            .map(|subject| run(subject))
+            .collect();
+        running
+            .into_iter()
+            .map(|(name, run)| (name, run.join()))
+            .collect()
+    });
+    round.others_share = watch.others_share();
+    for (name, ended) in ended {
+        match ended {
+            Ok(Ok(facts)) => drop(round.facts.insert(name, facts)),
+            Ok(Err(error)) => outcome.failures.push((name, format!("{error:#}"))),
+            Err(_) => outcome
+                .failures
+                .push((name, "its launcher panicked".to_owned())),
+        }
+    }
+    round
 }
 
 fn one_round(plan: &Plan, outcome: &mut Outcome, turn: usize, bar: &ProgressBar) -> Round {

@@ -28,11 +28,15 @@ pub enum Kind {
     Fabric(Fabric),
     /// A library for remote calls.
     Rpc(Rpc),
-    /// libfabric's `tcp` provider, through the C driver.
+    /// A provider of libfabric's, through the C driver.
     Libfabric {
+        /// `tcp`, or `net`, which has connectionless endpoints only.
+        provider: &'static str,
         /// Reads its queue over and over, instead of sleeping in it.
         spin: bool,
     },
+    /// UCX over TCP, through its own program.
+    Ucx { spin: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,9 @@ pub struct Fabric {
     /// How long the driver spins before it sleeps.
     pub busy_poll: Duration,
 }
+
+/// The backend where the system permits it.
+const DEFAULT: &str = "io-uring";
 
 /// Longer than any pause of a run: it never sleeps.
 const ALWAYS: Duration = Duration::from_secs(1);
@@ -95,11 +102,27 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "libfabric:wait",
-        kind: Kind::Libfabric { spin: false },
+        kind: libfabric("tcp", false),
     },
     Subject {
         name: "libfabric:spin",
-        kind: Kind::Libfabric { spin: true },
+        kind: libfabric("tcp", true),
+    },
+    Subject {
+        name: "libfabric-net:wait",
+        kind: libfabric("net", false),
+    },
+    Subject {
+        name: "libfabric-net:spin",
+        kind: libfabric("net", true),
+    },
+    Subject {
+        name: "ucx:wait",
+        kind: Kind::Ucx { spin: false },
+    },
+    Subject {
+        name: "ucx:spin",
+        kind: Kind::Ucx { spin: true },
     },
     Subject {
         name: "tokio-fabric:epoll",
@@ -123,6 +146,10 @@ pub static SUBJECTS: &[Subject] = &[
     },
 ];
 
+const fn libfabric(provider: &'static str, spin: bool) -> Kind {
+    Kind::Libfabric { provider, spin }
+}
+
 const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> Kind {
     Kind::Fabric(Fabric {
         backend,
@@ -139,10 +166,26 @@ pub fn named(name: &str) -> Option<&'static Subject> {
 /// Messages above this are large: a gathered write of several would gain nothing.
 const GATHER_SIZE_MAX: usize = 4096;
 
+/// More connections than this have something to do all the time.
+const SPIN_CONNECTIONS_MAX: usize = 256;
+
+/// Whether calls are counted, or each of many connections is watched.
+fn is_counted(job: &Job) -> bool {
+    job.counts_syscalls || job.watches_each
+}
+
 impl Subject {
     /// True of this library, whose figures are divided by everybody's.
     pub fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Fabric(_))
+    }
+
+    /// True of the backend that is taken unless another is named, in the driver that is.
+    pub fn is_default(&self) -> bool {
+        let Kind::Fabric(how) = self.kind else {
+            return false;
+        };
+        how.backend == DEFAULT && how.driver == Driver::Task
     }
 
     /// True if it never sleeps while it waits.
@@ -151,7 +194,7 @@ impl Subject {
             Kind::Tcp(how) => how == Tcp::Spin,
             Kind::Tokio { .. } | Kind::Rpc(_) => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero(),
-            Kind::Libfabric { spin } => spin,
+            Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
         }
     }
 
@@ -162,12 +205,24 @@ impl Subject {
         if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
             return false;
         }
-        if job.work.is_alone() {
+        // Nor do so many connections differ by how their driver waits.
+        if self.spins() && job.connections > SPIN_CONNECTIONS_MAX {
+            return false;
+        }
+        if job.work.registers() {
             return match self.kind {
                 Kind::Fabric(how) => how.driver == Driver::Task,
                 // It has no pages to fault in; its own cache is not for host memory over TCP.
-                Kind::Libfabric { .. } => job.work != Work::RegisterFaulted,
-                Kind::Tcp(_) | Kind::Tokio { .. } | Kind::Rpc(_) => false,
+                Kind::Libfabric { provider, .. } => {
+                    provider == "tcp" && job.work != Work::RegisterFaulted
+                }
+                Kind::Tcp(_) | Kind::Tokio { .. } | Kind::Rpc(_) | Kind::Ucx { .. } => false,
+            };
+        }
+        if job.work.is_alone() {
+            return match self.kind {
+                Kind::Fabric(how) => how.driver == Driver::Task && !self.spins(),
+                kind => matches!(kind, Kind::Tokio { gather: false }),
             };
         }
         if job.work == Work::Rpc {
@@ -176,11 +231,25 @@ impl Subject {
         }
         let gathers = job.work == Work::Stream && job.window > 1 && job.size <= GATHER_SIZE_MAX;
         match self.kind {
-            Kind::Tcp(Tcp::Blocking) => job.connections == 1,
+            Kind::Tcp(Tcp::Blocking) => job.connections == 1 && job.work != Work::AllToAll,
             Kind::Tcp(Tcp::Gather) => gathers && job.connections == 1,
             Kind::Tcp(Tcp::Spin) => job.work == Work::PingPong,
             Kind::Tokio { gather } => !gather || gathers,
-            Kind::Fabric(_) | Kind::Libfabric { .. } => true,
+            Kind::Fabric(_) => true,
+            // Its other work is that of connections.
+            Kind::Libfabric { provider, .. } => {
+                let is_message = matches!(job.work, Work::PingPong | Work::Stream);
+                let is_small = job.size <= GATHER_SIZE_MAX || job.work == Work::PingPong;
+                let of_one = is_message && is_small && job.connections == 1;
+                provider == "tcp" || job.work == Work::AllToAll || of_one && !is_counted(job)
+            }
+            // Its program measures neither calls nor each of many connections.
+            Kind::Ucx { spin } => {
+                let is_message = matches!(job.work, Work::PingPong | Work::Stream);
+                // The target of puts and gets that sleeps does not take part.
+                let is_rma = matches!(job.work, Work::Write | Work::Read) && spin;
+                (is_message || is_rma) && job.connections == 1 && !is_counted(job)
+            }
             Kind::Rpc(_) => false,
         }
     }

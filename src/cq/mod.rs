@@ -157,6 +157,11 @@ impl CompletionQueue {
         self.ring().depend(name).ok_or_else(closed)
     }
 
+    /// Whether both are handles to one queue.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.ring().is_same(other.ring())
+    }
+
     fn ring(&self) -> &Ring<Completion> {
         self.reader.ring()
     }

@@ -98,7 +98,8 @@ impl Binding {
         };
         let name = format!("{id:?}");
         let mut dependences = vec![receive_queue.depend(name.clone())?];
-        if let Some(queue) = &self.transmit_queue {
+        let other = self.transmit_queue.as_ref();
+        if let Some(queue) = other.filter(|queue| !queue.is_same(&receive_queue)) {
             dependences.push(queue.depend(name.clone())?);
         }
         for counter in self.counters.all() {

@@ -92,7 +92,7 @@ impl EndpointBuilder {
         };
         let bindings = Bindings {
             receive_queue: common.receive_queue.clone(),
-            counters,
+            counters: counters.boxed(),
             sources: None,
             rma_events: common.domain.counts_rma_events(),
             connected,

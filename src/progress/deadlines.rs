@@ -15,10 +15,14 @@ use super::report::Report;
 /// Until so many are kept, nobody looks which of them have ended long since.
 const KEPT_MIN: usize = 64;
 
-/// The times of one port's operations. An operation that ends leaves its time behind; those are
-/// dropped when they make up half of what is kept, so each costs a constant on average.
+/// The times of one port's operations; nothing, until one has a time. An operation that ends leaves
+/// its time behind; those are dropped when they make up half of what is kept, so each costs a
+/// constant on average.
 #[derive(Debug, Default)]
-pub(super) struct Deadlines {
+pub(super) struct Deadlines(Option<Box<Times>>);
+
+#[derive(Debug, Default)]
+struct Times {
     /// Posted since the driver last ran, which alone has the backend's clock (ruling 12).
     fresh: Vec<(OpKey, Duration)>,
     kept: BTreeSet<(Instant, OpKey)>,
@@ -27,40 +31,45 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     pub(super) fn add(&mut self, op: OpKey, timeout: Duration) {
-        self.fresh.push((op, timeout));
+        let times = self.0.get_or_insert_default();
+        times.fresh.push((op, timeout));
     }
 
     /// The times of what was posted begin now.
     pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey) -> bool) {
-        if self.fresh.is_empty() {
+        let Some(times) = self.0.as_deref_mut() else {
+            return;
+        };
+        if times.fresh.is_empty() {
             return;
         }
-        for (op, timeout) in self.fresh.drain(..) {
+        for (op, timeout) in times.fresh.drain(..) {
             // A time beyond what the clock can count never comes.
-            self.kept
-                .extend(now.checked_add(timeout).map(|at| (at, op)));
+            let at = now.checked_add(timeout);
+            times.kept.extend(at.map(|at| (at, op)));
         }
-        if self.kept.len() > self.kept_max {
-            self.kept.retain(|(_, op)| is_there(*op));
-            self.kept_max = KEPT_MIN.max(2 * self.kept.len());
+        if times.kept.len() > times.kept_max {
+            times.kept.retain(|(_, op)| is_there(*op));
+            times.kept_max = KEPT_MIN.max(2 * times.kept.len());
         }
     }
 
     /// The earliest.
     pub(super) fn first(&self) -> Option<Instant> {
-        self.kept.first().map(|(at, _)| *at)
+        self.0.as_ref()?.kept.first().map(|(at, _)| *at)
     }
 
     #[cfg(test)]
     pub(super) fn kept_len(&self) -> usize {
-        self.kept.len() + self.fresh.len()
+        let times = self.0.as_ref();
+        times.map_or(0, |times| times.kept.len() + times.fresh.len())
     }
 
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<OpKey> {
         if self.first()? > now {
             return None;
         }
-        self.kept.pop_first().map(|(_, op)| op)
+        self.0.as_mut()?.kept.pop_first().map(|(_, op)| op)
     }
 }
 

@@ -3,13 +3,23 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::heard_peers::HeardPeers;
 use super::liveness::VisitGrid;
 use super::port::Port;
 
+/// What a turn has left to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turned {
+    /// Nothing, for ever.
+    pub(super) is_over: bool,
+    /// When there must be another turn, if no earlier one was asked for.
+    pub(super) alarm: Option<Instant>,
+    /// The turn that was asked for then is not wanted any more.
+    pub(super) stale: Option<Instant>,
+}
+
 pub(super) trait Driven: Send + Sync {
-    /// One turn. Returns whether it is over, and when it must have a turn, if no earlier one was
-    /// asked for.
-    fn turn(&self, now: Instant) -> (bool, Option<Instant>);
+    fn turn(&self, now: Instant) -> Turned;
 
     /// Tries its socket without the reactor's word. True if there was anything: a turn is due.
     fn try_link(&self) -> bool;
@@ -20,12 +30,12 @@ pub(super) trait Driven: Send + Sync {
     }
 
     /// The next visit it is listed for, and whether it must have a turn first.
-    fn before_visit(&self) -> (Option<Instant>, bool) {
+    fn before_visit(&self, _now: Instant, _peers: &HeardPeers) -> (Option<Instant>, bool) {
         (None, false)
     }
 
     /// Looks for its peer's signs of life. When to do so again.
-    fn visit(&self, _now: Instant, _grid: VisitGrid) -> Option<Instant> {
+    fn visit(&self, _now: Instant, _grid: VisitGrid, _peers: &mut HeardPeers) -> Option<Instant> {
         None
     }
 
@@ -42,7 +52,7 @@ pub(super) trait Driven: Send + Sync {
 }
 
 impl Driven for Port {
-    fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+    fn turn(&self, now: Instant) -> Turned {
         self.turn(now)
     }
 
@@ -54,12 +64,12 @@ impl Driven for Port {
         self.regions_changed()
     }
 
-    fn before_visit(&self) -> (Option<Instant>, bool) {
-        self.before_visit()
+    fn before_visit(&self, now: Instant, peers: &HeardPeers) -> (Option<Instant>, bool) {
+        self.before_visit(now, peers)
     }
 
-    fn visit(&self, now: Instant, grid: VisitGrid) -> Option<Instant> {
-        self.visit(now, grid)
+    fn visit(&self, now: Instant, grid: VisitGrid, peers: &mut HeardPeers) -> Option<Instant> {
+        self.visit(now, grid, peers)
     }
 
     fn connection(self: Arc<Self>) -> Option<Arc<Port>> {

@@ -26,6 +26,7 @@ mod driven;
 mod driver;
 mod engine;
 mod establish;
+mod heard_peers;
 mod leftovers;
 mod listen;
 mod liveness;
@@ -35,6 +36,7 @@ mod publish;
 mod rdm;
 mod receive_context;
 mod report;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -86,6 +86,12 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
+    /// Itself, in as much room as it takes.
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
+        let counts = self.all().next().is_some();
+        counts.then(|| Box::new(self))
+    }
+
     /// Those that are bound.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
         let all = [
@@ -116,7 +122,8 @@ impl CounterSet {
 pub(crate) struct Bindings {
     /// Takes completions that nobody posted.
     pub(crate) receive_queue: CompletionQueue,
-    pub(crate) counters: CounterSet,
+    /// `None`: nothing is counted.
+    pub(crate) counters: Option<Box<CounterSet>>,
     /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
     pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
@@ -126,6 +133,12 @@ pub(crate) struct Bindings {
     pub(crate) shutdown: Option<EventSlot>,
     /// The context of the endpoint, in its Shutdown event.
     pub(crate) context: Option<Context>,
+}
+
+impl Bindings {
+    pub(super) fn counter(&self, operation: OperationKind) -> Option<&Counter> {
+        self.counters.as_ref()?.of(operation)
+    }
 }
 
 /// A post: its operation, and, when it waits for room and reports to a queue, the cell that tells
@@ -199,6 +212,8 @@ pub(super) struct PortState {
     pub(super) deadlines: Deadlines,
     /// The driver has a turn of this port on its list for then.
     pub(super) alarm: Option<Instant>,
+    /// And it need not have that any more.
+    pub(super) stale_alarm: Option<Instant>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
     /// Of a connectionless endpoint's port.
@@ -342,6 +357,7 @@ impl Port {
             life: Life::new(extending.liveness),
             deadlines: Deadlines::default(),
             alarm: None,
+            stale_alarm: None,
             peer,
             local: None,
             side,

@@ -21,7 +21,7 @@ use super::report::Report;
 impl Port {
     pub(super) fn publish(&self, state: &mut PortState) {
         let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
-        if let Some(counter) = state.bindings.counters.of(OperationKind::Inject) {
+        if let Some(counter) = state.bindings.counter(OperationKind::Inject) {
             if sent > 0 {
                 counter.add_into(sent as u64, &mut state.wakes);
             }
@@ -33,6 +33,8 @@ impl Port {
             match event {
                 Event::Connected { data } => {
                     state.deadline = None;
+                    // Thousands of connections would each have a turn for nothing.
+                    state.stale_alarm = state.alarm.take();
                     if let Some(slot) = state.bindings.connected.take() {
                         let event = ControlEvent::Connected {
                             endpoint: self.id(),
@@ -89,7 +91,7 @@ impl Port {
         }
         let telling = Telling {
             endpoint: self.id(),
-            counter: state.bindings.counters.of(end.operation),
+            counter: state.bindings.counter(end.operation),
             sources: state.bindings.sources.as_ref(),
             sender: None,
         };
@@ -123,7 +125,7 @@ impl Port {
         data: Option<u64>,
         memory: Payload,
     ) {
-        if let Some(counter) = state.bindings.counters.of(operation) {
+        if let Some(counter) = state.bindings.counter(operation) {
             counter.add_into(1, &mut state.wakes);
         }
         if state.bindings.rma_events {

@@ -3,6 +3,8 @@
 //! Paused time passes only while every task sleeps, so a driver that spins stops these tests as one
 //! that hangs does.
 
+mod idle;
+
 use std::future::{Future, IntoFuture};
 use std::sync::mpsc;
 use std::time::Duration;

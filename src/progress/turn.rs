@@ -12,6 +12,7 @@ use crate::proto::{
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
 
+use super::driven::Turned;
 use super::port::{Closing, Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
@@ -145,9 +146,8 @@ impl PortState {
 }
 
 impl Port {
-    /// One turn. Returns whether the port is over, and when it must have a turn, if no earlier
-    /// one was asked for.
-    pub(super) fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+    /// One turn.
+    pub(super) fn turn(&self, now: Instant) -> Turned {
         self.is_queued_no_more();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
@@ -158,9 +158,13 @@ impl Port {
         let machine = &state.machine;
         state.deadlines.start(now, |op| machine.phase(op).is_some());
         let mut left = OUTCOMES_PER_TURN;
+        let mut settled = false;
         loop {
             let committed = self.commit(state);
             let moved = self.harvest(state, &mut left) || committed;
+            if !moved && settled {
+                break;
+            }
             self.feed(state);
             with_host!(self, state, |machine, host| {
                 machine.admit(host);
@@ -179,6 +183,10 @@ impl Port {
             if !moved && !again {
                 break;
             }
+            // All that follows from what has moved is done; most turns bring one message, and end
+            // when the link has been asked once more.
+            settled = !(sent || again || state.stage.is_some() || state.side.is_some())
+                && state.closing == Closing::No;
             if !moved {
                 left = left.saturating_sub(1);
             }
@@ -190,21 +198,21 @@ impl Port {
         // A frame may have begun, and must go on.
         self.watch_life(state);
         self.expire(state, now);
-        (state.closing == Closing::Over, next_alarm(state, now))
+        Turned {
+            is_over: state.closing == Closing::Over,
+            alarm: next_alarm(state, now),
+            stale: state.stale_alarm.take(),
+        }
     }
 
     /// Tries the link without the reactor's word. True if there was an outcome: a turn is due.
     pub(super) fn try_link(&self) -> bool {
         let mut guard = self.lock("try the link");
         let state = &mut *guard;
-        let Some(link) = &mut state.link else {
-            return false;
-        };
         if state.stage.is_some() {
             return false;
         }
-        link.look();
-        let Some(outcome) = link.poll_outcome() else {
+        let Some(outcome) = state.link.as_mut().and_then(|link| link.look()) else {
             return false;
         };
         self.handle(state, outcome);

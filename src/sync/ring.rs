@@ -281,6 +281,11 @@ impl<T> Ring<T> {
         self.shared.state.lock("ask whether closed").closed
     }
 
+    /// Whether both are handles to one ring.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Entries there to be read.
     pub(crate) fn len(&self) -> usize {
         self.shared.state.lock("count entries").filled()

@@ -208,6 +208,10 @@ impl Transport for FaultInjector {
         self.inner.rest(driver)
     }
 
+    fn look(&self) -> bool {
+        self.inner.look()
+    }
+
     fn driver_gone(&self) {
         self.inner.driver_gone();
     }
@@ -369,16 +373,16 @@ impl Link for FaultLink {
         self.inner.vitals()
     }
 
-    fn keep_alive(&mut self, keep_alive: KeepAlive) {
-        self.inner.keep_alive(keep_alive);
+    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool {
+        self.inner.keep_alive(keep_alive)
+    }
+
+    fn shrink(&mut self) {
+        self.inner.shrink();
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {
         self.inner.take_raw()
-    }
-
-    fn look(&mut self) {
-        self.inner.look();
     }
 
     fn limit(&mut self, sizes: IoSizes) {

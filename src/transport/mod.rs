@@ -177,6 +177,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         true
     }
 
+    /// The task that drives spins: whether [`Transport::poll_drive`] would find anything.
+    fn look(&self) -> bool {
+        false
+    }
+
     /// The task that drives has gone, and nobody drives again. What is in flight is cancelled and
     /// waited for, now and whenever a link or listener is dropped later: it would keep its sockets
     /// open, and their peers in the dark, for as long as somebody holds this transport.
@@ -290,16 +295,22 @@ pub(crate) trait Link: Send {
 
     /// Lets the system ask the peer's system for a sign of life when the connection has been
     /// silent; without one the connection ends by [`ErrorKind::TimedOut`]. It does not ask while
-    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those.
-    fn keep_alive(&mut self, keep_alive: KeepAlive);
+    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those. False if nobody
+    /// notices that the connection is lost.
+    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool;
 
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use any more.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// The caller spins: the next [`Link::poll_outcome`] tries the armed receive, whether or not
-    /// the reactor has told of anything. Of use where another thread may wait in the reactor.
-    fn look(&mut self) {}
+    /// The caller spins: tries the armed receive, whether or not the reactor has told of anything.
+    /// What [`Link::poll_outcome`] has registered stays so. After `Some`, ask that.
+    fn look(&mut self) -> Option<Outcome> {
+        None
+    }
+
+    /// Nothing is to be expected for a while: gives back what is kept for what may end next.
+    fn shrink(&mut self) {}
 
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.

@@ -33,7 +33,7 @@ pub(super) struct Submitted {
     pub(super) reading: Reading,
     pub(super) sizes: IoSizes,
     pub(super) waker: Waker,
-    peer: SocketAddr,
+    pub(super) peer: SocketAddr,
     ended: VecDeque<Outcome>,
     /// The link is broken: its answer to whatever is submitted from now on.
     broken: Option<Error>,
@@ -166,6 +166,10 @@ impl Submitted {
     }
 
     /// An outcome that waits to be told.
+    pub(super) fn shrink(&mut self) {
+        self.ended.shrink_to_fit();
+    }
+
     pub(super) fn next_ended(&mut self) -> Option<Outcome> {
         self.ended.pop_front()
     }

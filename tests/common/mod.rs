@@ -24,7 +24,7 @@ fn limit() -> Duration {
 ///
 /// # Panics
 ///
-/// With `TOKIO_FABRIC_REQUIRE_SYSTEM=1`, as CI sets it.
+/// With `TOKIO_FABRIC_REQUIRE_SYSTEM=1`, for machines that are meant to have everything.
 pub fn left_out(what: impl std::fmt::Display) {
     const REQUIRE: &str = "TOKIO_FABRIC_REQUIRE_SYSTEM";
     let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
@@ -58,6 +58,27 @@ fn refusal_of_io_uring() -> Option<String> {
             .and_then(|fabric| fabric.domain().open());
         opened.err().map(|error| error.to_string())
     })
+}
+
+/// Opens what has a ring. The kernel counts the memory of a user's rings against `RLIMIT_MEMLOCK`
+/// until it has taken them apart, a while after they were closed. So where that limit holds (not
+/// for who is privileged), a test that opens many waits for those that it closed, which their
+/// drivers do that share its thread.
+///
+/// # Panics
+///
+/// When there is still no room after some time, and at any other error.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub async fn with_room<T>(mut open: impl FnMut() -> tokio_fabric::Result<T>) -> T {
+    let mut looks = 10_000;
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) if error.os_error() == Some(libc::ENOMEM) && looks > 0 => looks -= 1,
+            Err(error) => panic!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime; and over

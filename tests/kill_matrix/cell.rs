@@ -6,48 +6,22 @@ use std::time::{Duration, Instant};
 use tokio_fabric::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
+    Access, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
     MemoryRegion, PassiveEndpoint, RemoteRegion, Result,
 };
 
 use crate::child::{PeerProcess, signal};
+use crate::death::{Cell, Death, INTERVAL, PATIENCE, QUIET, ROUNDS};
 use crate::ledger::Ledger;
 use crate::sockets::{Socket, comes};
 use crate::step::{Protocol, Stage, Step, Victim};
 use crate::victim::{ORDER, REGION_LEN};
 
-/// Whatever a machine under load needs for what does not depend on the victim.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 /// More than the sockets of a connection hold.
 const LARGE: usize = 32 << 20;
 
 /// What a victim that is stopped in it leaves of a handshake.
 const HANDSHAKE: Duration = Duration::from_millis(1500);
-/// Quick enough for a test, slow enough for a busy machine: found dead within 1.2 s.
-const INTERVAL: Duration = Duration::from_millis(200);
-const ROUNDS: u32 = 4;
-/// So long nothing may happen to a peer that might be slow.
-const QUIET: Duration = Duration::from_millis(1800);
-
-/// How the victim dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
-    /// `kill -9`.
-    Killed,
-    /// `SIGSTOP`: it holds its sockets, and does nothing.
-    Stopped,
-}
-
-/// Where, and as whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
-    pub step: Step,
-    pub victim: Victim,
-    pub protocol: Protocol,
-    pub backend: Backend,
-    pub death: Death,
-}
-
 impl Cell {
     /// Whether our side is to find out by itself.
     pub fn is_found(self) -> bool {

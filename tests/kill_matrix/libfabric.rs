@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::cell::Death;
 use crate::child::{PeerProcess, signal};
+use crate::death::Death;
 use crate::sockets::Socket;
 use crate::step::{Protocol, Stage, Step, Victim};
 use crate::victim::ORDER;

@@ -3,14 +3,17 @@
 //! `name number` lines, or `ERROR why`.
 
 mod blocking;
+mod crowd;
 mod fabric;
 mod idle;
 mod landing;
 mod meter;
+mod pairs;
 mod pings;
 mod rpc;
 mod spinning;
 mod streams;
+pub mod ucx;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -45,9 +48,12 @@ pub fn run(end: &options::End) -> Result<()> {
 fn play(end: &options::End) -> Result<()> {
     let told = Told::parse(&end.job)?;
     let subject = subject::named(&end.subject_name).context("no such subject")?;
-    pin::to(told.cpu)?;
+    pin::to(&[told.cpu])?;
     if end.role == Role::Server {
         sys::share_allocations()?;
+    }
+    if matches!(told.job.work, Work::Pairs | Work::Domains) {
+        return pairs::run(subject.kind, &told);
     }
     match (subject.kind, end.role) {
         (Kind::Tcp(Tcp::Spin), Role::Server) => spinning::serve(&told),
@@ -69,6 +75,8 @@ fn play(end: &options::End) -> Result<()> {
             runtime()?.block_on(fabric::register(how, told))
         }
         (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, told)),
+        (Kind::Ucx { spin }, Role::Server) => ucx::serve(&told, spin),
+        (Kind::Ucx { spin }, Role::Client) => ucx::call(&told, spin),
         (Kind::Libfabric { .. }, _) => anyhow::bail!("libfabric's ends are a program in C"),
     }
 }

@@ -7,9 +7,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::crowd::Before;
 use super::idle::{Memory, Watch};
 use super::landing::{Landing, messages};
 use super::meter::Meter;
+use super::pairs::Tally;
 use super::pings::Pings;
 use super::{ANY_PORT, say, server_of};
 use crate::job::{ANSWER_SIZE, Job, Told, Work};
@@ -38,7 +40,7 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
                 stream.write_all(&message).await?;
             }
         }
-        Work::Stream => {
+        Work::Stream | Work::AllToAll | Work::Pairs | Work::Domains => {
             let mut landing = Landing::new(&job);
             let mut unanswered = 0;
             loop {
@@ -68,15 +70,24 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
 
 pub async fn call(told: Told, gather: bool) -> Result<()> {
     let before = Memory::now(&told);
+    let crowd = Before::now(&told)?;
     let mut streams = Vec::new();
-    for _ in 0..told.job.connections {
+    let connections = told.job.connections;
+    // One for each two endpoints.
+    let count = match told.job.work {
+        Work::AllToAll => connections * connections,
+        _ => connections,
+    };
+    for _ in 0..count {
         let mut stream = TcpStream::connect(server_of(&told)).await?;
         stream.set_nodelay(true)?;
         stream.read_exact(&mut [0]).await?;
         streams.push(stream);
     }
     match told.job.work {
-        Work::Stream => return send_over_all(told, streams, gather).await,
+        Work::Stream | Work::AllToAll => {
+            return send_over_all(told, streams, gather, crowd).await;
+        }
         Work::Idle => return idle(told, streams, before).await,
         _ => {}
     }
@@ -108,11 +119,42 @@ async fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// A task per connection, all of them counted together. Ends with the task that has counted enough.
-async fn send_over_all(told: Told, streams: Vec<TcpStream>, gather: bool) -> Result<()> {
-    let meter = Arc::new(Mutex::new(Meter::new(&told)));
+async fn send_over_all(
+    told: Told,
+    streams: Vec<TcpStream>,
+    gather: bool,
+    before: Before,
+) -> Result<()> {
+    let crowd = Arc::new(Mutex::new(before.begin(&told)));
     let mut tasks = JoinSet::new();
-    for stream in streams {
-        tasks.spawn(send(told.job.clone(), stream, gather, meter.clone()));
+    for (at, stream) in streams.into_iter().enumerate() {
+        let crowd = Arc::clone(&crowd);
+        let is_enough = move |answers| {
+            let mut crowd = crowd.lock().expect("no task panics");
+            answers > 0 && crowd.answered(at, answers)
+        };
+        tasks.spawn(send(told.job.clone(), stream, gather, is_enough));
+    }
+    tasks
+        .join_next()
+        .await
+        .context("one connection at least")??
+}
+
+/// Both ends of all connections in tasks of this runtime, until it is enough.
+pub async fn pair(job: Job, tally: Arc<Tally>) -> Result<()> {
+    let listener = TcpListener::bind(ANY_PORT).await?;
+    let mut tasks = JoinSet::new();
+    for _ in 0..job.connections {
+        let here = TcpStream::connect(listener.local_addr()?).await?;
+        let (there, _) = listener.accept().await?;
+        for stream in [&here, &there] {
+            stream.set_nodelay(true)?;
+        }
+        tasks.spawn(serve_one(there, job.clone()));
+        let (batch, tally) = (job.batch() as u64, Arc::clone(&tally));
+        let is_enough = move |answers| tally.add(answers as u64 * batch);
+        tasks.spawn(send(job.clone(), here, false, is_enough));
     }
     tasks
         .join_next()
@@ -124,7 +166,7 @@ async fn send(
     job: Job,
     mut stream: TcpStream,
     gather: bool,
-    meter: Arc<Mutex<Meter>>,
+    mut is_enough: impl FnMut(usize) -> bool,
 ) -> Result<()> {
     let messages = messages(&job);
     let mut next = messages.iter().cycle();
@@ -143,8 +185,9 @@ async fn send(
                 stream.write_all(message).await?;
             }
         }
-        credits = read_some(&mut stream, &mut answers).await? * job.batch();
-        if meter.lock().expect("no task panics").add(credits as u64) {
+        let answered = read_some(&mut stream, &mut answers).await?;
+        credits = answered * job.batch();
+        if is_enough(answered) {
             return Ok(());
         }
     }

@@ -41,11 +41,11 @@ fn cpu(facts: &Facts, job: &Job) -> Option<f64> {
 }
 
 /// Size, and how many are under way: more than one, and not more memory than a cache may hold.
-const SIZES: [(usize, usize); 3] = [(64 << 10, 16), (1 << 20, 8), (16 << 20, 2)];
+const SIZES: [(usize, usize); 4] = [(4 << 10, 64), (64 << 10, 16), (1 << 20, 8), (16 << 20, 2)];
 
 pub fn cases(scale: &Scale) -> Vec<Case> {
     let sizes = if scale.quick {
-        &SIZES[1..2]
+        &SIZES[2..3]
     } else {
         &SIZES[..]
     };
@@ -61,6 +61,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
                 },
                 placement,
                 quantities,
+                is_shared: false,
             }));
         }
     }

@@ -23,25 +23,61 @@ const QUANTITIES: &[Quantity] = &[
         more_is_better: false,
         shows_ratios: true,
     },
+    Quantity {
+        measure: "time to an answer over connections, p99",
+        unit: "µs",
+        read: |facts, _| Some(facts.get("p99_ns")? / 1e3),
+        more_is_better: false,
+        shows_ratios: false,
+    },
+    Quantity {
+        measure: "fairness over connections",
+        unit: "Jain's index of the answers that each got, 1 is even",
+        read: |facts, _| facts.get("fairness").copied(),
+        more_is_better: true,
+        shows_ratios: false,
+    },
+    Quantity {
+        measure: "heap per busy connection, connecting end",
+        unit: "KiB",
+        read: |facts, job| Some(facts.get("heap_client")? / 1024.0 / job.connections as f64),
+        more_is_better: false,
+        shows_ratios: false,
+    },
+    Quantity {
+        measure: "resident memory per busy connection, listening end",
+        unit: "KiB",
+        read: |facts, job| Some(facts.get("resident_server")? / 1024.0 / job.connections as f64),
+        more_is_better: false,
+        shows_ratios: false,
+    },
 ];
 
 pub fn cases(scale: &Scale) -> Vec<Case> {
     let counts: &[usize] = if scale.quick {
         &[16]
     } else {
-        &[1, 16, 64, 256]
+        &[1, 16, 64, 256, 1024, 10_000]
     };
     let mut cases = Vec::new();
     for placement in Placement::BOTH {
-        cases.extend(counts.iter().map(|&connections| Case {
+        // Connecting ten thousand times takes long: once per round is enough.
+        let most = match placement {
+            Placement::TwoCores => usize::MAX,
+            Placement::SameCore => 1024,
+        };
+        let counts = counts.iter().filter(|&&count| count <= most);
+        cases.extend(counts.map(|&connections| Case {
             what: format!("{connections} connections"),
             job: Job {
                 connections,
                 window: WINDOW,
+                watches_each: true,
                 ..scale.job(Work::Stream)
             },
             placement,
             quantities: QUANTITIES,
+            is_shared: false,
         }));
     }
     cases

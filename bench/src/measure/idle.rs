@@ -6,8 +6,9 @@ use super::Scale;
 use crate::case::{Case, Facts, Placement, Quantity};
 use crate::job::{Job, Work};
 
-/// Watched for so long, since a heartbeat or a timer may come only now and then.
-const WATCHED: Duration = Duration::from_secs(5);
+/// Watched for so long, since a sign of life is asked for only now and then: this library looks at
+/// an idle connection once in so long.
+const WATCHED: Duration = Duration::from_secs(60);
 const WATCHED_QUICK: Duration = Duration::from_millis(500);
 /// What making the connections has left to do is done by then.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -60,5 +61,6 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
         },
         placement: Placement::TwoCores,
         quantities: QUANTITIES,
+        is_shared: true,
     }]
 }

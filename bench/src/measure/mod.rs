@@ -1,11 +1,13 @@
 //! The measures, each a file: which cases it has and what it reads from them.
 
+mod all_to_all;
 mod bandwidth;
 mod connections;
 mod half_round_trip;
 mod idle;
 mod message_rate;
 mod operation;
+mod pairs;
 mod registration;
 mod rpc;
 mod time_to_error;
@@ -37,7 +39,7 @@ impl Scale {
             run: Duration::from_millis(run_ms),
             idle_connections: options
                 .idle_connections
-                .unwrap_or(if quick { 100 } else { 1000 }),
+                .unwrap_or(if quick { 100 } else { 10_000 }),
         }
     }
 
@@ -48,6 +50,7 @@ impl Scale {
             window: 1,
             connections: 1,
             bulk: 0,
+            watches_each: false,
             counts_syscalls: false,
             warm: self.run / 4,
             run: self.run,
@@ -74,13 +77,23 @@ const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "bandwidth",
-        about: "send, RMA write and RMA read of 64 KiB to 16 MiB, and the CPU time of a gigabyte",
+        about: "send, RMA write and RMA read of 4 KiB to 16 MiB, and the CPU time of a gigabyte",
         cases: bandwidth::cases,
     },
     Measure {
         name: "connections",
-        about: "64 B messages over 1 to 256 connections, and the CPU time of a million",
+        about: "64 B messages over 1 to 10,000 connections: rate, CPU time, p99, fairness, memory",
         cases: connections::cases,
+    },
+    Measure {
+        name: "all-to-all",
+        about: "64 B messages among connectionless endpoints, each to each",
+        cases: all_to_all::cases,
+    },
+    Measure {
+        name: "pairs",
+        about: "what a second processor adds within one process",
+        cases: pairs::cases,
     },
     Measure {
         name: "operation",

@@ -54,6 +54,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
             },
             placement: Placement::TwoCores,
             quantities: QUANTITIES,
+            is_shared: false,
         })
         .collect()
 }

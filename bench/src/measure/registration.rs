@@ -70,6 +70,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
         },
         placement: Placement::SameCore,
         quantities: QUANTITIES,
+        is_shared: false,
     };
     let mut cases = Vec::new();
     for &size in sizes {

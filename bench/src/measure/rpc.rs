@@ -61,6 +61,7 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
             },
             placement,
             quantities: QUANTITIES,
+            is_shared: false,
         }));
     }
     cases

@@ -24,5 +24,6 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
         },
         placement: Placement::TwoCores,
         quantities: QUANTITIES,
+        is_shared: false,
     }]
 }

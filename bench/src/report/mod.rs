@@ -2,6 +2,7 @@
 
 mod charts;
 mod json;
+mod judge;
 mod markdown;
 mod targets;
 #[cfg(test)]

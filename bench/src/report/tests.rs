@@ -49,12 +49,14 @@ fn report() -> Report {
                 window: 1,
                 connections: 1,
                 bulk: 0,
+                watches_each: false,
                 counts_syscalls: false,
                 warm: Duration::ZERO,
                 run: Duration::ZERO,
             },
             placement: Placement::TwoCores,
             quantities: QUANTITIES,
+            is_shared: false,
         },
         subjects: ["tokio", "tokio-fabric:epoll"]
             .into_iter()

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind};
-use crate::progress::driven::Driven;
+use crate::progress::driven::{Driven, Turned};
 use crate::progress::engine::Engine;
 use crate::transport::{DATAGRAMS_PER_CALL, Departing, More, Place};
 
@@ -17,7 +17,7 @@ const CALLS_PER_TURN: usize = 4;
 const STAGES_MAX: usize = 8;
 
 impl Driven for DgramPort {
-    fn turn(&self, now: Instant) -> (bool, Option<Instant>) {
+    fn turn(&self, now: Instant) -> Turned {
         self.wake_state.is_queued_no_more();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
@@ -46,7 +46,11 @@ impl Driven for DgramPort {
             self.waker.wake_by_ref();
         }
         self.close_step(state, now);
-        (state.ended, next_alarm(state, now))
+        Turned {
+            is_over: state.ended,
+            alarm: next_alarm(state, now),
+            stale: None,
+        }
     }
 
     fn try_link(&self) -> bool {

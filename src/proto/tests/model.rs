@@ -477,10 +477,9 @@ fn run(seed: u64, steps: usize) {
 
 /// Runs with TOKIO_FABRIC_DEEP=1 are a hundred times as long.
 pub(crate) fn depth() -> u64 {
-    if std::env::var_os("TOKIO_FABRIC_DEEP").is_some() {
-        100
-    } else {
-        1
+    match std::env::var("TOKIO_FABRIC_DEEP") {
+        Ok(deep) if deep != "0" => 100,
+        _ => 1,
     }
 }
 

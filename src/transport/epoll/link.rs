@@ -8,6 +8,7 @@
 //! An open link whose socket has died stays open: each system call tells its own end of it, and
 //! what arrived before the death can still be read.
 
+use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -36,7 +37,6 @@ pub(super) struct EpollLink {
     fd: Option<AsyncFd<OwnedFd>>,
     connecting: bool,
     local: SocketAddr,
-    peer: SocketAddr,
     stages: Arc<StagePool>,
     submitted: Submitted,
     /// The socket may hold bytes although its readiness was cleared: watching does that.
@@ -79,7 +79,6 @@ impl EpollLink {
             fd: Some(register(fd, "watching a connection")?),
             connecting: false,
             local,
-            peer,
             stages,
             submitted: Submitted::new(peer, waker),
             unread: false,
@@ -112,7 +111,7 @@ impl EpollLink {
                 Poll::Ready(Err(error)) => break error,
                 Poll::Ready(Ok(guard)) => guard,
             };
-            match connect_result(guard.get_inner(), self.peer) {
+            match connect_result(guard.get_inner(), self.submitted.peer) {
                 Ok(Some(local)) => {
                     guard.retain_ready();
                     self.local = local;
@@ -132,7 +131,7 @@ impl EpollLink {
     fn connect_failed(&mut self, error: Error) -> Outcome {
         let error = error
             .with_operation(OperationKind::Connect)
-            .with_peer(self.peer);
+            .with_peer(self.submitted.peer);
         self.fd = None;
         self.connecting = false;
         self.submitted.break_off(error.clone());
@@ -180,7 +179,7 @@ impl EpollLink {
         let Reading::Armed(armed) = &self.submitted.reading else {
             return None;
         };
-        let size_max = self.submitted.sizes.receive;
+        let sizes = self.submitted.sizes;
         let result = loop {
             // After a watch, the readiness that Tokio knows of says nothing: try without it.
             let mut guard = if self.unread {
@@ -192,10 +191,7 @@ impl EpollLink {
                     Poll::Ready(Ok(guard)) => Some(guard),
                 }
             };
-            let attempt = match armed {
-                Receive::Stage => receive_stage(fd.get_ref(), &self.stages, size_max),
-                Receive::Direct(direct) => receive_direct(fd.get_ref(), direct, size_max),
-            };
+            let attempt = receive(fd.get_ref(), armed, &self.stages, sizes);
             let drained = match &attempt {
                 Ok(got) => got.drained,
                 Err(error) => would_block(error),
@@ -266,13 +262,25 @@ impl EpollLink {
     }
 }
 
+fn receive(
+    fd: &OwnedFd,
+    armed: &Receive,
+    stages: &Arc<StagePool>,
+    sizes: IoSizes,
+) -> io::Result<Got> {
+    match armed {
+        Receive::Stage => receive_stage(fd, stages, sizes.receive),
+        Receive::Direct(direct) => receive_direct(fd, direct, sizes.receive),
+    }
+}
+
 impl Link for EpollLink {
     fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
     fn peer_addr(&self) -> SocketAddr {
-        self.peer
+        self.submitted.peer
     }
 
     fn send(&mut self, batch: SendBatch) {
@@ -358,10 +366,13 @@ impl Link for EpollLink {
         vitals(self.fd.as_ref()?.get_ref()).ok()
     }
 
-    fn keep_alive(&mut self, wanted: KeepAlive) {
-        if let Some(fd) = &self.fd {
-            keep_alive(fd.get_ref(), wanted);
-        }
+    fn keep_alive(&mut self, wanted: KeepAlive) -> bool {
+        let fd = self.fd.as_ref();
+        fd.is_some_and(|fd| keep_alive(fd.get_ref(), wanted))
+    }
+
+    fn shrink(&mut self) {
+        self.submitted.shrink();
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {
@@ -371,13 +382,35 @@ impl Link for EpollLink {
         let fd = self.fd.take()?.into_inner();
         Some(RawLink::Socket {
             fd,
-            peer: self.peer,
+            peer: self.submitted.peer,
             local: self.local,
         })
     }
 
-    fn look(&mut self) {
-        self.unread |= matches!(self.submitted.reading, Reading::Armed(_));
+    fn look(&mut self) -> Option<Outcome> {
+        let Reading::Armed(armed) = &self.submitted.reading else {
+            return None;
+        };
+        let fd = self.fd.as_ref().filter(|_| !self.connecting)?;
+        let attempt = receive(fd.get_ref(), armed, &self.stages, self.submitted.sizes);
+        let outcome = match attempt {
+            Ok(got) => {
+                self.unread = !got.drained;
+                self.received(got)
+            }
+            Err(error) if would_block(&error) => {
+                self.unread = false;
+                return None;
+            }
+            Err(error) if interrupted(&error) => return None,
+            Err(error) => {
+                let error = Error::from_io(&error, "receiving");
+                self.submitted.receive_failed(error)
+            }
+        };
+        let outcome = Some(outcome);
+        self.submitted.tried(&outcome);
+        outcome
     }
 
     fn limit(&mut self, sizes: IoSizes) {

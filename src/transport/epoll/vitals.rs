@@ -96,14 +96,16 @@ fn unconfirmed(fd: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// Fails only on a connection that is dead already, which its next call will tell.
-pub(in crate::transport) fn keep_alive(fd: &OwnedFd, wanted: KeepAlive) {
+/// True if the system asks from now on. Fails only on a connection that is dead already, which its
+/// next call will tell.
+pub(in crate::transport) fn keep_alive(fd: &OwnedFd, wanted: KeepAlive) -> bool {
     /// The kernel takes no longer times, and no higher count.
     const SECONDS_MAX: u64 = 32_767;
     const COUNT_MAX: u32 = 127;
     let seconds = |time: Duration| Duration::from_secs(time.as_secs().clamp(1, SECONDS_MAX));
-    let _ = sockopt::set_tcp_keepintvl(fd, seconds(wanted.interval));
-    let _ = sockopt::set_tcp_keepcnt(fd, wanted.count.clamp(1, COUNT_MAX));
-    let _ = sockopt::set_tcp_keepidle(fd, seconds(wanted.idle));
-    let _ = sockopt::set_socket_keepalive(fd, true);
+    sockopt::set_tcp_keepintvl(fd, seconds(wanted.interval))
+        .and_then(|()| sockopt::set_tcp_keepcnt(fd, wanted.count.clamp(1, COUNT_MAX)))
+        .and_then(|()| sockopt::set_tcp_keepidle(fd, seconds(wanted.idle)))
+        .and_then(|()| sockopt::set_socket_keepalive(fd, true))
+        .is_ok()
 }

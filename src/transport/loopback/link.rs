@@ -267,7 +267,10 @@ impl Link for LoopbackLink {
         None
     }
 
-    fn keep_alive(&mut self, _keep_alive: KeepAlive) {}
+    /// Nothing gets lost between the ends of a pipe.
+    fn keep_alive(&mut self, _keep_alive: KeepAlive) -> bool {
+        true
+    }
 
     fn take_raw(&mut self) -> Option<RawLink> {
         if self.submitted.is_anything() {

@@ -12,6 +12,7 @@ use super::mark::STRAYS_MAX;
 use super::op::{BELL, CANCELLATION, Cargo, OpKind, cancelled};
 use super::ring::State;
 use crate::slab::Key;
+use crate::transport::{Direct, SendBatch};
 
 /// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
 /// is submitted before more are taken in, so that a flood is not taken in for ever.
@@ -118,28 +119,46 @@ impl State {
     }
 
     /// Memory of an operation that has ended goes to its owner, or is freed.
-    pub(super) fn unload(
-        &mut self,
-        owner: Option<Key>,
-        kind: OpKind,
-        mut cargo: Cargo,
-        result: i32,
-    ) {
+    pub(super) fn unload(&mut self, owner: Option<Key>, kind: OpKind, cargo: Cargo, result: i32) {
         let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
         match (mailbox, kind) {
             (Some(Mailbox::Link(mail)), OpKind::Send) => {
                 mail.send_op = None;
-                mail.sent = cargo.unload_batch().map(|batch| (batch, result));
+                mail.sent = Some((cargo, result));
             }
             (Some(Mailbox::Link(mail)), _) => {
                 mail.read_op = None;
-                mail.direct_end = cargo.unload_direct().map(|direct| (direct, result));
+                mail.direct_end = Some((cargo, result));
             }
-            _ => {
-                self.outbox.sends.extend(cargo.unload_batch());
-                self.outbox.receives.extend(cargo.unload_direct());
-            }
+            _ => self.discard(cargo),
         }
+    }
+
+    /// What a cargo has is dropped once the lock is released.
+    pub(super) fn discard(&mut self, mut cargo: Cargo) {
+        self.outbox.sends.extend(cargo.unload_batch());
+        self.outbox.receives.extend(cargo.unload_direct());
+        self.keep(cargo);
+    }
+
+    /// How a batch ended, once it has.
+    pub(super) fn take_sent(&mut self, owner: Key) -> Option<(SendBatch, i32)> {
+        let (mut cargo, result) = self.link(owner).sent.take()?;
+        let batch = cargo.unload_batch();
+        self.keep(cargo);
+        Some((batch?, result))
+    }
+
+    /// How a direct receive ended, once it has.
+    pub(super) fn take_direct_end(&mut self, owner: Key) -> Option<(Direct, i32)> {
+        let (mut cargo, result) = self.link(owner).direct_end.take()?;
+        let direct = cargo.unload_direct();
+        self.keep(cargo);
+        Some((direct?, result))
+    }
+
+    /// An empty cargo, to be used again.
+    fn keep(&mut self, cargo: Cargo) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(cargo);
         }

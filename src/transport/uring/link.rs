@@ -61,7 +61,6 @@ pub(super) struct UringLink {
     fd: Option<Arc<OwnedFd>>,
     connecting: bool,
     local: SocketAddr,
-    peer: SocketAddr,
     submitted: Submitted,
     /// The lent batch, or destination, was asked back.
     send_cancelled: bool,
@@ -123,7 +122,6 @@ impl UringLink {
             fd: Some(Arc::new(fd)),
             connecting: false,
             local,
-            peer,
             submitted: Submitted::new(peer, waker),
             send_cancelled: false,
             receive_cancelled: false,
@@ -152,7 +150,7 @@ impl UringLink {
                 return None;
             }
             result if result < 0 => Error::from_io(&os_error(result), "connecting"),
-            _ => match connect_result(fd, self.peer) {
+            _ => match connect_result(fd, self.submitted.peer) {
                 Ok(Some(local)) => match make_blocking(fd) {
                     Ok(()) => {
                         self.local = local;
@@ -174,7 +172,7 @@ impl UringLink {
     fn connect_failed(&mut self, error: Error) -> Outcome {
         let error = error
             .with_operation(OperationKind::Connect)
-            .with_peer(self.peer);
+            .with_peer(self.submitted.peer);
         self.fd = None;
         self.connecting = false;
         self.submitted.break_off(error.clone());
@@ -183,9 +181,7 @@ impl UringLink {
 
     fn poll_send(&mut self) -> Option<Outcome> {
         if self.submitted.batch_lent {
-            let (batch, result) = self
-                .ring
-                .with(|state, _| state.link(self.mail).sent.take())?;
+            let (batch, result) = self.ring.with(|state, _| state.take_sent(self.mail))?;
             self.submitted.batch_lent = false;
             self.submitted.batch = Some(batch);
             let cancelled = mem::take(&mut self.send_cancelled);
@@ -306,7 +302,7 @@ impl UringLink {
                     }
                 }
                 Err(fault) => Received::Failed {
-                    error: fault.error("receiving").with_peer(self.peer),
+                    error: fault.error("receiving").with_peer(self.submitted.peer),
                     returned: Some(direct),
                 },
             },
@@ -330,7 +326,7 @@ impl UringLink {
     fn poll_lent(&mut self) -> Option<Outcome> {
         let (direct, result) = self
             .ring
-            .with(|state, _| state.link(self.mail).direct_end.take())?;
+            .with(|state, _| state.take_direct_end(self.mail))?;
         let cancelled = mem::take(&mut self.receive_cancelled);
         self.submitted.reading = Reading::Armed(Receive::Direct(direct));
         if let Some(error) = self.submitted.broken().cloned() {
@@ -416,7 +412,7 @@ impl Link for UringLink {
     }
 
     fn peer_addr(&self) -> SocketAddr {
-        self.peer
+        self.submitted.peer
     }
 
     fn send(&mut self, batch: SendBatch) {
@@ -535,10 +531,12 @@ impl Link for UringLink {
         vitals(self.fd.as_ref()?).ok()
     }
 
-    fn keep_alive(&mut self, wanted: KeepAlive) {
-        if let Some(fd) = &self.fd {
-            keep_alive(fd, wanted);
-        }
+    fn keep_alive(&mut self, wanted: KeepAlive) -> bool {
+        self.fd.as_ref().is_some_and(|fd| keep_alive(fd, wanted))
+    }
+
+    fn shrink(&mut self) {
+        self.submitted.shrink();
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {
@@ -561,7 +559,7 @@ impl Link for UringLink {
         };
         Some(RawLink::Socket {
             fd,
-            peer: self.peer,
+            peer: self.submitted.peer,
             local: self.local,
         })
     }

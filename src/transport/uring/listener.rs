@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 
-use super::mail::{ListenerMail, Mailbox};
+use super::mail::Mailbox;
 use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
@@ -29,7 +29,7 @@ impl UringListener {
         let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
         rustix::io::ioctl_fionbio(&fd, false)
             .map_err(|error| listen_error(&error.into(), doing))?;
-        let mail = ring.with(|state, _| state.insert(Mailbox::Listener(ListenerMail::default())));
+        let mail = ring.with(|state, _| state.insert(Mailbox::Listener(Box::default())));
         Ok(UringListener {
             ring: Arc::clone(ring),
             mail,

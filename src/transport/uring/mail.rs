@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::bufs::{Arrived, BufferRing};
+use super::op::Cargo;
 use crate::buf::{Stage, StagePool};
 use crate::limits::STAGE_SIZE;
 use crate::slab::Key;
 use crate::transport::epoll::Side;
-use crate::transport::{Direct, SendBatch};
 
 /// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
 /// reads from holds so many, and what the kernel adds until the stop.
@@ -20,19 +20,20 @@ pub(super) const ACCEPTED_MAX: usize = 64;
 /// Where the ends of somebody's operations go.
 pub(super) enum Mailbox {
     Link(Box<LinkMail>),
-    Listener(ListenerMail),
-    Watch(WatchMail),
+    Listener(Box<ListenerMail>),
+    Watch(Box<WatchMail>),
 }
 
 pub(super) struct LinkMail {
     pub(super) waker: Waker,
     stages: Arc<StagePool>,
-    /// The operations in flight, and the ends of those that are not, until the link takes them.
+    /// The operations in flight, and the ends of those that are not, until the link takes them: the
+    /// memory stays in its cargo as long.
     pub(super) send_op: Option<Key>,
-    pub(super) sent: Option<(SendBatch, i32)>,
+    pub(super) sent: Option<(Cargo, i32)>,
     /// A receive, whether direct or staged: one at most per socket (memory-model rule 5).
     pub(super) read_op: Option<Key>,
-    pub(super) direct_end: Option<(Direct, i32)>,
+    pub(super) direct_end: Option<(Cargo, i32)>,
     /// How a staged receive ended, other than by bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
     /// Its completions in a row that another thread harvested.

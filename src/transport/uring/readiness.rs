@@ -21,7 +21,8 @@ pub(super) struct UringReadiness {
 
 impl UringReadiness {
     pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Self {
-        let mail = ring.with(|state, _| state.insert(Mailbox::Watch(WatchMail::new(waker))));
+        let mail =
+            ring.with(|state, _| state.insert(Mailbox::Watch(Box::new(WatchMail::new(waker)))));
         UringReadiness {
             ring: Arc::clone(ring),
             mail,

@@ -192,37 +192,15 @@ static void progress(void)
 	}
 }
 
-#define WAIT_FOR(what, condition)                                                                  \
-	do {                                                                                       \
-		waiting_for = (what);                                                              \
-		while (!(condition))                                                               \
-			progress();                                                                \
-		waiting_for = "nothing";                                                           \
-	} while (0)
-
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static struct op *op_new(const char *name)
-{
-	struct op *op = calloc(1, sizeof *op);
-	CHECK(op, "out of memory");
-	op->name = name;
-	return op;
-}
+#define EP g.ep
+#define TO FI_ADDR_UNSPEC
+#include "operations.h"
 
 static void op_end(struct op *op)
 {
-	waiting_for = op->name;
-	while (!op->done)
-		progress();
-	waiting_for = "nothing";
-}
-
-/* Waits until the operation has ended well. */
-static void op_ok(struct op *op)
-{
-	op_end(op);
-	CHECK(!op->error, "%s ended with %d (%s)", op->name, op->error, fi_strerror(op->error));
+	WAIT_FOR(op->name, op->done);
 }
 
 /* Waits until the operation has ended with an error. */
@@ -233,30 +211,6 @@ static void op_error(struct op *op)
 	fact("%s ended with error %d (%s)", op->name, op->error, fi_strerror(op->error));
 }
 
-static struct op *post_recv(const char *name, uint8_t *bytes, size_t len)
-{
-	struct op *op = op_new(name);
-	POST(fi_recv(g.ep, bytes, len, NULL, FI_ADDR_UNSPEC, op));
-	return op;
-}
-
-static struct op *post_recvv(const char *name, uint8_t *bytes, const size_t lens[4])
-{
-	struct op *op = op_new(name);
-	struct iovec pieces[4];
-
-	cut(pieces, 4, bytes, lens);
-	POST(fi_recvv(g.ep, pieces, NULL, 4, FI_ADDR_UNSPEC, op));
-	return op;
-}
-
-static struct op *post_send(const char *name, const uint8_t *bytes, size_t len)
-{
-	struct op *op = op_new(name);
-	POST(fi_send(g.ep, bytes, len, NULL, FI_ADDR_UNSPEC, op));
-	return op;
-}
-
 static struct op *post_sendv(const char *name, uint8_t *bytes, const size_t lens[4])
 {
 	struct op *op = op_new(name);
@@ -264,22 +218,6 @@ static struct op *post_sendv(const char *name, uint8_t *bytes, const size_t lens
 
 	cut(pieces, 4, bytes, lens);
 	POST(fi_sendv(g.ep, pieces, NULL, 4, FI_ADDR_UNSPEC, op));
-	return op;
-}
-
-static struct op *post_sendmsg(const char *name, uint8_t *bytes, const size_t *lens, size_t count,
-			       uint64_t flags, uint64_t data)
-{
-	struct op *op = op_new(name);
-	struct iovec pieces[4];
-	struct fi_msg msg = {.msg_iov = pieces,
-			     .iov_count = count,
-			     .addr = FI_ADDR_UNSPEC,
-			     .context = op,
-			     .data = data};
-
-	cut(pieces, (int)count, bytes, lens);
-	POST(fi_sendmsg(g.ep, &msg, flags | FI_COMPLETION));
 	return op;
 }
 
@@ -304,18 +242,4 @@ static struct op *post_rmamsg(const char *name, bool write, uint8_t *bytes, cons
 	else
 		POST(fi_readmsg(g.ep, &msg, flags | FI_COMPLETION));
 	return op;
-}
-
-/* A received message: its length, and its remote CQ data or the absence of it. */
-static void check_message(struct op *op, size_t len, bool has_data, uint64_t data)
-{
-	op_ok(op);
-	CHECK(op->len == len, "%s: %zu bytes arrived, not %zu", op->name, op->len, len);
-	CHECK(op->flags & FI_RECV, "%s: flags 0x%llx", op->name, (unsigned long long)op->flags);
-	CHECK(!!(op->flags & FI_REMOTE_CQ_DATA) == has_data, "%s: flags 0x%llx", op->name,
-	      (unsigned long long)op->flags);
-	if (has_data)
-		CHECK(op->data == data, "%s: CQ data 0x%llx, not 0x%llx", op->name,
-		      (unsigned long long)op->data, (unsigned long long)data);
-	fact("%s: %zu bytes%s", op->name, len, has_data ? " and CQ data" : "");
 }

@@ -42,14 +42,6 @@ static struct {
 	int completions; /* of transmit operations */
 } r;
 
-#define WAIT_FOR(what, condition)                                                                  \
-	do {                                                                                       \
-		waiting_for = (what);                                                              \
-		while (!(condition))                                                               \
-			progress();                                                                \
-		waiting_for = "nothing";                                                           \
-	} while (0)
-
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static void open_domain(const char *own_port)
@@ -199,67 +191,15 @@ static void progress_for(long ms)
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static struct op *op_new(const char *name)
-{
-	struct op *op = calloc(1, sizeof *op);
-	CHECK(op, "out of memory");
-	op->name = name;
-	return op;
-}
-
-/* Waits until the operation has ended well. */
-static void op_ok(struct op *op)
-{
-	WAIT_FOR(op->name, op->done);
-	CHECK(!op->error, "%s ended with %d (%s)", op->name, op->error, fi_strerror(op->error));
-}
-
-static struct op *post_recv(const char *name, uint8_t *bytes, size_t len)
-{
-	struct op *op = op_new(name);
-	POST(fi_recv(r.ep, bytes, len, NULL, ANY, op));
-	return op;
-}
-
-static struct op *post_recvv(const char *name, uint8_t *bytes, const size_t lens[4])
-{
-	struct op *op = op_new(name);
-	struct iovec pieces[4];
-
-	cut(pieces, 4, bytes, lens);
-	POST(fi_recvv(r.ep, pieces, NULL, 4, ANY, op));
-	return op;
-}
+#define EP r.ep
+#define TO r.peer
+#include "../peer/operations.h"
 
 static struct op *post_trecv(const char *name, uint8_t *bytes, size_t len, uint64_t tag,
 			     uint64_t ignore, fi_addr_t source)
 {
 	struct op *op = op_new(name);
 	POST(fi_trecv(r.ep, bytes, len, NULL, source, tag, ignore, op));
-	return op;
-}
-
-static struct op *post_send(const char *name, const uint8_t *bytes, size_t len)
-{
-	struct op *op = op_new(name);
-	POST(fi_send(r.ep, bytes, len, NULL, r.peer, op));
-	return op;
-}
-
-/* fi_sendmsg with flags: FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA. */
-static struct op *post_sendmsg(const char *name, uint8_t *bytes, const size_t *lens, int count,
-			       uint64_t flags, uint64_t data)
-{
-	struct op *op = op_new(name);
-	struct iovec pieces[4];
-	struct fi_msg msg = {.msg_iov = pieces,
-			     .iov_count = (size_t)count,
-			     .addr = r.peer,
-			     .context = op,
-			     .data = data};
-
-	cut(pieces, count, bytes, lens);
-	POST(fi_sendmsg(r.ep, &msg, flags | FI_COMPLETION));
 	return op;
 }
 
@@ -280,24 +220,16 @@ static struct op *post_tsendmsg(const char *name, uint8_t *bytes, size_t len, ui
 }
 
 /* A received message: its length, its sender, its remote CQ data or the absence of it. */
-static void check_message(struct op *op, size_t len, uint64_t data)
+static void check_from_peer(struct op *op, size_t len, uint64_t data)
 {
-	op_ok(op);
-	CHECK(op->len == len, "%s: %zu bytes arrived, not %zu", op->name, op->len, len);
-	CHECK(op->flags & FI_RECV, "%s: flags 0x%llx", op->name, (unsigned long long)op->flags);
-	CHECK(!!(op->flags & FI_REMOTE_CQ_DATA) == (data != NO_DATA), "%s: flags 0x%llx", op->name,
-	      (unsigned long long)op->flags);
-	if (data != NO_DATA)
-		CHECK(op->data == data, "%s: CQ data 0x%llx, not 0x%llx", op->name,
-		      (unsigned long long)op->data, (unsigned long long)data);
+	check_message(op, len, data != NO_DATA, data);
 	CHECK(op->source == r.peer, "%s: its source is 0x%llx, not 0x%llx", op->name,
 	      (unsigned long long)op->source, (unsigned long long)r.peer);
-	fact("%s: %zu bytes%s", op->name, len, data != NO_DATA ? " and CQ data" : "");
 }
 
 static void check_tagged(struct op *op, size_t len, uint64_t tag, uint64_t data)
 {
-	check_message(op, len, data);
+	check_from_peer(op, len, data);
 	CHECK(op->flags & FI_TAGGED, "%s: flags 0x%llx", op->name, (unsigned long long)op->flags);
 	CHECK(op->tag == tag, "%s: tag 0x%llx, not 0x%llx", op->name, (unsigned long long)op->tag,
 	      (unsigned long long)tag);
@@ -326,7 +258,7 @@ static void say_hello(void)
 		op_ok(post_send("send of hello", (const uint8_t *)"hello", 5));
 		return;
 	}
-	check_message(hello_recv, 5, NO_DATA);
+	check_from_peer(hello_recv, 5, NO_DATA);
 	CHECK(!memcmp(hello_bytes, "hello", 5), "not the word hello");
 }
 
@@ -339,7 +271,7 @@ static void send_done(void)
 
 static void await_done(void)
 {
-	check_message(done_recv, 4, NO_DATA);
+	check_from_peer(done_recv, 4, NO_DATA);
 	CHECK(!memcmp(done_bytes, "done", 4), "not the word done");
 }
 

@@ -21,12 +21,12 @@ static void echo(void)
 	if (r.initiator) {
 		tell_port();
 		op_ok(post_sendmsg("send of the word", (uint8_t *)"word", &len, 1, FI_DELIVERY_COMPLETE, 0));
-		check_message(received, 4, NO_DATA);
+		check_from_peer(received, 4, NO_DATA);
 		CHECK(!memcmp(bytes, "word", 4), "not the word");
 		return;
 	}
 	tell_port();
-	check_message(received, 4, NO_DATA);
+	check_from_peer(received, 4, NO_DATA);
 	op_ok(post_sendmsg("the word back", bytes, &len, 1, FI_DELIVERY_COMPLETE, 0));
 }
 
@@ -76,7 +76,7 @@ static void run_tie(void)
 		tell_port();
 		await_word("GO");
 		op_ok(post_sendmsg("our first message", pattern(len, round), &len, 1, FI_DELIVERY_COMPLETE, 0));
-		check_message(received, len, NO_DATA);
+		check_from_peer(received, len, NO_DATA);
 		check_pattern("the peer's first message", bytes, len, round + 1);
 		fact("ROUND %u", round);
 		await_word("NEXT");

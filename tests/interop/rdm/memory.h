@@ -45,7 +45,7 @@ static void rma_initiator(void)
 	post_done_recv();
 	tell_port();
 	say_hello();
-	check_message(descriptor_recv, DESCRIPTOR_LEN, NO_DATA);
+	check_from_peer(descriptor_recv, DESCRIPTOR_LEN, NO_DATA);
 	addr = get_u64(descriptor);
 	CHECK(get_u64(descriptor + 8) == REGION_LEN, "the region has another length");
 	key = get_u64(descriptor + 16);

@@ -50,7 +50,7 @@ static void check_messages(void)
 	for (int i = 0; i < MESSAGES; i++) {
 		size_t len = MESSAGE_LENS[i];
 		uint64_t data = i == 2 ? 0x0123456789ABCDEFull : i == 6 ? 0xD6 : i == 8 ? 0xD8 : NO_DATA;
-		check_message(message_recvs[i], len, data);
+		check_from_peer(message_recvs[i], len, data);
 		check_pattern("a message", message_bytes[i], len, (unsigned)i);
 		check_fill("a message's buffer", message_bytes[i] + len, 16, 0xEE);
 	}

@@ -5,46 +5,19 @@ use std::time::{Duration, Instant};
 
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, CompletionQueue, Error, ErrorKind, FabricAddr, Liveness, RdmEndpoint,
-    RemoteRegion,
+    Access, CompletionQueue, Error, ErrorKind, FabricAddr, Liveness, RdmEndpoint, RemoteRegion,
 };
 
 use crate::child::{PeerProcess, signal};
+use crate::death::{Cell, Death, INTERVAL, PATIENCE, QUIET, ROUNDS};
 use crate::ledger::Ledger;
-use crate::step::{Protocol, Step, Victim};
+use crate::step::{Protocol, Step};
 use crate::victim::{AWAITED, LARGE, ORDER};
 
-/// Whatever a machine under load needs for what does not depend on the victim.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// More than the sockets of a connection hold.
 const HUGE: usize = 32 << 20;
 /// How long a victim may stay out of reach that is to die before it is reached.
 const DEADLINE: Duration = Duration::from_millis(1500);
-/// Quick enough for a test, slow enough for a busy machine: found dead within 1.2 s.
-const INTERVAL: Duration = Duration::from_millis(200);
-const ROUNDS: u32 = 4;
-/// So long nothing may happen to a peer that might be slow.
-const QUIET: Duration = Duration::from_millis(1800);
-
-/// How the victim dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
-    /// `kill -9`.
-    Killed,
-    /// `SIGSTOP`: it holds its sockets, and does nothing.
-    Stopped,
-}
-
-/// Where, and as whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
-    pub step: Step,
-    pub victim: Victim,
-    pub protocol: Protocol,
-    pub backend: Backend,
-    pub death: Death,
-}
-
 impl Cell {
     /// Whether our side is to find out by itself.
     fn is_found(self) -> bool {

@@ -1,5 +1,7 @@
 //! Opening a side as its subject asks, and meeting the other.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tokio_fabric::{
@@ -7,8 +9,8 @@ use tokio_fabric::{
     PassiveEndpoint,
 };
 
-use super::super::{ANY_PORT, say, server_of};
-use crate::job::Told;
+use super::super::{ANY_PORT, say};
+use crate::job::Job;
 use crate::subject;
 
 /// Completions taken from a queue at once.
@@ -26,7 +28,7 @@ pub struct Side {
 
 impl Side {
     /// `operations` for each of the connections, in each direction.
-    pub fn open(how: subject::Fabric, told: &Told, operations: usize) -> Result<Side> {
+    pub fn open(how: subject::Fabric, job: &Job, operations: usize) -> Result<Side> {
         let fabric = Fabric::open(Hints::new().backend(how.backend))?;
         let domain = fabric
             .domain()
@@ -34,7 +36,7 @@ impl Side {
             .busy_poll(how.busy_poll)
             .open()?;
         // Room for both directions, and some for what nobody posts.
-        let places = (operations * told.job.connections * 2 + 64).max(1024);
+        let places = (operations * job.connections * 2 + 64).max(1024);
         let queue = domain.completion_queue().size(places).open()?;
         Ok(Side {
             fabric,
@@ -56,12 +58,12 @@ impl Side {
     /// its receives before.
     pub async fn connect(
         &self,
-        told: &Told,
+        server: SocketAddr,
         prepare: impl FnOnce(&Endpoint) -> Result<()>,
     ) -> Result<(Endpoint, Bytes)> {
         let endpoint = self.endpoint()?;
         prepare(&endpoint)?;
-        let data = endpoint.connect(server_of(told)).await?;
+        let data = endpoint.connect(server).await?;
         Ok((endpoint, data))
     }
 
@@ -75,22 +77,30 @@ impl Side {
     }
 }
 
-/// A listener that has told its port.
+/// A listener.
 #[derive(Debug)]
 pub struct Door {
-    _listener: PassiveEndpoint,
+    listener: PassiveEndpoint,
     events: EventQueue,
 }
 
 impl Door {
+    /// Tells its port.
     pub fn open(side: &Side) -> Result<Door> {
+        let door = Door::quietly(side)?;
+        say("PORT", door.address().port());
+        Ok(door)
+    }
+
+    /// The same, told to nobody.
+    pub fn quietly(side: &Side) -> Result<Door> {
         let events = side.fabric.event_queue().open()?;
         let listener = side.fabric.passive_endpoint(&events).listen_at(ANY_PORT)?;
-        say("PORT", listener.local_addr().port());
-        Ok(Door {
-            _listener: listener,
-            events,
-        })
+        Ok(Door { listener, events })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr()
     }
 
     /// The next client, with this sent along; `prepare` posts the endpoint's receives before.

@@ -2,22 +2,22 @@
 
 use anyhow::{Result, bail};
 
-use super::super::say;
+use super::super::{say, server_of};
 use super::connect::{Door, Side};
 use crate::job::Told;
 use crate::subject::Fabric;
 use crate::sys;
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, told.job.window)?;
+    let side = Side::open(how, &told.job, told.job.window)?;
     let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
     endpoint.recv(vec![0; 1]).await?;
     Ok(())
 }
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, told.job.window)?;
-    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let side = Side::open(how, &told.job, told.job.window)?;
+    let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
     let post = |_| endpoint.recv(vec![0; told.job.size]).post();
     let receives = (0..told.job.window)
         .map(post)

@@ -1,5 +1,6 @@
 //! This library's ends, for each kind of work.
 
+mod all_to_all;
 pub mod connect;
 mod death;
 mod ping_pong;
@@ -15,6 +16,7 @@ use crate::job::{Told, Work};
 use crate::subject::Fabric;
 
 pub use register::register;
+pub use stream::pair;
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     match told.job.work {
@@ -24,6 +26,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
         Work::Write | Work::Read => rma::serve(how, told).await,
         Work::Death => death::serve(how, told).await,
         Work::Idle => rest::serve(how, told).await,
+        Work::AllToAll => all_to_all::serve(how, told).await,
         work => bail!("{work} has no other end"),
     }
 }
@@ -36,6 +39,7 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
         Work::Write | Work::Read => rma::call(how, told).await,
         Work::Death => death::call(how, told).await,
         Work::Idle => rest::call(how, told).await,
+        Work::AllToAll => all_to_all::call(how, told).await,
         work => bail!("{work} has no other end"),
     }
 }

@@ -5,6 +5,7 @@ use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Endpoint, Op, Received};
 
 use super::super::pings::Pings;
+use super::super::server_of;
 use super::connect::{Door, Side};
 use crate::job::Told;
 use crate::subject::Fabric;
@@ -47,7 +48,7 @@ impl Player {
 }
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, OPERATIONS)?;
+    let side = Side::open(how, &told.job, OPERATIONS)?;
     let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
     let mut player = Player::new(endpoint, told.job.size)?;
     loop {
@@ -57,8 +58,8 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
 }
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, OPERATIONS)?;
-    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let side = Side::open(how, &told.job, OPERATIONS)?;
+    let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
     let mut player = Player::new(endpoint, told.job.size)?;
     let mut pings = Pings::new(&told)?;
     loop {

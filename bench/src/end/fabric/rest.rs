@@ -4,12 +4,13 @@ use anyhow::Result;
 use tokio_fabric::Endpoint;
 
 use super::super::idle::{Memory, Watch};
+use super::super::server_of;
 use super::connect::{Door, Side};
 use crate::job::Told;
 use crate::subject::Fabric;
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, 1)?;
+    let side = Side::open(how, &told.job, 1)?;
     let door = Door::open(&side)?;
     let mut endpoints = Vec::new();
     for _ in 0..told.job.connections {
@@ -19,11 +20,11 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
 }
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, 1)?;
+    let side = Side::open(how, &told.job, 1)?;
     let before = Memory::now(&told);
     let mut endpoints = Vec::new();
     for _ in 0..told.job.connections {
-        endpoints.push(side.connect(&told, post_receive).await?);
+        endpoints.push(side.connect(server_of(&told), post_receive).await?);
     }
     tokio::time::sleep(told.job.warm).await;
     Memory::now(&told).tell_since(&before);

@@ -4,12 +4,13 @@ use anyhow::{Context, Result};
 use tokio_fabric::{Access, RemoteRegion};
 
 use super::super::meter::Meter;
+use super::super::server_of;
 use super::connect::{Door, Side};
 use crate::job::{Told, Work};
 use crate::subject::Fabric;
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, told.job.window)?;
+    let side = Side::open(how, &told.job, told.job.window)?;
     let memory = vec![0; told.job.size * told.job.window];
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = side.domain.register(memory).access(access).await?;
@@ -23,8 +24,8 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
 }
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told, told.job.window)?;
-    let (endpoint, data) = side.connect(&told, |_| Ok(())).await?;
+    let side = Side::open(how, &told.job, told.job.window)?;
+    let (endpoint, data) = side.connect(server_of(&told), |_| Ok(())).await?;
     let remote = RemoteRegion::from_bytes(&data)?;
     let size = told.job.size;
     let post = |slot: usize, buffer: Vec<u8>| -> Result<()> {

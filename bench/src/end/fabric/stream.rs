@@ -1,11 +1,16 @@
 //! Messages one way over one or many connections, everything through one completion queue and one
 //! task per side.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Completion, Endpoint, OperationKind};
 
-use super::super::meter::Meter;
+use super::super::crowd::Before;
+use super::super::pairs::Tally;
+use super::super::server_of;
 use super::connect::{Door, Side};
 use crate::job::{ANSWER_SIZE, Job, Told};
 use crate::subject::Fabric;
@@ -19,13 +24,21 @@ struct Served {
 }
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let job = &told.job;
-    let side = Side::open(how, &told, job.window.max(job.answers()))?;
+    let side = open(how, &told.job)?;
     let door = Door::open(&side)?;
+    answer(&side, &door, &told.job).await
+}
+
+fn open(how: Fabric, job: &Job) -> Result<Side> {
+    Side::open(how, job, job.window.max(job.answers()))
+}
+
+/// Accepts all connections, and answers what comes, for ever.
+async fn answer(side: &Side, door: &Door, job: &Job) -> Result<()> {
     let mut served = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.window, job.size);
-        let endpoint = door.accept(&side, [], post).await?;
+        let endpoint = door.accept(side, [], post).await?;
         served.push(Served {
             endpoint,
             unanswered: 0,
@@ -82,11 +95,33 @@ impl Sender {
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {
     let job = &told.job;
-    let side = Side::open(how, &told, job.window.max(job.answers()))?;
+    let side = open(how, job)?;
+    let before = Before::now(&told)?;
+    let mut senders = connect(&side, server_of(&told), job).await?;
+    begin(&mut senders, job)?;
+    let mut crowd = before.begin(&told);
+    send(&side, senders, job, |at| crowd.answered(at, 1)).await
+}
+
+/// Both ends in tasks of this runtime, until it is enough.
+pub async fn pair(how: Fabric, job: Job, tally: Arc<Tally>) -> Result<()> {
+    let there = open(how, &job)?;
+    let door = Door::quietly(&there)?;
+    let address = door.address();
+    let answering = job.clone();
+    tokio::spawn(async move { answer(&there, &door, &answering).await });
+    let here = open(how, &job)?;
+    let mut senders = connect(&here, address, &job).await?;
+    begin(&mut senders, &job)?;
+    let batch = job.batch() as u64;
+    send(&here, senders, &job, |_| tally.add(batch)).await
+}
+
+async fn connect(side: &Side, server: SocketAddr, job: &Job) -> Result<Vec<Sender>> {
     let mut senders = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.answers(), ANSWER_SIZE);
-        let (endpoint, _) = side.connect(&told, post).await?;
+        let (endpoint, _) = side.connect(server, post).await?;
         let count = if job.size <= INJECT_SIZE_MAX {
             0
         } else {
@@ -99,11 +134,24 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
             buffers,
         });
     }
+    Ok(senders)
+}
+
+/// Sends what all windows allow.
+fn begin(senders: &mut [Sender], job: &Job) -> Result<()> {
     let message = vec![0; job.size];
-    for (at, sender) in senders.iter_mut().enumerate() {
-        sender.send(at, job, &message)?;
-    }
-    let mut meter = Meter::new(&told);
+    let mut all = senders.iter_mut().enumerate();
+    all.try_for_each(|(at, sender)| sender.send(at, job, &message))
+}
+
+/// Takes answers and sends what they allow, until it `is_enough` of a connection's.
+async fn send(
+    side: &Side,
+    mut senders: Vec<Sender>,
+    job: &Job,
+    mut is_enough: impl FnMut(usize) -> bool,
+) -> Result<()> {
+    let message = vec![0; job.size];
     let mut completions = Vec::new();
     loop {
         side.completions(&mut completions).await?;
@@ -114,7 +162,7 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
             if is_answer {
                 sender.endpoint.recv(buffer).queue(at).try_post()?;
                 sender.credits += job.batch();
-                if meter.add(job.batch() as u64) {
+                if is_enough(at) {
                     return Ok(());
                 }
             } else {

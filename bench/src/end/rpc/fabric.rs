@@ -5,6 +5,7 @@ use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, Endpoint, RemoteRegion};
 
 use super::super::fabric::connect::{Door, Side};
+use super::super::server_of;
 use super::{Caller, check, message};
 use crate::job::{Job, Told};
 use crate::subject;
@@ -16,7 +17,7 @@ fn request_size(job: &Job) -> usize {
 
 pub async fn serve(how: subject::Fabric, told: Told) -> Result<()> {
     let job = &told.job;
-    let side = Side::open(how, &told, 2 * job.window)?;
+    let side = Side::open(how, job, 2 * job.window)?;
     let door = Door::open(&side)?;
     let size = request_size(job);
     let post = |endpoint: &Endpoint| {
@@ -71,8 +72,8 @@ impl Caller for Fabric {
 
 pub async fn call(how: subject::Fabric, told: Told) -> Result<()> {
     let job = &told.job;
-    let side = Side::open(how, &told, 2 * job.window)?;
-    let (endpoint, _) = side.connect(&told, |_| Ok(())).await?;
+    let side = Side::open(how, job, 2 * job.window)?;
+    let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
     let landing = vec![0; (job.bulk * job.window).max(1)];
     let access = Access::REMOTE_WRITE;
     let landing = side.domain.register(landing).access(access).await?;

@@ -1,0 +1,131 @@
+//! Messages of each of the client's connectionless endpoints to each of the server's, everything
+//! through one completion queue and one task per side. Each message and answer begins with the
+//! number of its pair.
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_fabric::{Completion, FabricAddr, RdmEndpoint};
+
+use super::super::crowd::Before;
+use super::super::{ANY_PORT, say, server_of};
+use super::connect::Side;
+use crate::job::{ANSWER_SIZE, Job, Told};
+use crate::subject::Fabric;
+
+/// One side's endpoints, and where the other's are.
+#[derive(Debug)]
+struct Party {
+    side: Side,
+    endpoints: Vec<RdmEndpoint>,
+    others: Vec<FabricAddr>,
+}
+
+impl Party {
+    /// Each endpoint with receives of so many bytes, so many for each of the others.
+    fn open(how: Fabric, job: &Job, receives: usize, size: usize) -> Result<Party> {
+        let n = job.connections;
+        let operations = job.window.max(job.answers()) * n;
+        let side = Side::open(how, job, operations)?;
+        let vector = side.domain.address_vector().open()?;
+        let mut endpoints = Vec::new();
+        for at in 0..n {
+            let endpoint = side.domain.rdm_endpoint().address_vector(&vector);
+            let endpoint = endpoint.completion_queue(&side.queue).listen_at(ANY_PORT);
+            let endpoint = endpoint.transmit_size(operations).receive_size(operations);
+            let endpoint = endpoint.open()?;
+            for _ in 0..receives * n {
+                endpoint.recv(vec![0; size]).queue(at).try_post()?;
+            }
+            endpoints.push(endpoint);
+        }
+        Ok(Party {
+            side,
+            endpoints,
+            others: Vec::new(),
+        })
+    }
+
+    /// Both sides tell each other the ports of their endpoints.
+    async fn meet(&mut self, mut stream: TcpStream) -> Result<()> {
+        for endpoint in &self.endpoints {
+            stream.write_u16(endpoint.local_addr().port()).await?;
+        }
+        for _ in 0..self.endpoints.len() {
+            let mut address = ANY_PORT;
+            address.set_port(stream.read_u16().await?);
+            // All endpoints have the same vector.
+            self.others.push(self.endpoints[0].insert(address)?);
+        }
+        Ok(())
+    }
+
+    /// Posts the receive of a completion again; tells which pair it was of.
+    fn taken(&self, mut completion: Completion) -> Result<usize> {
+        completion.result.clone().map_err(|failed| failed.error)?;
+        let buffer = completion
+            .take_buffer()
+            .and_then(|buffer| buffer.into_vec().ok());
+        let buffer = buffer.context("a completion without its buffer")?;
+        let pair = buffer.first_chunk().context("a message of few bytes")?;
+        let pair = u32::from_le_bytes(*pair) as usize;
+        let endpoint = &self.endpoints[completion.context.0 as usize];
+        endpoint.recv(buffer).queue(completion.context).try_post()?;
+        Ok(pair)
+    }
+
+    fn send(&self, from: usize, to: usize, message: &mut [u8], pair: usize) -> Result<()> {
+        message[..size_of::<u32>()].copy_from_slice(&(pair as u32).to_le_bytes());
+        Ok(self.endpoints[from].inject(message, self.others[to])?)
+    }
+}
+
+pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+    let (job, n) = (&told.job, told.job.connections);
+    let mut party = Party::open(how, job, job.window, job.size)?;
+    let listener = TcpListener::bind(ANY_PORT).await?;
+    say("PORT", listener.local_addr()?.port());
+    party.meet(listener.accept().await?.0).await?;
+    let mut unanswered = vec![0; n * n];
+    let mut completions = Vec::new();
+    loop {
+        party.side.completions(&mut completions).await?;
+        for completion in completions.drain(..) {
+            let pair = party.taken(completion)?;
+            let unanswered = unanswered.get_mut(pair).context("no such pair")?;
+            *unanswered += 1;
+            if *unanswered == job.batch() {
+                *unanswered = 0;
+                party.send(pair % n, pair / n, &mut [0; ANSWER_SIZE], pair)?;
+            }
+        }
+    }
+}
+
+pub async fn call(how: Fabric, told: Told) -> Result<()> {
+    let (job, n) = (&told.job, told.job.connections);
+    let mut party = Party::open(how, job, job.answers(), ANSWER_SIZE)?;
+    party
+        .meet(TcpStream::connect(server_of(&told)).await?)
+        .await?;
+    let mut message = vec![0; job.size];
+    for pair in 0..n * n {
+        for _ in 0..job.window {
+            party.send(pair / n, pair % n, &mut message, pair)?;
+        }
+    }
+    let mut crowd = Before::now(&told)?.begin(&told);
+    let mut completions = Vec::new();
+    loop {
+        party.side.completions(&mut completions).await?;
+        for completion in completions.drain(..) {
+            let pair = party.taken(completion)?;
+            for _ in 0..job.batch() {
+                party.send(pair / n, pair % n, &mut message, pair)?;
+            }
+            if crowd.answered(pair, 1) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Both ends in one process, to see what a second processor adds: pairs that share nothing, each in
+//! a thread of its own; and the connections of one domain, then of two, on a runtime of two
+//! threads.
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use tokio::task::JoinSet;
+
+use super::{fabric, say, streams};
+use crate::job::{Job, Told, Work};
+use crate::pin;
+use crate::subject::Kind;
+
+/// So long a pair may take to connect.
+const BEGINNING_MAX: Duration = Duration::from_secs(10);
+
+/// Both stretches are measured so often, in turn: the processors' speed changes.
+const ROUNDS: u32 = 3;
+
+/// What the pairs of a stretch have done, and whether that is enough.
+#[derive(Debug, Default)]
+pub struct Tally {
+    messages: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Tally {
+    /// So many more. True when it is enough.
+    pub fn add(&self, messages: u64) -> bool {
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+pub fn run(kind: Kind, told: &Told) -> Result<()> {
+    let (mut one, mut two) = (Stretch::default(), Stretch::default());
+    for _ in 0..ROUNDS {
+        match told.job.work {
+            Work::Pairs => {
+                one += measured(told, |tally| {
+                    on_processors(kind, &told.job, &[told.cpu], tally)
+                })?;
+                let cpus = [told.cpu, told.other_cpu];
+                two += measured(told, |tally| on_processors(kind, &told.job, &cpus, tally))?;
+            }
+            Work::Domains => {
+                let cpus = [told.cpu, told.other_cpu];
+                one += measured(told, |tally| in_domains(kind, &told.job, &cpus, 1, tally))?;
+                two += measured(told, |tally| in_domains(kind, &told.job, &cpus, 2, tally))?;
+            }
+            work => bail!("{work} is no work of pairs"),
+        }
+    }
+    say("one_per_s", one.per_second());
+    say("two_per_s", two.per_second());
+    Ok(())
+}
+
+/// What was done in which time.
+#[derive(Debug, Default)]
+struct Stretch {
+    messages: u64,
+    time: Duration,
+}
+
+impl AddAssign for Stretch {
+    fn add_assign(&mut self, more: Stretch) {
+        self.messages += more.messages;
+        self.time += more.time;
+    }
+}
+
+impl Stretch {
+    fn per_second(&self) -> f64 {
+        self.messages as f64 / self.time.as_secs_f64()
+    }
+}
+
+type Threads = Vec<JoinHandle<Result<()>>>;
+
+/// Lets what `start` starts warm up, measures it, and ends it.
+fn measured(told: &Told, start: impl FnOnce(Arc<Tally>) -> Threads) -> Result<Stretch> {
+    let tally = Arc::new(Tally::default());
+    let threads = start(Arc::clone(&tally));
+    let until = Instant::now() + BEGINNING_MAX;
+    while tally.messages.load(Ordering::Relaxed) == 0 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(told.job.warm);
+    let (before, begin) = (tally.messages.load(Ordering::Relaxed), Instant::now());
+    thread::sleep(told.job.run);
+    let messages = tally.messages.load(Ordering::Relaxed) - before;
+    let time = begin.elapsed();
+    tally.is_over.store(true, Ordering::Relaxed);
+    for thread in threads {
+        let ended = thread.join();
+        ended.map_err(|_| anyhow!("the thread of a pair panicked"))??;
+    }
+    Ok(Stretch { messages, time })
+}
+
+/// Both ends of a pair in this task, until it is enough.
+async fn pair(kind: Kind, job: Job, tally: Arc<Tally>) -> Result<()> {
+    match kind {
+        Kind::Fabric(how) => fabric::pair(how, job, tally).await,
+        Kind::Tokio { .. } => streams::pair(job, tally).await,
+        _ => bail!("this subject has no pairs"),
+    }
+}
+
+/// A pair on each of these processors, in a thread of its own.
+fn on_processors(kind: Kind, job: &Job, cpus: &[usize], tally: Arc<Tally>) -> Threads {
+    let start = |&cpu: &usize| {
+        let (job, tally) = (job.clone(), Arc::clone(&tally));
+        thread::spawn(move || {
+            pin::to(&[cpu])?;
+            super::on_runtime(pair(kind, job, tally))
+        })
+    };
+    cpus.iter().map(start).collect()
+}
+
+/// All connections, divided among so many pairs of domains, on a runtime with a thread for each of
+/// these processors.
+fn in_domains(kind: Kind, job: &Job, cpus: &[usize], domains: usize, tally: Arc<Tally>) -> Threads {
+    let (mut job, cpus) = (job.clone(), cpus.to_vec());
+    job.connections /= domains;
+    let work = async move {
+        let mut pairs = JoinSet::new();
+        for _ in 0..domains {
+            pairs.spawn(pair(kind, job.clone(), Arc::clone(&tally)));
+        }
+        while let Some(ended) = pairs.join_next().await {
+            ended??;
+        }
+        Ok(())
+    };
+    let run = move || {
+        pin::to(&cpus)?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(cpus.len()).enable_all().build()?;
+        runtime.block_on(work)
+    };
+    vec![thread::spawn(run)]
+}

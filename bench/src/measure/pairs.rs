@@ -1,0 +1,75 @@
+//! What a second processor adds within one process: to two pairs of ends that share nothing, and to
+//! the connections of one domain when they are divided among two.
+
+use super::Scale;
+use crate::case::{Case, Facts, Placement, Quantity};
+use crate::job::{Job, Work};
+
+/// On the way of a pair, and per connection where there are many.
+const WINDOW: usize = 64;
+const WINDOW_OF_MANY: usize = 4;
+const CONNECTIONS: usize = 64;
+
+const PAIRS: &[Quantity] = &[
+    Quantity {
+        measure: "messages per second of a pair in a thread, 64 B",
+        unit: "million/s",
+        read: |facts, _| Some(facts.get("one_per_s")? / 1e6),
+        more_is_better: true,
+        shows_ratios: true,
+    },
+    Quantity {
+        measure: "two pairs on two cores to one pair on one",
+        unit: "×",
+        read: gain,
+        more_is_better: true,
+        shows_ratios: false,
+    },
+];
+
+const DOMAINS: &[Quantity] = &[
+    Quantity {
+        measure: "messages per second of one domain in two threads, 64 B",
+        unit: "million/s",
+        read: |facts, _| Some(facts.get("one_per_s")? / 1e6),
+        more_is_better: true,
+        shows_ratios: true,
+    },
+    Quantity {
+        measure: "two domains at each end to one",
+        unit: "×",
+        read: gain,
+        more_is_better: true,
+        shows_ratios: false,
+    },
+];
+
+fn gain(facts: &Facts, _: &Job) -> Option<f64> {
+    Some(facts.get("two_per_s")? / facts.get("one_per_s")?)
+}
+
+pub fn cases(scale: &Scale) -> Vec<Case> {
+    vec![
+        Case {
+            what: format!("window {WINDOW}"),
+            job: Job {
+                window: WINDOW,
+                ..scale.job(Work::Pairs)
+            },
+            placement: Placement::TwoCores,
+            quantities: PAIRS,
+            is_shared: false,
+        },
+        Case {
+            what: format!("{CONNECTIONS} connections"),
+            job: Job {
+                window: WINDOW_OF_MANY,
+                connections: CONNECTIONS,
+                ..scale.job(Work::Domains)
+            },
+            placement: Placement::TwoCores,
+            quantities: DOMAINS,
+            is_shared: false,
+        },
+    ]
+}

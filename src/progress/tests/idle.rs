@@ -1,0 +1,85 @@
+//! What connections ask that have nothing to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{run, settle};
+use crate::progress::{Liveness, Port};
+use crate::testing::{Net, Peer, connect_endpoints};
+
+/// Often enough to be shared, by far.
+const IDLE: Duration = Duration::from_secs(20);
+const CONNECTIONS: usize = 30;
+
+/// So many connections of `a` to `b`, watched by `a` alone, with a receive posted each.
+async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::Endpoint> {
+    let mut all = Vec::new();
+    for _ in 0..connections {
+        let liveness = Liveness::default().idle_interval(IDLE);
+        let near = a.domain.endpoint().liveness(liveness).open().unwrap();
+        let far = b.domain.endpoint().liveness(Liveness::OFF).open().unwrap();
+        connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+        near.recv(vec![0; 8]).queue(0_u64).try_post().unwrap();
+        all.extend([near, far]);
+    }
+    all
+}
+
+fn ports(peer: &Peer) -> Vec<Arc<Port>> {
+    let ports = peer.domain.engine().lock_ports();
+    let all = ports.keys().into_iter().map(|key| ports.get(key).cloned());
+    all.filter_map(|driven| driven?.connection()).collect()
+}
+
+fn questions(peer: &Peer) -> u64 {
+    let all = ports(peer).into_iter();
+    all.map(|port| port.lock("count").life.questions).sum()
+}
+
+/// docs/extension.md: "ten thousand connections between two processes ask what one would".
+#[test]
+fn idle_connections_to_one_domain_ask_it_together() {
+    run(|net: Net| async move {
+        let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
+        let all = idle(&a, &b, CONNECTIONS).await;
+        tokio::time::sleep(10 * IDLE).await;
+        let asked = questions(&a);
+        // Once per half of the interval at most, and never less than once per interval.
+        assert!((8..=25).contains(&asked), "{asked} questions");
+        assert!(all.iter().all(|endpoint| endpoint.is_connected()));
+    });
+}
+
+/// Of each domain it is asked whether it lives, however many others do.
+#[test]
+fn each_domain_is_asked() {
+    run(|net: Net| async move {
+        let a = net.peer().unwrap();
+        let mut all = Vec::new();
+        for _ in 0..10 {
+            let b = net.peer().unwrap();
+            all.push((idle(&a, &b, 1).await, b));
+        }
+        tokio::time::sleep(10 * IDLE).await;
+        let asked = questions(&a);
+        assert!(asked >= 10 * 8, "{asked} questions");
+    });
+}
+
+/// The time that a connection had to come up wakes nobody once it is up: of thousands that would be
+/// a turn each.
+#[test]
+fn a_connection_that_is_up_has_no_alarm() {
+    run(|net: Net| async move {
+        let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
+        let _all = idle(&a, &b, 3).await;
+        settle().await;
+        for port in ports(&a).into_iter().chain(ports(&b)) {
+            let state = port.lock("look");
+            assert_eq!(
+                (state.alarm, state.stale_alarm, state.deadline),
+                (None, None, None)
+            );
+        }
+    });
+}
