@@ -184,14 +184,15 @@ fn memory_of_a_burst_is_given_back_when_it_is_over() {
     for tag in 0..200 {
         assert_eq!(bytes_of(&world.post(tagged(tag), 5).end()), b"early");
     }
-    assert!(kept_of(&world) >= 200);
+    // Places that were in use do not all count as free again, by where the hashes put them.
+    assert!(kept_of(&world) >= 100);
     let looks_again = world.expire().expect("it is looked at again");
     world.driver.take();
     // Something came meanwhile.
     sender.send_early(Some(7), b"early");
     world.now = looks_again;
     let later = world.expire().expect("and again");
-    assert!(later > looks_again && kept_of(&world) >= 200);
+    assert!(later > looks_again && kept_of(&world) >= 100);
     world.now = later;
     assert_eq!(world.expire(), None, "no timer while it is idle");
     assert!(kept_of(&world) < 20, "what is there is all that is kept");
