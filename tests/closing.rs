@@ -80,8 +80,10 @@ fn closing_waits_for_what_is_posted_and_refuses_what_is_not() {
 }
 
 /// fi_mr(3): "Optional specified offset for accessing specified registered buffers."
-/// fi_mr(3): "This parameter is reserved for future use and must be 0."
 /// fi_mr(3): `fi_mr_attr.offset`, structure field.
+/// fi_mr(3): "This parameter is reserved for future use and must be 0."
+/// fi_mr(3): "The offset parameter is reserved for future use and must be 0."
+/// fi_mr(3): "The offset field is reserved for future use and must be 0."
 #[tokio::test]
 async fn an_offset_is_none() {
     let domain = Net::loopback().peer().unwrap().domain;

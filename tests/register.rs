@@ -11,7 +11,7 @@ use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, Context, DomainBind, ErrorKind, Event, Hints, MemoryRegion, MrMode, OperationKind,
-    RegistrationProgress,
+    RegistrationProgress, RemoteRegion,
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
@@ -73,6 +73,43 @@ fn registration_is_synchronous_by_default() {
         assert_eq!(refused.into_parts().1, Some(vec![5u8; 2]));
         assert!(peer.events.is_empty());
     });
+}
+
+/// `RegionBuf`: a "`Buffer` that was one of them, to be registered again"; bytes that never change
+/// make no writable region then either, and come back once more.
+#[tokio::test]
+async fn what_came_back_is_registered_again() {
+    let peer = Net::loopback().peer().unwrap();
+    let (boxed, start) = {
+        let boxed = vec![7u8; 32].into_boxed_slice();
+        let start = boxed.as_ptr();
+        (boxed, start)
+    };
+    let region = peer.domain.register(boxed).await.unwrap();
+    let mut back = region.deregister().await.unwrap();
+    for _ in 0..3 {
+        let region = peer.domain.register(back).await.unwrap();
+        assert_eq!(bytes_of(&region), [7; 32]);
+        back = region.deregister().await.unwrap();
+    }
+    let again = peer.domain.register(vec![back, vec![8u8; 8].into()]);
+    let region = again.now().unwrap();
+    assert_eq!((region.len(), region.segment_count()), (40, 2));
+    let mut all = region.deregister_all().await.unwrap();
+    assert_eq!(all.pop().unwrap().downcast::<Vec<u8>>().unwrap(), [8; 8]);
+    let boxed: Box<[u8]> = all.pop().unwrap().downcast().unwrap();
+    assert_eq!((boxed.as_ptr(), &*boxed), (start, &[7u8; 32][..]));
+
+    let constant = peer
+        .domain
+        .register_read_only(&b"constant"[..])
+        .await
+        .unwrap();
+    let constant = constant.deregister().await.unwrap();
+    let refused = peer.domain.register(constant).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(&*refused.into_parts().1.unwrap(), b"constant");
+    assert_eq!(peer.domain.region_count(), 0);
 }
 
 /// fi_mr(3): "can complete asynchronous by binding the resource domain to an event queue using the
@@ -564,12 +601,7 @@ fn several_buffers_are_one_region() {
 /// fi_mr(3): `fi_mr_attr.requested_key`, structure field.
 /// fi_mr(3): `fi_mr_attr.context`, structure field.
 /// fi_mr(3): "An application specified access key associated with the memory region."
-/// fi_mr(3): "This allows applications to use well known key values, which can avoid applications
-/// needing to exchange and store keys."
 /// fi_mr(3): "Memory access permissions associated with registration"
-/// fi_mr(3): "This parameter is reserved for future use and must be 0."
-/// fi_mr(3): "The offset parameter is reserved for future use and must be 0."
-/// fi_mr(3): "The offset field is reserved for future use and must be 0."
 #[test]
 fn one_builder_describes_all_of_a_registration() {
     on_every_backend(|net| async move {
@@ -594,6 +626,25 @@ fn one_builder_describes_all_of_a_registration() {
         let remote = region.remote();
         assert_eq!((remote.addr, remote.len, remote.key), (0, 10, 12));
         assert_eq!(remote.access, Access::REMOTE_READ);
+    });
+}
+
+/// fi_mr(3): "This allows applications to use well known key values, which can avoid applications
+/// needing to exchange and store keys."
+#[test]
+fn a_well_known_key_is_used_without_an_exchange() {
+    const WELL_KNOWN: u64 = 12;
+    on_every_backend(|net| async move {
+        let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
+        let region = target.domain.register(vec![0u8; 16]).key(WELL_KNOWN);
+        let region = region.now().unwrap();
+        // All that the peer knows is what both programs were written with.
+        let known = RemoteRegion::new(0, 16, WELL_KNOWN);
+        x.write(vec![5u8; 16], known)
+            .delivery_complete()
+            .await
+            .unwrap();
+        assert_eq!(bytes_of(&region), [5; 16]);
     });
 }
 

@@ -79,6 +79,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
+    #[inline(always)]
     pub(super) fn new(traits: RegionTraits) -> Self {
         let backed = || Lock::new(LockKind::Mutex, Intervals::default());
         Attached {
@@ -138,11 +139,17 @@ impl Attached {
         self.bindings.lock("look for an endpoint").has_endpoint()
     }
 
-    /// The names of those bound that are still open, for a Busy answer.
-    pub(crate) fn open_names(&self) -> Vec<String> {
-        if !self.any.load(Relaxed) {
-            return Vec::new();
+    /// The names of those bound that are still open, for a Busy answer; `None` if nothing is.
+    #[inline]
+    pub(crate) fn open_names(&self) -> Option<String> {
+        match self.any.load(Relaxed) {
+            true => self.names(),
+            false => None,
         }
+    }
+
+    #[cold]
+    fn names(&self) -> Option<String> {
         // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
         // that lock while it holds its own.
         let bound: Vec<_> = {
@@ -150,8 +157,9 @@ impl Attached {
             let held = |it: &Binding| Some((it.object.upgrade()?, it.name.clone()));
             bindings.all.iter().filter_map(held).collect()
         };
-        let open = bound.iter().filter(|(object, _)| object.is_open());
-        open.map(|(_, name)| name.clone()).collect()
+        let open = bound.into_iter().filter(|(object, _)| object.is_open());
+        let names: Vec<_> = open.map(|(_, name)| name).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Whether any counter was bound.

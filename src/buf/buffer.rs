@@ -1,11 +1,11 @@
 //! A buffer given back without its type.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::held::Held;
-use super::piece::Memory;
 use super::range::AddressRange;
 use super::traits::IoBuf;
 
@@ -13,7 +13,7 @@ use super::traits::IoBuf;
 /// with its type put aside so that completions of all operations fit into one queue.
 ///
 /// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the
-/// original type back.
+/// original type back. It can be registered and posted again as it is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -25,6 +25,7 @@ use super::traits::IoBuf;
 /// assert_eq!(bytes, [7; 64]);
 /// # Ok(()) }
 /// ```
+#[repr(transparent)]
 pub struct Buffer {
     /// Out of every operation: nobody else has its span.
     held: Held,
@@ -36,12 +37,36 @@ impl Buffer {
         Buffer { held }
     }
 
+    /// Each as a buffer.
+    #[inline]
+    pub(crate) fn all(held: Vec<Held>) -> Vec<Buffer> {
+        let mut held = ManuallyDrop::new(held);
+        let (start, len, capacity) = (held.as_mut_ptr(), held.len(), held.capacity());
+        // SAFETY: the parts of a `Vec` that nobody uses any more, of elements that are what a
+        // `Buffer` is made of and nothing else (`repr(transparent)`).
+        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
+    }
+
+    /// What each is made of.
+    #[inline]
+    pub(super) fn all_into_held(all: Vec<Buffer>) -> Vec<Held> {
+        let mut all = ManuallyDrop::new(all);
+        let (start, len, capacity) = (all.as_mut_ptr(), all.len(), all.capacity());
+        // SAFETY: as in `Buffer::all`, the other way.
+        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
+    }
+
     pub(crate) fn into_held(self) -> Held {
         self.held
     }
 
     pub(super) fn is_range(&self) -> bool {
         self.held.is_range()
+    }
+
+    /// One message's part of a buffer that others have landed in too.
+    pub(super) fn is_part(&self) -> bool {
+        self.held.as_window().is_some()
     }
 
     /// The address range that was registered.
@@ -98,12 +123,9 @@ impl Buffer {
     ///
     /// # Errors
     /// The buffer itself, if it was of another type.
-    #[inline]
+    #[inline(always)]
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
-        B::from_memory(Memory::Held(self.held)).map_err(|memory| match memory {
-            Memory::Held(held) => Buffer::new(held),
-            Memory::Region(_) => unreachable!("a conversion gives back the memory it was given"),
-        })
+        B::from_held(self.held).map_err(Buffer::new)
     }
 }
 

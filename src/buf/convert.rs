@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::buffer::Buffer;
+use super::draft::Place;
 use super::held::Held;
 use super::mapped::MappedBuffer;
 use super::payload::Payload;
@@ -24,11 +25,18 @@ macro_rules! convert_held {
             }
 
             #[inline]
-            fn from_memory(memory: Memory) -> Result<Self, Memory> {
-                match memory {
-                    Memory::Held(held) => held.$back().map_err(Memory::Held),
-                    region => Err(region),
-                }
+            fn into_held(self) -> Result<Held, Refused<Self>> {
+                Ok(Held::from(self))
+            }
+
+            #[inline]
+            fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
+                Ok(all.into_iter().map(Held::from).collect())
+            }
+
+            #[inline(always)]
+            fn from_held(held: Held) -> Result<Self, Held> {
+                held.$back()
             }
 
             fn piece_len(&self) -> usize {
@@ -73,14 +81,26 @@ impl Convert for Buffer {
             let what = "an address range is used as a slice of a region made of it";
             return Err((Error::new(ErrorKind::InvalidArgument, what), self));
         }
-        Ok(Memory::Held(self.into_held()))
+        Ok(Memory::Held(Buffer::into_held(self)))
     }
 
-    fn from_memory(memory: Memory) -> Result<Self, Memory> {
-        match memory {
-            Memory::Held(held) => Ok(Buffer::new(held)),
-            region => Err(region),
+    fn into_held(self) -> Result<Held, Refused<Self>> {
+        match self.is_part() {
+            true => Err((part(), self)),
+            false => Ok(Buffer::into_held(self)),
         }
+    }
+
+    #[inline]
+    fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
+        match all.iter().any(Buffer::is_part) {
+            true => Err((part(), all)),
+            false => Ok(Buffer::all_into_held(all)),
+        }
+    }
+
+    fn from_held(held: Held) -> Result<Self, Held> {
+        Ok(Buffer::new(held))
     }
 
     fn piece_len(&self) -> usize {
@@ -89,6 +109,7 @@ impl Convert for Buffer {
 }
 
 impl IoBuf for Buffer {}
+impl RegionBuf for Buffer {}
 
 /// Only for registration: it is no buffer of an operation by itself.
 impl Convert for AddressRange {
@@ -96,11 +117,12 @@ impl Convert for AddressRange {
         Ok(Memory::Held(Held::from(self)))
     }
 
-    fn from_memory(memory: Memory) -> Result<Self, Memory> {
-        match memory {
-            Memory::Held(held) => held.into_range().map_err(Memory::Held),
-            region => Err(region),
-        }
+    fn into_held(self) -> Result<Held, Refused<Self>> {
+        Ok(Held::from(self))
+    }
+
+    fn from_held(held: Held) -> Result<Self, Held> {
+        held.into_range()
     }
 
     fn piece_len(&self) -> usize {
@@ -113,6 +135,12 @@ impl RegionBuf for AddressRange {}
 impl<B: Convert> ConvertMany for B {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         self.into_memory(usage).map(Payload::from_memory)
+    }
+
+    #[inline]
+    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
+        place.put_one(self.into_held()?);
+        Ok(())
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
@@ -150,6 +178,11 @@ impl<B: Convert> ConvertMany for Vec<B> {
         Ok(Payload::from_pieces(pieces))
     }
 
+    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
+        place.put_many(B::all_held(self)?);
+        Ok(())
+    }
+
     fn from_payload(payload: Payload) -> Option<Self> {
         into_buffers(payload.into_pieces())
     }
@@ -169,15 +202,11 @@ impl<B: Convert> ConvertMany for Vec<B> {
 
 impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
-        Vec::from(self)
-            .into_payload(usage)
-            .map_err(|(error, back)| {
-                let back = <[B; N]>::try_from(back);
-                let Ok(back) = back else {
-                    unreachable!("a refusal gives every buffer back");
-                };
-                (error, back)
-            })
+        Vec::from(self).into_payload(usage).map_err(all_back)
+    }
+
+    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
+        Vec::from(self).into_place(place).map_err(all_back)
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
@@ -195,6 +224,20 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn is_registered(&self) -> bool {
         self.iter().all(B::is_piece_registered)
     }
+}
+
+/// Peers would write beside bytes that others look at.
+#[cold]
+fn part() -> Error {
+    let what = "a message's part of a larger buffer: the whole can be registered (into_whole)";
+    Error::new(ErrorKind::InvalidArgument, what)
+}
+
+fn all_back<B, const N: usize>((error, back): Refused<Vec<B>>) -> Refused<[B; N]> {
+    let Ok(back) = back.try_into() else {
+        unreachable!("a refusal gives every buffer back");
+    };
+    (error, back)
 }
 
 fn total_len<B: Convert>(buffers: &[B]) -> usize {

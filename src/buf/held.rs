@@ -4,8 +4,8 @@
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
 //! before the address is given to anyone, and put together again from exactly those, once. What
-//! owns through raw pointers by itself (`Bytes`, `BytesMut`, `MappedBuffer`) makes no such claim
-//! and is kept as it is.
+//! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
+//! is; a `MappedBuffer` makes none either, but its start and length need not be kept twice.
 //!
 //! The set of buffer types is closed ([`super::IoBuf`] is sealed), so the tag that says how to put
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::copy;
 use super::injected;
-use super::mapped::MappedBuffer;
+use super::mapped::{MappedBuffer, PageKind};
 use super::range::{self, AddressRange};
 use super::span::Span;
 
@@ -46,7 +46,10 @@ enum Owner {
     Counted,
     Bytes(Bytes),
     BytesMut(BytesMut),
-    Mapped(MappedBuffer),
+    Mapped {
+        mapped: usize,
+        pages: PageKind,
+    },
     /// Part of a buffer that others own too.
     Window(Arc<Held>),
     Static,
@@ -83,7 +86,7 @@ impl Held {
             Owner::Vec { .. }
             | Owner::Boxed
             | Owner::BytesMut(_)
-            | Owner::Mapped(_)
+            | Owner::Mapped { .. }
             | Owner::Range => true,
             Owner::Window(whole) => whole.is_writable(),
             _ => false,
@@ -93,6 +96,7 @@ impl Held {
     /// Part of a buffer with many owners, and one more of them. For the memory of a region that
     /// gives nothing back, whose bytes others share; and for messages that land in one buffer, each
     /// in a window of its own that overlaps no other (`carving`), which is as good as a buffer.
+    #[inline]
     pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
         Held {
             span: whole.span.part(offset, len),
@@ -331,12 +335,15 @@ impl Held {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
-        match self.dissolve() {
-            (_, Owner::Mapped(buffer)) => Ok(buffer),
-            (span, owner) => Err(Held { span, owner }),
-        }
+        let Owner::Mapped { mapped, pages } = self.owner else {
+            return Err(self);
+        };
+        // Nothing else in it is to be dropped.
+        let span = ManuallyDrop::new(self).span;
+        // SAFETY: the parts of the buffer that `From<MappedBuffer>` dissolved, used once.
+        Ok(unsafe { MappedBuffer::from_parts(span, mapped, pages) })
     }
 
     pub(super) fn into_range(self) -> Result<AddressRange, Held> {
@@ -392,7 +399,11 @@ impl Drop for Held {
             }
             Owner::Bytes(bytes) => drop(bytes),
             Owner::BytesMut(bytes) => drop(bytes),
-            Owner::Mapped(buffer) => drop(buffer),
+            Owner::Mapped { mapped, pages } => {
+                // SAFETY: the parts `From<MappedBuffer>` dissolved; only use, as above.
+                let buffer = unsafe { MappedBuffer::from_parts(span, mapped, pages) };
+                drop(buffer);
+            }
             Owner::Window(whole) => drop(whole),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
@@ -470,9 +481,10 @@ impl From<BytesMut> for Held {
 impl From<MappedBuffer> for Held {
     #[inline]
     fn from(buffer: MappedBuffer) -> Self {
+        let (span, mapped, pages) = buffer.into_parts();
         Held {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::Mapped(buffer),
+            span,
+            owner: Owner::Mapped { mapped, pages },
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Memory straight from the system: whole pages, huge ones where they are offered.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The size of a huge page: what x86-64 and 64-bit ARM with 4 KiB pages have.
@@ -15,8 +17,11 @@ const HUGE_PAGE: usize = 2 << 20;
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// Which pages the system gave for a [`MappedBuffer`].
+// A word, so that a value that has one is moved word by word. The bytes beside a single byte are
+// moved in halves that overlap, and the processor waits for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[repr(usize)]
 pub enum PageKind {
     /// Pages of the ordinary size.
     Ordinary,
@@ -123,8 +128,26 @@ impl MappedBuffer {
         self.pages
     }
 
-    pub(super) fn as_mut_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+    /// Where it is, how many bytes are mapped there, and in which pages. Nothing is freed.
+    #[inline]
+    pub(super) fn into_parts(self) -> (Span, usize, PageKind) {
+        let it = ManuallyDrop::new(self);
+        (Span::new(it.start.as_ptr(), it.len), it.mapped, it.pages)
+    }
+
+    /// Puts it together again.
+    ///
+    /// # Safety
+    /// The parts are what [`MappedBuffer::into_parts`] gave, and this is their only use.
+    #[inline]
+    pub(super) unsafe fn from_parts(span: Span, mapped: usize, pages: PageKind) -> Self {
+        MappedBuffer {
+            // SAFETY: the start of a mapping, by the caller's promise, which is not null.
+            start: unsafe { NonNull::new_unchecked(span.as_ptr()) },
+            len: span.len(),
+            mapped,
+            pages,
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod carving;
 mod convert;
 mod copy;
 mod denied;
+mod draft;
 mod exclusive;
 mod few;
 mod frame;
@@ -58,6 +59,7 @@ pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, Reg
 pub(crate) use attached::RegionTraits;
 pub(crate) use carving::Carving;
 pub(crate) use denied::Denied;
+pub(crate) use draft::Draft;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use few::Few;
 pub(crate) use frame::Frame;

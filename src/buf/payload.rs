@@ -361,20 +361,6 @@ impl Payload {
         }
     }
 
-    /// The buffers, in order, if all pieces are buffers of their own.
-    #[inline]
-    pub(crate) fn into_held(self) -> Result<Few<Held>, Payload> {
-        if let Pieces::One(Memory::Held(held)) = self.pieces {
-            return Ok(Few::One(held));
-        }
-        let all_held = |pieces: &[Memory]| pieces.iter().all(|it| matches!(it, Memory::Held(_)));
-        if !all_held(self.pieces.as_slice()) {
-            return Err(self);
-        }
-        let held = self.into_pieces().into_iter().filter_map(into_held);
-        Ok(Few::Many(held.collect()))
-    }
-
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
     /// taken from the user there, the bytes are in the region.
     pub(crate) fn into_buffers(self) -> Few<Buffer> {

@@ -9,11 +9,15 @@
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
 use std::fmt;
+use std::mem;
+#[cfg(test)]
 use std::sync::Arc;
 
 use super::attached::{Attached, RegionTraits};
 use super::copy;
 use super::denied::Denied;
+#[cfg(test)]
+use super::draft::Draft;
 use super::few::Few;
 use super::held::Held;
 use super::pin::Pins;
@@ -27,9 +31,9 @@ pub(super) struct Segment {
     /// Offset of its first byte within the region.
     start: usize,
     span: Span,
-    /// What accesses are cut into cells by, and where in it the span begins.
-    whole: Span,
+    /// Accesses are cut into cells by a span that begins so far before this one, and is so long.
     skip: usize,
+    whole_len: usize,
 }
 
 impl Segment {
@@ -39,8 +43,8 @@ impl Segment {
         Segment {
             start,
             span,
-            whole,
             skip: span.address().abs_diff(whole.address()) as usize,
+            whole_len: whole.len(),
         }
     }
 
@@ -51,7 +55,8 @@ impl Segment {
 
     /// A byte of it, within the span that its accesses are cut into cells by.
     pub(super) fn cells(&self, at: usize) -> (Span, usize) {
-        (self.whole, self.skip + at)
+        let start = self.span.as_ptr().wrapping_sub(self.skip);
+        (Span::new(start, self.whole_len), self.skip + at)
     }
 }
 
@@ -72,9 +77,9 @@ pub(crate) struct RegionMemory {
 struct Kept {
     /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
     /// them.
-    pins: Option<Pins>,
-    /// The buffers themselves; `None` once they are taken.
-    owners: Option<Few<Held>>,
+    pins: Option<Box<Pins>>,
+    /// The buffers themselves; none once they are taken.
+    owners: Few<Held>,
 }
 
 impl Gated for RegionMemory {
@@ -84,40 +89,24 @@ impl Gated for RegionMemory {
 }
 
 impl RegionMemory {
-    /// Joins these buffers, in order. They come back if there is none, if writable and read-only
-    /// ones or ranges and owned ones are mixed, if a range wraps around, or if their lengths do not
-    /// add up within an address space.
-    #[inline]
+    /// Of buffers that are joined at once: [`Draft::join`].
+    #[cfg(test)]
     pub(crate) fn new(
         buffers: impl Into<Few<Held>>,
         traits: RegionTraits,
     ) -> Result<Arc<Self>, Few<Held>> {
-        let buffers = buffers.into();
-        let Some(first) = buffers.first() else {
-            return Err(buffers);
-        };
-        let writable = first.is_writable();
-        let kernel_only = first.is_range();
-        let mut len = 0usize;
-        let mut segments = match &*buffers {
-            [one] => Few::One(Segment::of(one, 0)),
-            many => Few::Many(Vec::with_capacity(many.len())),
-        };
-        for held in &*buffers {
-            if let Few::Many(segments) = &mut segments {
-                segments.push(Segment::of(held, len));
-            }
-            let alike = held.is_writable() == writable && held.is_range() == kernel_only;
-            match len.checked_add(held.len()) {
-                Some(sum) if alike && !held.wraps_around() => len = sum,
-                _ => return Err(buffers),
-            }
-        }
-        Ok(Arc::new(RegionMemory {
-            segments,
-            len,
-            writable,
-            kernel_only,
+        let draft = Draft::of_held(buffers, traits);
+        draft.join().map_err(Draft::into_held)
+    }
+
+    /// Without buffers: what a [`Draft`] is made of.
+    #[inline(always)]
+    pub(super) fn blank(traits: RegionTraits) -> Self {
+        RegionMemory {
+            segments: Few::None,
+            len: 0,
+            writable: false,
+            kernel_only: false,
             gate: if traits.disabled {
                 Gate::new_disabled()
             } else {
@@ -128,10 +117,49 @@ impl RegionMemory {
                 LockKind::Mutex,
                 Kept {
                     pins: None,
-                    owners: Some(buffers),
+                    owners: Few::None,
                 },
             ),
-        }))
+        }
+    }
+
+    #[inline]
+    pub(super) fn owners_mut(&mut self) -> &mut Few<Held> {
+        &mut self.kept.get_mut().owners
+    }
+
+    /// Finds the places of its buffers. False if they cannot be one region: [`Draft::join`].
+    #[inline]
+    pub(super) fn join(&mut self) -> bool {
+        let owners = &self.kept.get_mut().owners;
+        let Some(first) = owners.first() else {
+            return false;
+        };
+        (self.writable, self.kernel_only) = (first.is_writable(), first.is_range());
+        if let [one] = &**owners {
+            (self.segments, self.len) = (Few::One(Segment::of(one, 0)), one.len());
+            return !one.wraps_around();
+        }
+        let is_alike = |held: &Held| {
+            let kind = (held.is_writable(), held.is_range());
+            kind == (self.writable, self.kernel_only) && !held.wraps_around()
+        };
+        let len = |sum: usize, held: &Held| sum.checked_add(held.len());
+        let Some(len) = owners.iter().try_fold(0, len) else {
+            return false;
+        };
+        if !owners.iter().all(is_alike) {
+            return false;
+        }
+        let mut start = 0;
+        let segments = owners.iter().map(|held| {
+            let segment = Segment::of(held, start);
+            start += held.len();
+            segment
+        });
+        let segments = segments.collect();
+        (self.segments, self.len) = (Few::Many(segments), len);
+        true
     }
 
     /// Length in bytes of the whole region.
@@ -222,11 +250,12 @@ impl RegionMemory {
                 return range::read(from, part).map_err(|error| Denied::fault(&error));
             }
             if self.writable {
+                let (cells, at) = segment.cells(at);
                 // SAFETY: a whole segment of writable region memory; allocated, since an entry of
                 // the gate is held by the caller's promise (memory-model rule 4 and this module's
                 // page); touched through the shared functions only, as the exclusion cannot coexist
                 // with an entry (rules 2, 3).
-                unsafe { copy::read_shared(segment.whole, segment.skip + at, part) }
+                unsafe { copy::read_shared(cells, at, part) }
             } else {
                 // SAFETY: read-only memory is allocated while `self` lives and written by nobody
                 // (memory-model rule 3).
@@ -250,8 +279,9 @@ impl RegionMemory {
                 let into = segment.span.part(at, len);
                 return range::write(into, part).map_err(|error| Denied::fault(&error));
             }
+            let (cells, at) = segment.cells(at);
             // SAFETY: as in `read_inside`; the region is writable, as just checked.
-            unsafe { copy::write_shared(segment.whole, segment.skip + at, part) }
+            unsafe { copy::write_shared(cells, at, part) }
             Ok(())
         })
     }
@@ -304,14 +334,35 @@ impl RegionMemory {
         let mut kept = self.kept.lock("take a region's buffers");
         let pins = kept.pins.take();
         let owners = if self.writable {
-            kept.owners.take()
+            mem::replace(&mut kept.owners, Few::None)
         } else {
-            let shared = kept.owners.as_ref()?.iter().map(Held::share);
-            shared.collect::<Option<Vec<_>>>().map(Few::from)
+            let shared = kept.owners.iter().map(Held::share);
+            Few::from(shared.collect::<Option<Vec<_>>>()?)
         };
         drop(kept);
         drop(pins);
-        owners
+        (!owners.is_empty()).then_some(owners)
+    }
+
+    /// As [`RegionMemory::take`], of a region of one writable buffer, which is not moved more often
+    /// than it must be.
+    #[inline]
+    pub(crate) fn take_one(&self) -> Option<Held> {
+        if !self.writable || !self.gate.is_over() {
+            return self.take()?.into_one();
+        }
+        let mut kept = self.kept.lock("take a region's buffer");
+        let pins = kept.pins.take();
+        let owner = match &mut kept.owners {
+            Few::One(_) => match mem::replace(&mut kept.owners, Few::None) {
+                Few::One(held) => Some(held),
+                _ => None,
+            },
+            others => others.take_first(),
+        };
+        drop(kept);
+        drop(pins);
+        owner
     }
 
     /// Brings the pages of a range into memory and keeps them there until the buffers are given
@@ -321,7 +372,7 @@ impl RegionMemory {
         let segments = self.segments.iter();
         let ranges = segments.map(|segment| segment.span.addresses());
         let mut kept = self.kept.lock("pin a region");
-        let pins = kept.pins.get_or_insert_with(|| Pins::new(ranges));
+        let pins = kept.pins.get_or_insert_with(|| Box::new(Pins::new(ranges)));
         self.try_each(from, len, |segment, at, len| {
             pins.pin(segment.span.part(at, len))
         })
@@ -330,18 +381,17 @@ impl RegionMemory {
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
     pub(crate) fn windows(&self) -> Option<Vec<Held>> {
         let kept = self.kept.lock("share a region's windows");
-        let windows = kept.owners.as_ref()?.iter();
-        windows
-            .map(|held| held.as_window().map(|_| held.share())?)
-            .collect()
+        let windows = kept.owners.iter();
+        let windows = windows.map(|held| held.as_window().map(|_| held.share())?);
+        let windows: Option<Vec<_>> = windows.collect();
+        windows.filter(|all| !all.is_empty())
     }
 
     /// True if all its bytes are of a kind with many owners, and none of those is left but this
     /// region, or other regions of the same cache.
     pub(crate) fn is_ours_alone(&self) -> bool {
         let kept = self.kept.lock("look for a region's owners");
-        let owners = kept.owners.as_ref();
-        owners.is_some_and(|owners| owners.iter().all(Held::is_ours_alone))
+        !kept.owners.is_empty() && kept.owners.iter().all(Held::is_ours_alone)
     }
 
     /// The segment of a byte, and its offset there.

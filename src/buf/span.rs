@@ -19,6 +19,7 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
+    #[inline]
     pub(crate) fn new(start: *mut u8, len: usize) -> Self {
         Span { start, len }
     }
@@ -29,10 +30,12 @@ impl Span {
     }
 
     /// The address, only to be written through when the memory is writable.
+    #[inline]
     pub(crate) fn as_ptr(self) -> *mut u8 {
         self.start
     }
 
+    #[inline]
     pub(crate) fn len(self) -> usize {
         self.len
     }

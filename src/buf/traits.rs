@@ -1,6 +1,8 @@
 //! What may be given to an operation, and what may be registered. All traits are sealed: the types
 //! are those whose taking apart and putting together `held.rs` has proven.
 
+use super::draft::Place;
+use super::held::Held;
 use super::payload::Payload;
 use super::piece::Memory;
 use crate::error::Error;
@@ -30,9 +32,40 @@ pub trait Convert: Sized {
     #[doc(hidden)]
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
 
+    /// As memory of a region that it is to belong to; a part of a region belongs to that already.
+    #[doc(hidden)]
+    fn into_held(self) -> Result<Held, Refused<Self>>;
+
+    /// As [`Convert::into_held`], of several: all or none.
+    #[doc(hidden)]
+    fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
+        let mut held = Vec::with_capacity(all.len());
+        let mut rest = all.into_iter();
+        while let Some(buffer) = rest.next() {
+            match buffer.into_held() {
+                Ok(one) => held.push(one),
+                Err((error, buffer)) => {
+                    let back = held.into_iter().map(Self::from_held);
+                    let back = back.filter_map(Result::ok).chain([buffer]);
+                    return Err((error, back.chain(rest).collect()));
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// As [`Convert::from_memory`], of memory that is no part of a region.
+    #[doc(hidden)]
+    fn from_held(held: Held) -> Result<Self, Held>;
+
     /// The buffer again, exactly as it was; the memory, if it came from another type.
     #[doc(hidden)]
-    fn from_memory(memory: Memory) -> Result<Self, Memory>;
+    fn from_memory(memory: Memory) -> Result<Self, Memory> {
+        match memory {
+            Memory::Held(held) => Self::from_held(held).map_err(Memory::Held),
+            region => Err(region),
+        }
+    }
 
     #[doc(hidden)]
     fn piece_len(&self) -> usize;
@@ -49,6 +82,11 @@ pub trait ConvertMany: Sized {
     /// All or none: a refusal gives every buffer back.
     #[doc(hidden)]
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;
+
+    /// As the memory of a region: taken apart and put straight into their place, which is empty
+    /// so far. All or none.
+    #[doc(hidden)]
+    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>>;
 
     /// The buffers again, same types, same order; `None` if the payload came from others.
     #[doc(hidden)]
@@ -90,8 +128,9 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`,
-/// [`MappedBuffer`](crate::MappedBuffer); or an [`AddressRange`](crate::AddressRange), which nobody
-/// owns. Sealed.
+/// [`MappedBuffer`](crate::MappedBuffer); a [`Buffer`](crate::Buffer) that was one of them, to be
+/// registered again (one that was not is refused); or an [`AddressRange`](crate::AddressRange),
+/// which nobody owns. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered

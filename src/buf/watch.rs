@@ -392,7 +392,7 @@ mod tests {
         let Some(notices) = notices() else { return };
         for way in ["unmap", "advise", "move"] {
             for _ in 0..100 {
-                let mapped = MappedBuffer::new(1 << 16).unwrap();
+                let mut mapped = MappedBuffer::new(1 << 16).unwrap();
                 let range = mapped.as_ptr().addr()..mapped.as_ptr().addr() + (1 << 16);
                 let watched = notices.watch(&range).unwrap();
                 let start = mapped.as_mut_ptr().cast::<libc::c_void>();

@@ -75,7 +75,7 @@ impl DomainBuilder {
     /// long, and saves the wake-up of what comes meanwhile. Default: zero.
     ///
     /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
-    /// its runtime run in between; the runtime does not sleep meanwhile.
+    /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile.
     pub fn busy_poll(mut self, duration: Duration) -> Self {
         self.busy_poll = duration;
         self

@@ -33,6 +33,7 @@ pub(super) trait Made: Clone + Send + 'static {
 }
 
 impl<R: RegionHandle> Made for R {
+    #[inline]
     fn make(parts: NewRegion) -> Result<Self, NotMade> {
         R::create(parts)
     }
@@ -47,6 +48,7 @@ impl<R: RegionHandle> Made for R {
 }
 
 impl Made for FreshRegion {
+    #[inline]
     fn make(parts: NewRegion) -> Result<Self, NotMade> {
         FreshRegion::create(parts)
     }
@@ -63,6 +65,7 @@ impl Made for FreshRegion {
 impl RegionHandle for MemoryRegion {
     const ACCESS_MAX: Access = Access::all();
 
+    #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
     fn create(parts: NewRegion) -> Result<Self, NotMade> {
         MemoryRegion::create(parts)
@@ -83,6 +86,7 @@ impl RegionHandle for MemoryRegion {
 impl RegionHandle for ReadOnlyRegion {
     const ACCESS_MAX: Access = Access::READ_ONLY;
 
+    #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
     fn create(parts: NewRegion) -> Result<Self, NotMade> {
         ReadOnlyRegion::create(parts)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::buf::{Few, Held, RegionMemory};
+use crate::buf::{Draft, Few, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::Context;
@@ -96,17 +96,14 @@ impl<R: Made> Job<R> {
         let mut state = self.lock();
         state.finished = true;
         let outcome = if self.is_abandoned() {
-            Err((
-                Error::new(ErrorKind::Canceled, "the registration was dropped"),
-                Few::None,
-            ))
+            Err(alone(canceled()))
         } else {
             outcome
         };
         let event = state.context.and_then(|context| match &outcome {
             Ok(region) => region.clone().event(context),
-            Err((error, _)) => {
-                let failed = EventError::new(error.clone()).with_context(Some(context));
+            Err(refused) => {
+                let failed = EventError::new(refused.0.clone()).with_context(Some(context));
                 Some(Event::Error(failed))
             }
         });
@@ -124,17 +121,21 @@ impl<R: Made> Job<R> {
     }
 }
 
-pub(super) fn start_job<R: Made>(
-    domain: Domain,
-    held: Few<Held>,
-    request: Request,
-    job: Arc<Job<R>>,
-) {
+fn canceled() -> Error {
+    Error::new(ErrorKind::Canceled, "the registration was dropped")
+}
+
+/// Without buffers: they are gone, or nobody waits for them.
+fn alone(error: Error) -> NotMade {
+    Box::new((error, Few::None))
+}
+
+pub(super) fn start_job<R: Made>(domain: Domain, draft: Draft, request: Request, job: Arc<Job<R>>) {
     if !domain.looks_at_pages(&request) {
-        job.finish(make_region(&domain, held, &request));
+        job.finish(make_region(domain, draft, &request));
         return;
     }
-    let memory = match prepare(held, domain.traits(&request)) {
+    let memory = match prepare(draft) {
         Ok(memory) => memory,
         Err(refused) => return job.finish(Err(refused)),
     };
@@ -180,7 +181,7 @@ impl<R: Made> FinishGuard<R> {
 impl<R: Made> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
-            job.finish(Err((crate::progress::Engine::gone_error(), Few::None)));
+            job.finish(Err(alone(crate::progress::Engine::gone_error())));
         }
     }
 }
@@ -203,12 +204,11 @@ impl<R: Made> Work<R> {
         let outcome = if self.end.is_wanted() {
             match look_at_piece(&self.domain, &self.memory, &mut self.ready, &self.request) {
                 Ok(()) if self.ready < self.memory.len() => return Some(self),
-                Ok(()) => create(&self.domain, self.memory, &self.request),
-                Err(error) => Err((error, unprepare(&self.memory))),
+                Ok(()) => create(self.domain, self.memory, &self.request),
+                Err(error) => Err(unprepare(error, &self.memory)),
             }
         } else {
-            let error = Error::new(ErrorKind::Canceled, "the registration was dropped");
-            Err((error, unprepare(&self.memory)))
+            Err(unprepare(canceled(), &self.memory))
         };
         self.end.finish(outcome);
         None
@@ -238,27 +238,23 @@ fn look_at_piece(
 }
 
 #[inline]
-pub(super) fn register_now<R: Made>(
-    domain: &Domain,
-    held: Few<Held>,
-    request: &Request,
-) -> Outcome<R> {
+pub(super) fn register_now<R: Made>(domain: Domain, draft: Draft, request: &Request) -> Outcome<R> {
     if !domain.looks_at_pages(request) {
-        return make_region(domain, held, request);
+        return make_region(domain, draft, request);
     }
-    let memory = prepare(held, domain.traits(request))?;
+    let memory = prepare(draft)?;
     let mut ready = 0;
     while ready < memory.len() {
-        if let Err(error) = look_at_piece(domain, &memory, &mut ready, request) {
-            return Err((error, unprepare(&memory)));
+        if let Err(error) = look_at_piece(&domain, &memory, &mut ready, request) {
+            return Err(unprepare(error, &memory));
         }
     }
     create(domain, memory, request)
 }
 
 #[inline]
-fn make_region<R: Made>(domain: &Domain, held: Few<Held>, request: &Request) -> Outcome<R> {
-    let memory = prepare(held, domain.traits(request))?;
+fn make_region<R: Made>(domain: Domain, draft: Draft, request: &Request) -> Outcome<R> {
+    let memory = prepare(draft)?;
     let len = memory.len();
     let made = create(domain, memory, request);
     if made.is_ok() {
@@ -268,7 +264,12 @@ fn make_region<R: Made>(domain: &Domain, held: Few<Held>, request: &Request) -> 
 }
 
 #[inline]
-fn create<R: Made>(domain: &Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
-    R::make(domain.new_region(memory, request))
-        .map_err(|(error, held)| (error.with_phase(Phase::Ended), held))
+fn create<R: Made>(domain: Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
+    match R::make(domain.new_region(memory, request)) {
+        Ok(region) => Ok(region),
+        Err(refused) => {
+            let (error, held) = *refused;
+            Err(Box::new((error.with_phase(Phase::Ended), held)))
+        }
+    }
 }

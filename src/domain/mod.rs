@@ -214,6 +214,7 @@ impl Domain {
     ///
     /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll; with
     /// one, the work runs beside the runtime and the returned future waits for it.
+    #[inline(always)]
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }

@@ -28,9 +28,9 @@ use super::{Domain, RegistrationProgress};
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
 pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion> {
-    domain: Domain,
-    buffers: B,
-    request: Request,
+    pub(super) domain: Domain,
+    pub(super) buffers: B,
+    pub(super) request: Request,
     _region: PhantomData<fn() -> R>,
 }
 
@@ -51,6 +51,7 @@ impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
 }
 
 impl<B: Buffers, R: RegionHandle> Register<B, R> {
+    #[inline(always)]
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
         Register {
             domain,
@@ -125,25 +126,36 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// # Errors
     /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
+    #[inline(always)]
     pub fn now(self) -> Result<R, Failed<B>> {
+        if self.domain.registers_asynchronously() {
+            let what = "this domain is bound with REG_MR and registers asynchronously";
+            return Err(self.refused(ErrorKind::BadState, what));
+        }
+        self.within()
+    }
+
+    /// Registers within this call, whatever the domain is bound to.
+    #[inline(always)]
+    pub(super) fn within(self) -> Result<R, Failed<B>> {
+        // What is asked for stays where it is.
         let Register {
             domain,
             buffers,
-            request,
+            ref request,
             ..
         } = self;
-        if domain.registers_asynchronously() {
-            let error = Error::new(
-                ErrorKind::BadState,
-                "this domain is bound with REG_MR and registers asynchronously",
-            );
-            return Err(Failed::new(
-                error.with_operation(OperationKind::Register),
-                Some(buffers),
-            ));
+        let draft = take_buffers(&domain, buffers, request)?;
+        match register_now(domain, draft, request) {
+            Ok(region) => Ok(region),
+            Err(refused) => Err(give_buffers(refused)),
         }
-        let held = take_buffers(&domain, buffers, &request)?;
-        register_now(&domain, held, &request).map_err(give_buffers)
+    }
+
+    #[cold]
+    pub(super) fn refused(self, kind: ErrorKind, what: &'static str) -> Failed<B> {
+        let error = Error::new(kind, what).with_operation(OperationKind::Register);
+        Failed::new(error, Some(self.buffers))
     }
 
     /// Starts the registration and returns; the event carries the region, with this context.
@@ -153,34 +165,26 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// the event queue has no slot. No event is written then, and the buffers come back.
     pub fn submit(mut self, context: impl Into<Context>) -> Result<(), Failed<B>> {
         self.request.context = Some(context.into());
+        if !self.domain.registers_asynchronously() {
+            let what = "the domain is not bound with REG_MR";
+            return Err(self.refused(ErrorKind::BadState, what));
+        }
+        let Some(events) = self.domain.event_queue() else {
+            let what = "no handle of the event queue is left";
+            return Err(self.refused(ErrorKind::BadState, what));
+        };
+        let Some(slot) = events.try_reserve() else {
+            return Err(self.refused(ErrorKind::Again, "the event queue is full"));
+        };
         let Register {
             domain,
             buffers,
             request,
             ..
         } = self;
-        let refused = |kind, what: &'static str, buffers| {
-            let error = Error::new(kind, what).with_operation(OperationKind::Register);
-            Failed::new(error, Some(buffers))
-        };
-        if !domain.registers_asynchronously() {
-            let what = "the domain is not bound with REG_MR";
-            return Err(refused(ErrorKind::BadState, what, buffers));
-        }
-        let Some(events) = domain.event_queue() else {
-            let what = "no handle of the event queue is left";
-            return Err(refused(ErrorKind::BadState, what, buffers));
-        };
-        let Some(slot) = events.try_reserve() else {
-            return Err(refused(
-                ErrorKind::Again,
-                "the event queue is full",
-                buffers,
-            ));
-        };
-        let held = take_buffers(&domain, buffers, &request)?;
+        let draft = take_buffers(&domain, buffers, &request)?;
         let job = Arc::new(Job::<R>::new(Some(slot), request.context, false));
-        start_job(domain, held, request, job);
+        start_job(domain, draft, request, job);
         Ok(())
     }
 }
@@ -190,17 +194,8 @@ impl<B: Buffers, R: RegionHandle> IntoFuture for Register<B, R> {
     type IntoFuture = Registration<B, R>;
 
     /// Submits the registration; polling only waits.
+    #[inline(always)]
     fn into_future(self) -> Registration<B, R> {
-        let Register {
-            domain,
-            buffers,
-            request,
-            ..
-        } = self;
-        if domain.registers_asynchronously() {
-            Registration::begin(domain, buffers, request)
-        } else {
-            Registration::at_first_poll(domain, buffers, request)
-        }
+        Registration::begin(self)
     }
 }

@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use crate::eq::EventSlot;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
 
-use super::Domain;
 use super::handle::RegionHandle;
-use super::job::{Job, register_now, start_job};
-use super::request::{Buffers, Request, give_buffers, take_buffers};
+use super::job::{Job, start_job};
+use super::register::Register;
+use super::request::{Buffers, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
@@ -24,70 +25,81 @@ use super::request::{Buffers, Request, give_buffers, take_buffers};
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
 pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion> {
+    /// A few words, since a future is moved before it is polled.
     state: State<B, R>,
 }
 
-enum State<B, R> {
-    /// Synchronous: ends at its first poll.
-    Now(Option<(Domain, B, Request)>),
+enum State<B: Buffers, R: RegionHandle> {
+    /// Looks at pages within its first poll.
+    Now(Box<Register<B, R>>),
     /// Waits for a slot in the event queue.
-    AwaitSlot {
-        reserve: Pin<Box<dyn Future<Output = Option<EventSlot>> + Send>>,
-        parts: Option<(Domain, B, Request)>,
-    },
+    AwaitSlot(Box<AwaitSlot<B, R>>),
     /// The job runs.
     Running(Arc<Job<R>>),
-    /// There was nothing to wait for, or it could not be submitted.
-    Ended(Option<Result<R, Failed<B>>>),
+    /// There was nothing to wait for.
+    Made(R),
+    /// It could not be submitted.
+    Failed(Box<Failed<B>>),
     Done,
 }
 
+struct AwaitSlot<B: Buffers, R: RegionHandle> {
+    reserve: Pin<Box<dyn Future<Output = Option<EventSlot>> + Send>>,
+    register: Register<B, R>,
+}
+
 impl<B: Buffers, R: RegionHandle> Registration<B, R> {
-    /// Ends at its first poll: the domain registers synchronously.
-    pub(super) fn at_first_poll(domain: Domain, buffers: B, request: Request) -> Self {
-        Registration {
-            state: State::Now(Some((domain, buffers, request))),
-        }
+    /// Submits.
+    #[inline(always)]
+    pub(super) fn begin(register: Register<B, R>) -> Self {
+        let (domain, request) = (&register.domain, &register.request);
+        let is_bound = domain.registers_asynchronously();
+        let tells = is_bound && request.context.is_some();
+        let state = if !tells && !domain.looks_at_pages(request) {
+            // There is no work, and no event to be written.
+            match register.within() {
+                Ok(region) => State::Made(region),
+                Err(failed) => State::Failed(Box::new(failed)),
+            }
+        } else if is_bound {
+            Self::submit(register)
+        } else {
+            State::Now(Box::new(register))
+        };
+        Registration { state }
     }
 
-    /// Submits; the work runs beside the runtime.
-    pub(super) fn begin(domain: Domain, buffers: B, request: Request) -> Self {
-        Registration {
-            state: Self::submit(domain, buffers, request),
-        }
-    }
-
-    fn submit(domain: Domain, buffers: B, request: Request) -> State<B, R> {
+    #[cold]
+    fn submit(register: Register<B, R>) -> State<B, R> {
         // Without a context, or with nobody left to read it, there is no event.
-        let Some(events) = request.context.and_then(|_| domain.event_queue()) else {
-            return Self::run(domain, buffers, request, None);
+        let context = register.request.context;
+        let Some(events) = context.and_then(|_| register.domain.event_queue()) else {
+            return Self::run(register, None);
         };
         match events.try_reserve() {
-            Some(slot) => Self::run(domain, buffers, request, Some(slot)),
-            None => {
-                let reserve = events.reserve();
-                State::AwaitSlot {
-                    reserve: Box::pin(reserve),
-                    parts: Some((domain, buffers, request)),
-                }
-            }
+            Some(slot) => Self::run(register, Some(slot)),
+            None => State::AwaitSlot(Box::new(AwaitSlot {
+                reserve: Box::pin(events.reserve()),
+                register,
+            })),
         }
     }
 
-    fn run(domain: Domain, buffers: B, request: Request, slot: Option<EventSlot>) -> State<B, R> {
+    fn run(register: Register<B, R>, slot: Option<EventSlot>) -> State<B, R> {
+        let Register {
+            domain,
+            buffers,
+            request,
+            ..
+        } = register;
         match take_buffers(&domain, buffers, &request) {
-            // There is no work, and no event to be written.
-            Ok(held) if slot.is_none() && !domain.looks_at_pages(&request) => {
-                let made = register_now(&domain, held, &request);
-                State::Ended(Some(made.map_err(give_buffers)))
-            }
-            Ok(held) => {
+            Ok(draft) => {
                 let job = Arc::new(Job::new(slot, request.context, true));
-                start_job(domain, held, request, Arc::clone(&job));
+                start_job(domain, draft, request, Arc::clone(&job));
                 State::Running(job)
             }
             // The slot goes back unused: a submission that fails writes no event.
-            Err(failed) => State::Ended(Some(Err(failed))),
+            Err(failed) => State::Failed(Box::new(failed)),
         }
     }
 }
@@ -98,7 +110,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     pub fn key(&self) -> u64 {
         match &self.state {
             State::Running(job) => job.key(),
-            State::Ended(Some(Ok(region))) => region.region_key(),
+            State::Made(region) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
     }
@@ -107,47 +119,49 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
 impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
     type Output = Result<R, Failed<B>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        loop {
-            match &mut this.state {
-                State::Now(parts) => {
-                    let (domain, buffers, request) = parts
-                        .take()
-                        .expect("a synchronous registration is polled once");
-                    this.state = State::Done;
-                    let result = take_buffers(&domain, buffers, &request).and_then(|held| {
-                        register_now(&domain, held, &request).map_err(give_buffers)
-                    });
-                    return Poll::Ready(result);
+        match mem::replace(&mut self.state, State::Done) {
+            State::Made(region) => Poll::Ready(Ok(region)),
+            state => self.poll_others(state, cx),
+        }
+    }
+}
+
+impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+    #[cold]
+    fn poll_others(
+        &mut self,
+        state: State<B, R>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Result<R, Failed<B>>> {
+        match state {
+            State::Made(region) => Poll::Ready(Ok(region)),
+            State::Failed(failed) => Poll::Ready(Err(*failed)),
+            State::Now(register) => Poll::Ready(register.within()),
+            State::AwaitSlot(mut waiting) => match waiting.reserve.as_mut().poll(cx) {
+                Poll::Pending => {
+                    self.state = State::AwaitSlot(waiting);
+                    Poll::Pending
                 }
-                State::AwaitSlot { reserve, parts } => {
-                    let Poll::Ready(slot) = reserve.as_mut().poll(cx) else {
-                        return Poll::Pending;
-                    };
-                    let (domain, buffers, request) =
-                        parts.take().expect("the parts wait for the slot");
-                    let Some(slot) = slot else {
-                        let error = Error::new(ErrorKind::BadState, "the event queue was closed");
-                        this.state = State::Done;
-                        return Poll::Ready(Err(Failed::new(error, Some(buffers))));
-                    };
-                    this.state = Self::run(domain, buffers, request, Some(slot));
+                Poll::Ready(Some(slot)) => {
+                    let state = Self::run(waiting.register, Some(slot));
+                    self.poll_others(state, cx)
                 }
-                State::Running(job) => {
-                    let Poll::Ready(result) = job.poll(cx.waker()) else {
-                        return Poll::Pending;
-                    };
-                    this.state = State::Done;
-                    return Poll::Ready(result.map_err(give_buffers));
+                Poll::Ready(None) => {
+                    let what = "the event queue was closed";
+                    let failed = waiting.register.refused(ErrorKind::BadState, what);
+                    Poll::Ready(Err(failed))
                 }
-                State::Ended(result) => {
-                    let result = result.take().expect("it is polled once after its end");
-                    this.state = State::Done;
-                    return Poll::Ready(result);
+            },
+            State::Running(job) => match job.poll(cx.waker()) {
+                Poll::Pending => {
+                    self.state = State::Running(job);
+                    Poll::Pending
                 }
-                State::Done => panic!("a registration was polled after it ended"),
-            }
+                Poll::Ready(result) => Poll::Ready(result.map_err(give_buffers)),
+            },
+            State::Done => panic!("a registration was polled after it ended"),
         }
     }
 }

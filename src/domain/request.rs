@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::buf::{
-    ConvertMany, Few, Held, LocalUse, Memory, Payload, RegionMemory, RegionTraits,
-    check_kernel_copies,
+    ConvertMany, Draft, Held, Memory, Payload, RegionMemory, RegionTraits, check_kernel_copies,
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
@@ -38,6 +37,7 @@ pub(super) struct Request {
 }
 
 impl Request {
+    #[inline]
     pub(super) fn new(access: Access) -> Self {
         Request {
             access,
@@ -67,6 +67,9 @@ impl Request {
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
         domain.check_auth_key(self.auth_key.as_ref())?;
+        if self.flags.is_empty() {
+            return Ok(());
+        }
         let caps = domain.info().caps;
         for (flag, cap, name) in [
             (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
@@ -83,15 +86,11 @@ impl Request {
     /// Judges the memory.
     #[inline]
     pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
-        if !self.flags.contains(MrFlags::RMA_PMEM) {
-            return Ok(());
+        if self.flags.contains(MrFlags::RMA_PMEM) {
+            check_files(held)?;
         }
-        for buffer in held {
-            let is_file = buffer.is_shared_file();
-            if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
-                let message = "RMA_PMEM: the memory is no shared mapping of a file";
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
+        if held.iter().any(Held::is_range) {
+            check_address_ranges()?;
         }
         Ok(())
     }
@@ -127,14 +126,15 @@ impl Domain {
         self.inner.registers.load(Ordering::Acquire)
     }
 
+    /// What makes a region of the domain; takes the domain, which the region keeps.
     #[inline]
-    pub(super) fn new_region(&self, memory: Arc<RegionMemory>, request: &Request) -> NewRegion {
+    pub(super) fn new_region(self, memory: Arc<RegionMemory>, request: &Request) -> NewRegion {
         NewRegion {
             memory,
             requested_key: request.key,
             auth_key: self.auth_secret(request.auth_key.as_ref()),
             context: request.context,
-            parent: self.inner.clone(),
+            parent: self.inner,
         }
     }
 
@@ -171,47 +171,55 @@ impl Domain {
     }
 }
 
+/// Judges what is asked for, and takes the buffers.
+#[inline]
 pub(super) fn take_buffers<B: Buffers>(
     domain: &Domain,
     buffers: B,
     request: &Request,
-) -> Result<Few<Held>, Failed<B>> {
-    if let Err(error) = request.check(domain) {
-        let error = error.with_operation(OperationKind::Register);
-        return Err(Failed::new(error, Some(buffers)));
+) -> Result<Draft, Failed<B>> {
+    let judged = request.check(domain).and_then(|()| {
+        let (count, limit) = (buffers.count(), domain.info().domain.mr_iov_limit);
+        match count <= limit {
+            true => Ok(()),
+            false => Err(too_many(count, limit)),
+        }
+    });
+    if let Err(error) = judged {
+        return Err(refuse(error, buffers));
     }
-    let limit = domain.info().domain.mr_iov_limit;
-    if buffers.count() > limit {
-        let error = Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "{} buffers, a region takes at most {limit}",
-                buffers.count()
-            ),
-        );
-        return Err(Failed::new(
-            error.with_operation(OperationKind::Register),
-            Some(buffers),
-        ));
+    let mut draft = match Draft::of(buffers, domain.traits(request)) {
+        Ok(draft) => draft,
+        Err((error, buffers)) => return Err(refuse(error, buffers)),
+    };
+    match request.check_memory(draft.held()) {
+        Ok(()) => Ok(draft),
+        Err(error) => Err(give_buffers(Box::new((error, draft.into_held())))),
     }
-    let payload = buffers
-        .into_payload(LocalUse::Receive)
-        .map_err(|(error, buffers)| Failed::new(error, Some(buffers)))?;
-    let held = payload.into_held().map_err(|_| {
-        Failed::new(
-            Error::new(ErrorKind::InvalidArgument, "part of another region"),
-            None,
-        )
-    })?;
-    if let Err(error) = request.check_memory(&held) {
-        return Err(give_buffers((error, held)));
+}
+
+#[cold]
+fn refuse<B>(error: Error, buffers: B) -> Failed<B> {
+    let error = error.with_operation(OperationKind::Register);
+    Failed::new(error, Some(buffers))
+}
+
+#[cold]
+fn too_many(count: usize, limit: usize) -> Error {
+    let message = format!("{count} buffers, a region takes at most {limit}");
+    Error::new(ErrorKind::TooLarge, message)
+}
+
+/// Whether all of it is of files, which keep what is written.
+fn check_files(held: &[Held]) -> Result<()> {
+    for buffer in held {
+        let is_file = buffer.is_shared_file();
+        if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
+            let message = "RMA_PMEM: the memory is no shared mapping of a file";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
     }
-    if held.iter().any(Held::is_range)
-        && let Err(error) = check_address_ranges()
-    {
-        return Err(give_buffers((error, held)));
-    }
-    Ok(held)
+    Ok(())
 }
 
 /// Whether address ranges can be registered here.
@@ -222,7 +230,10 @@ pub(super) fn check_address_ranges() -> Result<()> {
     })
 }
 
-pub(super) fn give_buffers<B: Buffers>((error, held): NotMade) -> Failed<B> {
+#[cold]
+#[allow(clippy::boxed_local, reason = "as it comes, for `map_err`")]
+pub(super) fn give_buffers<B: Buffers>(refused: NotMade) -> Failed<B> {
+    let (error, held) = *refused;
     let pieces = held.into_vec().into_iter().map(Memory::Held);
     let payload = Payload::from_pieces(pieces.collect());
     let error = error.with_operation(OperationKind::Register);

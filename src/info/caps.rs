@@ -182,7 +182,8 @@ bitflags! {
         const BASIC = 1 << 0;
         /// Old name of the empty set. Stands alone.
         const SCALABLE = 1 << 1;
-        /// Local buffers of every operation must be registered.
+        /// Local buffers of every operation must be registered. Over TCP that is a rule to be kept
+        /// and nothing else: no pages are pinned for it.
         const LOCAL = 1 << 2;
         /// Keys larger than 64 bits, or with set-up at the peer.
         const RAW = 1 << 3;

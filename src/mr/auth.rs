@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::access::Access;
 use crate::id::EndpointId;
 
 /// So that no other use of a key's bytes can give the same digest.
@@ -84,27 +83,6 @@ fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
 /// In constant time, which comparing bytes is not.
 fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
-}
-
-/// What a region lets peers do, and which of them.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    pub(super) access: Access,
-    /// Only those who have proven this key; `None`: all.
-    pub(super) key: Option<AuthSecret>,
-}
-
-impl Grant {
-    /// To peers of this key, or to all.
-    pub(crate) fn new(access: Access, key: Option<AuthSecret>) -> Self {
-        Grant { access, key }
-    }
-}
-
-impl From<Access> for Grant {
-    fn from(access: Access) -> Self {
-        Grant::new(access, None)
-    }
 }
 
 /// The way by which a peer reaches for a region.

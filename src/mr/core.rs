@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::access::Access;
-use super::auth::{AuthSecret, Grant};
+use super::auth::AuthSecret;
 use super::key::KEY_NOT_AVAILABLE;
 use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
 use super::slice::RegionSlice;
 use super::table::MrTable;
-use crate::buf::{Denied, Few, Held, RegionMemory, RegionTraits};
+use crate::buf::{Denied, Draft, Few, Held, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, GateClosed, Gated, Lock};
+use crate::sync::{Drained, GateClosed, Gated, Lock, arc};
 
 /// What a region needs of its domain, which it holds.
 pub(crate) trait Parent: Send + Sync {
@@ -36,47 +36,46 @@ pub(crate) struct NewRegion {
     pub(crate) parent: Arc<dyn Parent>,
 }
 
-/// Why a registration failed, and its buffers.
-pub(crate) type NotMade = (Error, Few<Held>);
+/// Why a registration failed, and its buffers. Boxed, so that a registration that succeeds does not
+/// move room for it about.
+pub(crate) type NotMade = Box<(Error, Few<Held>)>;
 
 /// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
 /// memory yet, so this is when its pages are faulted in.
 #[inline]
-pub(crate) fn prepare(
-    buffers: impl Into<Few<Held>>,
-    traits: RegionTraits,
-) -> Result<Arc<RegionMemory>, NotMade> {
-    let buffers = buffers.into();
-    let access = Access::from_bits_truncate(traits.rights);
-    let invalid =
-        |message, buffers| Err((Error::new(ErrorKind::InvalidArgument, message), buffers));
-    if buffers.is_empty() {
-        return invalid("a region has at least one buffer", buffers);
-    }
-    let read_only = !buffers.iter().all(Held::is_writable);
+pub(crate) fn prepare(mut draft: Draft) -> Result<Arc<RegionMemory>, NotMade> {
+    let access = Access::from_bits_truncate(draft.traits().rights);
+    let held = draft.held();
+    let read_only = !held.iter().all(Held::is_writable);
     if read_only && !Access::READ_ONLY.contains(access) {
-        return invalid(
-            "access of a read-only region is among SEND, WRITE and REMOTE_READ",
-            buffers,
-        );
+        return Err(judged(draft));
     }
-    if buffers.iter().any(Held::wraps_around) {
-        return invalid("len: the range goes beyond the last address", buffers);
-    }
-    match RegionMemory::new(buffers, traits) {
-        Ok(memory) => Ok(memory),
-        Err(buffers) => invalid(
-            "the buffers of a region are of one kind and add up within the address space",
-            buffers,
-        ),
-    }
+    draft.join().map_err(judged)
+}
+
+/// Why these buffers cannot be a region with these rights.
+#[cold]
+fn judged(mut draft: Draft) -> NotMade {
+    let access = Access::from_bits_truncate(draft.traits().rights);
+    let held = draft.held();
+    let message = if held.is_empty() {
+        "a region has at least one buffer"
+    } else if !held.iter().all(Held::is_writable) && !Access::READ_ONLY.contains(access) {
+        "access of a read-only region is among SEND, WRITE and REMOTE_READ"
+    } else if held.iter().any(Held::wraps_around) {
+        "len: the range goes beyond the last address"
+    } else {
+        "the buffers of a region are of one kind and add up within the address space"
+    };
+    let error = Error::new(ErrorKind::InvalidArgument, message);
+    Box::new((error, draft.into_held()))
 }
 
 /// Gives the buffers of memory that never became a region back.
-pub(crate) fn unprepare(memory: &RegionMemory) -> Few<Held> {
+pub(crate) fn unprepare(error: Error, memory: &RegionMemory) -> NotMade {
     // Neither can fail: nobody else has ever had this memory.
     let _ = memory.gate().close();
-    memory.take().unwrap_or(Few::None)
+    Box::new((error, memory.take().unwrap_or(Few::None)))
 }
 
 /// One registered region. Its handles share it; when the last one goes the region is deregistered.
@@ -84,7 +83,6 @@ pub(crate) fn unprepare(memory: &RegionMemory) -> Few<Held> {
 /// Invariant: the table has `memory` under `key` until the gate is closed, at most a moment longer.
 pub(super) struct RegionCore {
     memory: Arc<RegionMemory>,
-    access: Access,
     key: u64,
     /// Peers need more than the key (`FI_MR_RAW`).
     raw_only: bool,
@@ -98,26 +96,30 @@ pub(super) struct RegionCore {
 impl RegionCore {
     #[inline]
     pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
-        let memory = parts.memory;
-        let access = Access::from_bits_truncate(memory.rights());
-        let mut table = parts.parent.table().lock("register a region");
+        // Each on its own from here on, not to be moved together.
+        let NewRegion {
+            memory,
+            requested_key,
+            auth_key,
+            context,
+            parent,
+        } = parts;
+        let mut table = parent.table().lock("register a region");
         let addr = table.addressing().base_of(&memory);
         let raw_only = table.demands_tags();
-        let grant = Grant::new(access, parts.auth_key);
-        let inserted = table.insert(parts.requested_key, Arc::clone(&memory), grant);
+        let inserted = table.insert(requested_key, &memory, auth_key);
         drop(table);
         match inserted {
-            Ok(key) => Ok(Arc::new(RegionCore {
+            Ok(key) => Ok(arc(|| RegionCore {
                 memory,
-                access,
                 key,
                 raw_only,
                 addr,
-                context: parts.context,
-                parent: parts.parent,
+                context,
+                parent,
                 ended: AtomicBool::new(false),
             })),
-            Err(error) => Err((error, unprepare(&memory))),
+            Err(error) => Err(unprepare(error, &memory)),
         }
     }
 
@@ -126,7 +128,7 @@ impl RegionCore {
     }
 
     pub(super) fn access(&self) -> Access {
-        self.access
+        Access::from_bits_truncate(self.memory.rights())
     }
 
     /// The key for headers, if that is all there is to it.
@@ -141,10 +143,7 @@ impl RegionCore {
     /// Base address and raw key.
     pub(super) fn raw_key(&self) -> (u64, RawKey) {
         let table = self.parent.table().lock("make a raw key");
-        (
-            self.addr,
-            table.raw_key(self.key, &self.memory, self.access),
-        )
+        (self.addr, table.raw_key(self.key, &self.memory))
     }
 
     pub(super) fn context(&self) -> Option<Context> {
@@ -156,7 +155,7 @@ impl RegionCore {
             addr: self.addr,
             len: self.memory.len() as u64,
             key: self.key(),
-            access: self.access & Access::REMOTE,
+            access: self.access() & Access::REMOTE,
         }
     }
 
@@ -173,7 +172,7 @@ impl RegionCore {
     /// the kernel's work on behalf of peers.
     pub(super) fn park(&self, parked: bool) {
         self.memory.gate().park(parked);
-        if parked && self.access.intersects(Access::REMOTE) {
+        if parked && self.access().intersects(Access::REMOTE) {
             self.nudge();
         }
     }
@@ -189,21 +188,15 @@ impl RegionCore {
         self.memory.drained(Drained::Remote).await;
     }
 
-    pub(super) async fn deregister(self: Arc<Self>) -> Result<Few<Held>> {
-        let bound = self.memory.attached().open_names();
-        if !bound.is_empty() {
-            let message = format!("still bound to the region: {}", bound.join(", "));
+    /// Takes it out of the domain. Says whether nobody is inside any more; until then its buffers
+    /// stay.
+    #[inline]
+    pub(super) fn deregister(&self) -> Result<bool> {
+        if let Some(names) = self.memory.attached().open_names() {
+            let message = format!("still bound to the region: {names}");
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        if !self.end().map_err(closed)? {
-            self.memory.drained(Drained::All).await;
-        }
-        self.memory.take().ok_or_else(|| {
-            Error::new(
-                ErrorKind::BadState,
-                "the region's buffers have been given back already",
-            )
-        })
+        self.end().map_err(closed)
     }
 
     /// Shuts the gate for good and voids the key. Says whether nobody is inside.
@@ -241,7 +234,7 @@ impl fmt::Debug for RegionCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
             .field("len", &self.memory.len())
-            .field("access", &self.access)
+            .field("access", &self.access())
             .field("context", &self.context)
             .finish_non_exhaustive()
     }
@@ -294,6 +287,15 @@ pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<
     let (start, end) = resolve_range(bounds, len as u64).ok_or_else(outside)?;
     // Both are at most `len`, which is a usize.
     Ok((start as usize, (end - start) as usize))
+}
+
+/// The buffers are with whom got them first.
+#[cold]
+pub(super) fn given_back() -> Error {
+    Error::new(
+        ErrorKind::BadState,
+        "the region's buffers have been given back already",
+    )
 }
 
 fn outside() -> Error {

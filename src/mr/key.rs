@@ -48,6 +48,7 @@ impl KeyPolicy {
     }
 
     /// As [`KeyPolicy::choose`], of bits that have been drawn ahead.
+    #[inline]
     pub(super) fn choose_from(
         self,
         random: &mut RandomBits,
@@ -104,10 +105,11 @@ impl Default for RandomBits {
 
 impl RandomBits {
     /// With the seed, a whole number of BLAKE3's blocks.
-    const AHEAD: usize = 60;
+    const AHEAD: usize = 124;
     /// Refills from one look at the system's source to the next.
     const RESEED: u32 = 64;
 
+    #[inline]
     fn draw(&mut self) -> Result<u64> {
         if self.forks != forks() {
             *self = RandomBits::default();

@@ -6,12 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, NotMade, RegionCore, unprepare};
+use super::core::{NewRegion, NotMade, RegionCore, given_back, unprepare};
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
 use crate::buf::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
+use crate::sync::{Drained, Gated};
 
 /// Memory registered with a domain that nobody can change: made of `Bytes`, `Arc<[u8]>` or a static
 /// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
@@ -33,7 +34,7 @@ impl ReadOnlyRegion {
                 ErrorKind::InvalidArgument,
                 "a read-only region is made of one read-only buffer",
             );
-            return Err((error, unprepare(&parts.memory)));
+            return Err(unprepare(error, &parts.memory));
         }
         let core = RegionCore::create(parts)?;
         Ok(ReadOnlyRegion { core })
@@ -88,10 +89,13 @@ impl ReadOnlyRegion {
     pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
         let core = Arc::clone(&self.core);
         async move {
-            let held = core.deregister().await?.into_one();
-            Ok(Buffer::new(
-                held.expect("a region has one buffer per segment"),
-            ))
+            if !core.deregister()? {
+                core.memory().drained(Drained::All).await;
+            }
+            match core.memory().take_one() {
+                Some(held) => Ok(Buffer::new(held)),
+                None => Err(given_back()),
+            }
         }
     }
 }

@@ -6,7 +6,9 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, NotMade, RegionCore, check_range, closed, denied, unprepare};
+use super::core::{
+    NewRegion, NotMade, RegionCore, check_range, closed, denied, given_back, unprepare,
+};
 use super::flags::MrFlags;
 use super::quiesce::Quiesced;
 use super::raw::{RawKey, RawKeyTooSmall};
@@ -15,6 +17,7 @@ use super::slice::RegionSlice;
 use crate::buf::{Buffer, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
+use crate::sync::{Drained, Gated};
 
 /// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
@@ -41,7 +44,7 @@ impl MemoryRegion {
                 ErrorKind::InvalidArgument,
                 "read-only buffers make a read-only region",
             );
-            return Err((error, unprepare(&parts.memory)));
+            return Err(unprepare(error, &parts.memory));
         }
         let core = RegionCore::create(parts)?;
         Ok(MemoryRegion { core })
@@ -217,10 +220,13 @@ impl MemoryRegion {
                     "the region has several buffers: deregister_all gives them back",
                 ));
             }
-            let held = core.deregister().await?.into_one();
-            Ok(Buffer::new(
-                held.expect("a region has one buffer per segment"),
-            ))
+            if !core.deregister()? {
+                core.memory().drained(Drained::All).await;
+            }
+            match core.memory().take_one() {
+                Some(held) => Ok(Buffer::new(held)),
+                None => Err(given_back()),
+            }
         }
     }
 
@@ -237,8 +243,13 @@ impl MemoryRegion {
     ) -> impl Future<Output = Result<Vec<Buffer>>> + Send + 'static + use<> {
         let core = Arc::clone(&self.core);
         async move {
-            let buffers = core.deregister().await?.into_vec();
-            Ok(buffers.into_iter().map(Buffer::new).collect())
+            if !core.deregister()? {
+                core.memory().drained(Drained::All).await;
+            }
+            match core.memory().take() {
+                Some(held) => Ok(Buffer::all(held.into_vec())),
+                None => Err(given_back()),
+            }
         }
     }
 }

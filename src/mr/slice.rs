@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::core::{closed, denied, local_range, read_at};
-use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse};
-use crate::error::Result;
+use crate::buf::{
+    Convert, Held, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse,
+};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A range of a registered region, to be given to operations in place of a buffer (what the local
 /// descriptor of `fi_mr_desc(3)` is for). The bytes stay in the region; the slice comes back with
@@ -106,6 +108,15 @@ impl Convert for RegionSlice {
             Ok(()) => Ok(Memory::Region(region)),
             Err(why) => Err((denied(why), self)),
         }
+    }
+
+    fn into_held(self) -> Result<Held, Refused<Self>> {
+        let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
+        Err((error, self))
+    }
+
+    fn from_held(held: Held) -> Result<Self, Held> {
+        Err(held)
     }
 
     fn from_memory(memory: Memory) -> Result<Self, Memory> {

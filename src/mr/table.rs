@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::access::Access;
-use super::auth::{AuthSecret, Grant, Through};
+use super::auth::{AuthSecret, Through};
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
@@ -68,11 +68,22 @@ pub(crate) struct Claim {
 
 struct Registered {
     memory: Arc<RegionMemory>,
-    access: Access,
+    /// Apart, since few have any: what stands here is moved about.
+    demands: Option<Box<Demands>>,
+}
+
+/// What peers must show besides the key.
+struct Demands {
     /// Only peers that have proven it may come; `None`: all.
     auth_key: Option<AuthSecret>,
-    /// Demanded with every access in a domain with `FI_MR_RAW`.
+    /// Shown with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
+}
+
+impl Registered {
+    fn access(&self) -> Access {
+        Access::from_bits_truncate(self.memory.rights())
+    }
 }
 
 /// The regions of one domain by key.
@@ -110,19 +121,16 @@ impl MrTable {
     ///
     /// `KeyInUse` (`FI_ENOKEY`) if the key is taken, `KeyRejected` (`FI_EKEYREJECTED`) if it is out
     /// of range or the application has no say.
+    #[inline]
     pub(crate) fn insert(
         &mut self,
         requested: Option<u64>,
-        memory: Arc<RegionMemory>,
-        grant: impl Into<Grant>,
+        memory: &Arc<RegionMemory>,
+        auth_key: Option<AuthSecret>,
     ) -> Result<u64> {
         if self.closed {
             return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
         }
-        let Grant {
-            access,
-            key: auth_key,
-        } = grant.into();
         let key = match requested {
             Some(key) => {
                 self.keys.check(key)?;
@@ -133,19 +141,19 @@ impl MrTable {
                 self.keys.choose_from(&mut self.random, is_taken)?
             }
         };
+        let demands = (self.raw.demanded || auth_key.is_some()).then(|| {
+            let tag = self.raw.demanded.then(|| self.raw_key(key, memory).tag());
+            Box::new(Demands { auth_key, tag })
+        });
         match self.regions.entry(key) {
             Slot::Occupied(_) => Err(Error::new(
                 ErrorKind::KeyInUse,
                 "another region of the domain has the requested_key",
             )),
             Slot::Vacant(slot) => {
-                let sealed = Sealed::new(key, self.addressing, &memory, access);
-                let tag = self.raw.demanded.then(|| self.raw.seal(&sealed).tag());
                 slot.insert(Registered {
-                    memory,
-                    access,
-                    auth_key,
-                    tag,
+                    memory: Arc::clone(memory),
+                    demands,
                 });
                 Ok(key)
             }
@@ -172,8 +180,10 @@ impl MrTable {
         // Who lacks the tag or the authorization key, or comes through an endpoint that the region
         // is not bound to, learns no more than with a key that nothing has.
         let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
-        let is_admitted = region.tag.as_ref().is_none_or(is_shown)
-            && through.has(region.auth_key.as_ref())
+        let is_satisfied = |demands: &Demands| {
+            demands.tag.as_ref().is_none_or(is_shown) && through.has(demands.auth_key.as_ref())
+        };
+        let is_admitted = region.demands.as_deref().is_none_or(is_satisfied)
             && region.memory.attached().admits(through.endpoint);
         if !is_admitted {
             return Err(Refusal::UnknownKey);
@@ -181,7 +191,7 @@ impl MrTable {
         region.memory.gate().is_open(Role::Remote)?;
         let flags = MrFlags::from_bits_truncate(region.memory.traits().flags);
         let persists = !claim.persistent || flags.contains(MrFlags::RMA_PMEM);
-        if !region.access.permits(claim.need) || !persists {
+        if !region.access().permits(claim.need) || !persists {
             return Err(Refusal::AccessDenied);
         }
         let base = self.addressing.base_of(&region.memory);
@@ -204,7 +214,8 @@ impl MrTable {
     }
 
     /// The raw key of a region, made of what it was registered as.
-    pub(crate) fn raw_key(&self, key: u64, memory: &RegionMemory, access: Access) -> RawKey {
+    pub(crate) fn raw_key(&self, key: u64, memory: &RegionMemory) -> RawKey {
+        let access = Access::from_bits_truncate(memory.rights());
         let sealed = Sealed::new(key, self.addressing, memory, access);
         self.raw.seal(&sealed)
     }
@@ -213,7 +224,7 @@ impl MrTable {
     pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
         let key = raw.wire_key();
         let region = self.regions.get(&key);
-        region.is_some_and(|it| self.raw_key(key, &it.memory, it.access) == *raw)
+        region.is_some_and(|it| self.raw_key(key, &it.memory) == *raw)
     }
 
     /// How peers address this domain's regions.

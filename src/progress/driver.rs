@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::slab::Key;
 use crate::transport::Clock;
@@ -15,6 +15,7 @@ use super::driven::Driven;
 use super::engine::Engine;
 use super::heard_peers::HeardPeers;
 use super::liveness::VisitGrid;
+use super::spin::Spin;
 
 /// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
 /// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
@@ -37,45 +38,16 @@ pub(super) struct Driver {
     spin: Spin,
 }
 
-/// Looking again rather than sleeping, for a while after the last activity (`busy_poll`).
-pub(super) struct Spin {
-    duration: Duration,
-    /// The reactor may be in the hands of another thread: sockets are tried without its word.
-    looks: bool,
-    until: Option<Instant>,
-    /// The ports that are looked at next.
-    round: VecDeque<Key>,
-}
-
 /// Ports that are tried in one poll of a spinning driver.
 const LOOKS_PER_POLL: usize = 16;
 
-impl Spin {
-    pub(super) fn new(duration: Duration, looks: bool) -> Self {
-        Spin {
-            duration,
-            looks,
-            until: None,
-            round: VecDeque::new(),
-        }
-    }
-
-    /// Whether to look again, after a poll in which there was any activity or none.
-    fn goes_on(&mut self, active: bool) -> bool {
-        if self.duration.is_zero() {
-            return false;
-        }
-        // A processor's time is spent, so real time counts, whatever the clock of the backend.
-        let now = Instant::now();
-        if active {
-            self.until = now.checked_add(self.duration);
-        }
-        if self.until.is_some_and(|until| now < until) {
-            return true;
-        }
-        self.until = None;
-        false
-    }
+/// What a driver that spins has found by itself.
+enum Found {
+    Nothing,
+    /// Bytes of a port, which has had its turn.
+    Bytes,
+    /// Something to be taken in by the transport.
+    Completions,
 }
 
 impl Driver {
@@ -160,7 +132,7 @@ impl Driver {
 
     /// Tries some ports that nobody has called ready. True if there was something.
     fn look(&mut self) -> bool {
-        if !self.spin.looks || self.spin.until.is_none() {
+        if !self.spin.looks || !self.spin.is_on() {
             return false;
         }
         let mut found = false;
@@ -177,6 +149,29 @@ impl Driver {
         found
     }
 
+    /// Goes on looking for a moment, before the runtime is asked: in the ring, and at the port that
+    /// is at work, which has its turn then.
+    fn dwell(&mut self, active: bool) -> Found {
+        let Some(until) = self.spin.dwells_until().filter(|_| !active) else {
+            return Found::Nothing;
+        };
+        let favourite = self.spin.favourite();
+        let port = favourite.and_then(|key| Some((key, self.port(key)?)));
+        while !self.engine.transport.look() {
+            if let Some((key, port)) = &port
+                && port.try_link()
+            {
+                self.turn(*key);
+                return Found::Bytes;
+            }
+            std::hint::spin_loop();
+            if until <= Instant::now() {
+                return Found::Nothing;
+            }
+        }
+        Found::Completions
+    }
+
     /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
     fn rest(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
@@ -184,8 +179,7 @@ impl Driver {
         }
         // Who looks again by itself need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
-        // Whoever is to send what this waits for may be waiting for this very core.
-        std::thread::yield_now();
+        self.spin.give_way();
         // After the other tasks of the runtime, and a look of its at the reactor.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
     }
@@ -203,13 +197,11 @@ impl Future for Driver {
         let (mut left, mut due_left) = (TURNS_PER_POLL, TURNS_PER_POLL);
         let mut active = this.look();
         loop {
-            this.engine.driver_is_awake();
             if this.engine.transport.poll_drive(cx).is_ready() {
                 left = left.saturating_sub(1);
                 active = true;
             }
-            this.engine
-                .take_ready(&mut this.ready, &mut this.enlisted, cx.waker());
+            this.engine.take_ready(&mut this.ready, &mut this.enlisted);
             while let Some(key) = this.enlisted.pop() {
                 this.visit(key);
             }
@@ -219,6 +211,7 @@ impl Future for Driver {
                 let Some(key) = this.ready.pop_front() else {
                     break;
                 };
+                this.spin.had_turn(key);
                 this.turn(key);
                 left -= 1;
             }
@@ -243,11 +236,21 @@ impl Future for Driver {
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
-            if !found {
-                if this.engine.transport.rest(cx.waker()) {
-                    this.rest(active, cx);
-                    return Poll::Pending;
+            let is_done = this.ready.is_empty()
+                && this.engine.may_rest(cx.waker(), this.stopping)
+                && this.engine.transport.rest(cx.waker());
+            if is_done {
+                match this.dwell(active) {
+                    Found::Completions => {
+                        active = true;
+                        continue;
+                    }
+                    Found::Nothing => this.rest(active, cx),
+                    Found::Bytes => this.rest(true, cx),
                 }
+                return Poll::Pending;
+            }
+            if !found {
                 // A kernel that takes nothing, for want of memory, is not asked for ever.
                 left = left.saturating_sub(1);
             }

@@ -14,8 +14,9 @@ use crate::sync::{Lock, LockKind};
 use crate::transport::{Runner, Transport};
 
 use super::driven::Driven;
-use super::driver::{Driver, Spin};
+use super::driver::Driver;
 use super::port::Port;
+use super::spin::Spin;
 
 /// What an engine is opened with.
 pub(crate) struct EngineConfig {
@@ -188,20 +189,27 @@ impl Engine {
     }
 
     /// Moves the ports that are ready now to the end of `into`, those to be visited to the end of
-    /// `visits`; the driver's waker is kept for the next.
-    pub(super) fn take_ready(
-        &self,
-        into: &mut VecDeque<Key>,
-        visits: &mut Vec<Key>,
-        driver: &Waker,
-    ) {
+    /// `visits`. The driver is awake, and looks again before it sleeps: it need not be woken.
+    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, visits: &mut Vec<Key>) {
         let mut ready = self.lock_ready();
         into.extend(ready.ports.drain(..));
         visits.append(&mut ready.enlisted);
-        match &mut ready.driver {
-            Some(held) => held.clone_from(driver),
-            none => *none = Some(driver.clone()),
+        ready.driver = None;
+    }
+
+    /// True if there is nothing to do for the driver, which may know already that the engine stops.
+    /// From then on it is woken.
+    pub(super) fn may_rest(&self, driver: &Waker, knows_of_stop: bool) -> bool {
+        {
+            let mut ready = self.lock_ready();
+            if !ready.ports.is_empty() || !ready.enlisted.is_empty() {
+                return false;
+            }
+            ready.driver = Some(driver.clone());
         }
+        // Looked at last: who sets one of these takes the waker after that.
+        let regions_changed = self.regions_changed.load(Ordering::Acquire);
+        !regions_changed && (knows_of_stop || !self.is_stopping())
     }
 }
 

@@ -36,6 +36,7 @@ mod publish;
 mod rdm;
 mod receive_context;
 mod report;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -158,9 +158,13 @@ impl Port {
         let machine = &state.machine;
         state.deadlines.start(now, |op| machine.phase(op).is_some());
         let mut left = OUTCOMES_PER_TURN;
+        let mut settled = false;
         loop {
             let committed = self.commit(state);
             let moved = self.harvest(state, &mut left) || committed;
+            if !moved && settled {
+                break;
+            }
             self.feed(state);
             with_host!(self, state, |machine, host| {
                 machine.admit(host);
@@ -179,6 +183,10 @@ impl Port {
             if !moved && !again {
                 break;
             }
+            // All that follows from what has moved is done; most turns bring one message, and end
+            // when the link has been asked once more.
+            settled = !(sent || again || state.stage.is_some() || state.side.is_some())
+                && state.closing == Closing::No;
             if !moved {
                 left = left.saturating_sub(1);
             }
@@ -201,14 +209,10 @@ impl Port {
     pub(super) fn try_link(&self) -> bool {
         let mut guard = self.lock("try the link");
         let state = &mut *guard;
-        let Some(link) = &mut state.link else {
-            return false;
-        };
         if state.stage.is_some() {
             return false;
         }
-        link.look();
-        let Some(outcome) = link.poll_outcome() else {
+        let Some(outcome) = state.link.as_mut().and_then(|link| link.look()) else {
             return false;
         };
         self.handle(state, outcome);

@@ -15,15 +15,19 @@
 //!
 //! A refresh waits for peers only: a posted receive may stay inside for ever.
 //!
+//! Marks and counts are one atomic word: entering and leaving cost one step each, and no mark is
+//! set between the look at the marks and the count.
+//!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
 //! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
-//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Wakers are woken with the
-//! lock released.
+//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Somebody waits only while
+//! `AWAITED` is set, so that who leaves need not look. Wakers are woken with the lock released.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::{Lock, LockKind, WaiterKey, Waiters, WakeList};
@@ -63,45 +67,69 @@ pub(crate) enum Drained {
     All,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// How many are inside; rises by `enter`, falls by the drop of an `Entry`.
-    local: usize,
-    remote: usize,
-    disabled: bool,
-    revoked: bool,
-    refreshing: bool,
-    quiesced: bool,
-    parked: bool,
-    closed: bool,
-    waiters: Waiters,
+// The word: marks, and above them how many are inside in each role.
+const DISABLED: u64 = 1;
+const REVOKED: u64 = 1 << 1;
+const REFRESHING: u64 = 1 << 2;
+const QUIESCED: u64 = 1 << 3;
+const PARKED: u64 = 1 << 4;
+const CLOSED: u64 = 1 << 5;
+/// Somebody waits for those inside to leave.
+const AWAITED: u64 = 1 << 6;
+
+/// More than operations that fit into any memory.
+const COUNT_MAX: u64 = (1 << 28) - 1;
+const LOCAL_ONE: u64 = 1 << 8;
+const REMOTE_ONE: u64 = LOCAL_ONE * (COUNT_MAX + 1);
+const LOCAL_COUNT: u64 = COUNT_MAX * LOCAL_ONE;
+const REMOTE_COUNT: u64 = COUNT_MAX * REMOTE_ONE;
+
+/// Marks that refuse everyone.
+const SHUT: u64 = CLOSED | QUIESCED | PARKED | REFRESHING;
+
+impl Role {
+    /// The marks that refuse it.
+    fn refused_by(self) -> u64 {
+        match self {
+            Role::Local => SHUT,
+            Role::Remote => SHUT | REVOKED | DISABLED,
+        }
+    }
+
+    /// One more inside, and all of its count.
+    fn one_and_all(self) -> (u64, u64) {
+        match self {
+            Role::Local => (LOCAL_ONE, LOCAL_COUNT),
+            Role::Remote => (REMOTE_ONE, REMOTE_COUNT),
+        }
+    }
 }
 
-impl State {
-    fn admits(&self, role: Role) -> Result<(), GateClosed> {
-        if self.closed {
-            Err(GateClosed::Closed)
-        } else if self.revoked && role == Role::Remote {
-            Err(GateClosed::Revoked)
-        } else if self.quiesced {
-            Err(GateClosed::Quiesced)
-        } else if self.parked {
-            Err(GateClosed::Parked)
-        } else if self.refreshing {
-            Err(GateClosed::Refreshing)
-        } else if self.disabled && role == Role::Remote {
-            Err(GateClosed::Disabled)
-        } else {
-            Ok(())
-        }
+impl Drained {
+    fn holds(self, word: u64) -> bool {
+        word & match self {
+            Drained::Remote => REMOTE_COUNT,
+            Drained::All => REMOTE_COUNT | LOCAL_COUNT,
+        } == 0
     }
+}
 
-    fn is_drained(&self, roles: Drained) -> bool {
-        match roles {
-            Drained::Remote => self.remote == 0,
-            Drained::All => self.remote == 0 && self.local == 0,
-        }
+/// Refuses if any of these marks is set.
+fn check(word: u64, marks: u64) -> Result<(), GateClosed> {
+    let reasons = [
+        (CLOSED, GateClosed::Closed),
+        (REVOKED, GateClosed::Revoked),
+        (QUIESCED, GateClosed::Quiesced),
+        (PARKED, GateClosed::Parked),
+        (REFRESHING, GateClosed::Refreshing),
+        (DISABLED, GateClosed::Disabled),
+    ];
+    let set = word & marks;
+    if set == 0 {
+        return Ok(());
     }
+    let reason = reasons.iter().find(|(mark, _)| set & mark != 0);
+    reason.map_or(Ok(()), |(_, why)| Err(*why))
 }
 
 /// What has a gate and is shared by `Arc`: whoever is inside keeps it.
@@ -113,7 +141,7 @@ pub(crate) trait Gated: fmt::Debug + Send + Sync + 'static {
     where
         Self: Sized,
     {
-        self.gate().admit(role)?;
+        self.gate().admit(role, role.refused_by())?;
         Ok(Entry {
             of: Arc::clone(self) as Arc<dyn Gated>,
             role,
@@ -126,7 +154,7 @@ pub(crate) trait Gated: fmt::Debug + Send + Sync + 'static {
     where
         Self: Sized,
     {
-        self.gate().admit_operation()?;
+        self.gate().admit(Role::Local, SHUT | DISABLED)?;
         Ok(Entry {
             of: Arc::clone(self) as Arc<dyn Gated>,
             role: Role::Local,
@@ -159,126 +187,139 @@ pub(crate) trait Gated: fmt::Debug + Send + Sync + 'static {
 
 /// Admits users to a region's bytes and tells when they have left.
 pub(crate) struct Gate {
-    state: Lock<State>,
+    word: AtomicU64,
+    waiters: Lock<Waiters>,
 }
 
 impl Gate {
     /// An open gate with nobody inside.
     pub(crate) fn new() -> Self {
-        Gate {
-            state: Lock::new(LockKind::Mutex, State::default()),
-        }
+        Self::with(0)
     }
 
     /// A gate that refuses peers and operations until [`Gate::enable`].
     pub(crate) fn new_disabled() -> Self {
-        let gate = Self::new();
-        gate.state.lock("disable").disabled = true;
-        gate
+        Self::with(DISABLED)
+    }
+
+    #[inline]
+    fn with(marks: u64) -> Self {
+        Gate {
+            word: AtomicU64::new(marks),
+            waiters: Lock::new(LockKind::Mutex, Waiters::default()),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Changes the word to what `to` makes of it, or refuses. Gives the word before.
+    #[inline]
+    fn change(&self, to: impl Fn(u64) -> Result<u64, GateClosed>) -> Result<u64, GateClosed> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let next = to(word)?;
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            match self
+                .word
+                .compare_exchange_weak(word, next, order.0, order.1)
+            {
+                Ok(before) => return Ok(before),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    fn set(&self, mark: u64) {
+        self.word.fetch_or(mark, Ordering::AcqRel);
+    }
+
+    fn lift(&self, mark: u64) -> u64 {
+        self.word.fetch_and(!mark, Ordering::AcqRel)
     }
 
     /// Lifts the mark that [`Gate::new_disabled`] set.
     pub(crate) fn enable(&self) {
-        self.state.lock("enable").disabled = false;
-    }
-
-    fn admit_operation(&self) -> Result<(), GateClosed> {
-        let mut state = self.state.lock("enter a gate");
-        state.admits(Role::Local)?;
-        if state.disabled {
-            return Err(GateClosed::Disabled);
-        }
-        state.local += 1;
-        Ok(())
+        self.lift(DISABLED);
     }
 
     fn shut_for_refresh(&self) -> Result<(), GateClosed> {
-        let mut state = self.state.lock("begin to refresh");
-        if state.closed {
-            return Err(GateClosed::Closed);
-        }
-        if state.quiesced {
-            return Err(GateClosed::Quiesced);
-        }
-        if state.refreshing {
-            return Err(GateClosed::Refreshing);
-        }
-        state.refreshing = true;
+        self.exclude(REFRESHING)
+    }
+
+    /// Sets a mark that one at a time may set.
+    fn exclude(&self, mark: u64) -> Result<(), GateClosed> {
+        self.change(|word| check(word, CLOSED | QUIESCED | REFRESHING).map(|()| word | mark))?;
         Ok(())
     }
 
     /// Lets one user in, who is inside until the result is dropped. Refuses at once and never
     /// waits.
     pub(crate) fn inside(&self, role: Role) -> Result<Inside<'_>, GateClosed> {
-        self.admit(role)?;
+        self.admit(role, role.refused_by())?;
         Ok(Inside { gate: self, role })
     }
 
-    fn admit(&self, role: Role) -> Result<(), GateClosed> {
-        let mut state = self.state.lock("enter a gate");
-        state.admits(role)?;
-        match role {
-            Role::Local => state.local += 1,
-            Role::Remote => state.remote += 1,
-        }
+    fn admit(&self, role: Role, refused_by: u64) -> Result<(), GateClosed> {
+        let (one, all) = role.one_and_all();
+        self.change(|word| {
+            check(word, refused_by)?;
+            // One more would count as one of the other role.
+            assert!(word & all != all, "a gate counts all that are inside");
+            Ok(word + one)
+        })?;
         Ok(())
     }
 
     /// Tells whether this role would be admitted now, without entering.
     pub(crate) fn is_open(&self, role: Role) -> Result<(), GateClosed> {
-        self.state.lock("ask a gate").admits(role)
+        check(self.now(), role.refused_by())
     }
 
     /// Refuses peers from now on, for ever. Those inside stay until they leave.
     pub(crate) fn revoke(&self) {
-        self.state.lock("revoke").revoked = true;
+        self.set(REVOKED);
     }
 
     /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Those inside stay until they
     /// leave.
     pub(crate) fn begin_quiesce(&self) -> Result<(), GateClosed> {
-        let mut state = self.state.lock("begin to quiesce");
-        if state.closed {
-            return Err(GateClosed::Closed);
-        }
-        if state.quiesced {
-            return Err(GateClosed::Quiesced);
-        }
-        if state.refreshing {
-            return Err(GateClosed::Refreshing);
-        }
-        state.quiesced = true;
-        Ok(())
+        self.exclude(QUIESCED)
     }
 
     /// Lifts the exclusion. To be called once by whom `begin_quiesce` said yes to.
     pub(crate) fn end_quiesce(&self) {
-        let mut state = self.state.lock("end quiesce");
-        debug_assert!(state.quiesced, "only the holder of the exclusion lifts it");
-        state.quiesced = false;
+        let before = self.lift(QUIESCED);
+        debug_assert!(
+            before & QUIESCED != 0,
+            "only the holder of the exclusion lifts it"
+        );
     }
 
     /// Refuses everyone while it is parked. Those inside stay until they leave.
     pub(crate) fn park(&self, parked: bool) {
-        self.state.lock("park").parked = parked;
+        if parked {
+            self.set(PARKED);
+        } else {
+            self.lift(PARKED);
+        }
     }
 
     /// Refuses everyone from now on, for ever, and says whether everyone has left. `Err(Quiesced)`
     /// while someone holds the exclusion, and then nothing has changed. Closing what is closed is
     /// no error.
+    #[inline]
     pub(crate) fn close(&self) -> Result<bool, GateClosed> {
-        let mut state = self.state.lock("close a gate");
-        if state.quiesced {
-            return Err(GateClosed::Quiesced);
-        }
-        state.closed = true;
-        Ok(state.is_drained(Drained::All))
+        let before = self.change(|word| check(word, QUIESCED).map(|()| word | CLOSED))?;
+        Ok(Drained::All.holds(before))
     }
 
     /// True once it is closed and everyone has left: then nobody is ever inside again.
+    #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        let state = self.state.lock("ask whether a gate is over");
-        state.closed && state.is_drained(Drained::All)
+        let word = self.now();
+        word & CLOSED != 0 && Drained::All.holds(word)
     }
 
     /// Ready once these users have left. `key` names the waiter from poll to poll; who stops
@@ -289,57 +330,65 @@ impl Gate {
         key: &mut Option<WaiterKey>,
         waker: &Waker,
     ) -> Poll<()> {
-        // The check and the registration are one critical section with the decrement in the drop of
-        // an entry, so no departure falls between them.
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
-        let mut state = self.state.lock("wait for a gate to drain");
-        if state.is_drained(roles) {
-            _stale = state.waiters.remove(key);
+        let mut waiters = self.waiters.lock("wait for a gate to drain");
+        // Who leaves after this step sees the mark, and then waits for the lock to take the wakers;
+        // who has left before it is not in the count any more. So no departure is missed.
+        let word = self.word.fetch_or(AWAITED, Ordering::AcqRel);
+        if roles.holds(word) {
+            _stale = waiters.remove(key);
             return Poll::Ready(());
         }
-        _stale = state.waiters.register(key, waker);
+        _stale = waiters.register(key, waker);
         Poll::Pending
     }
 
     /// Withdraws a waiter of [`Gate::poll_drained`].
     pub(crate) fn forget(&self, key: &mut Option<WaiterKey>) {
         if key.is_some() {
-            let mut state = self.state.lock("stop waiting for a gate");
-            let stale = state.waiters.remove(key);
-            drop(state);
+            let mut waiters = self.waiters.lock("stop waiting for a gate");
+            let stale = waiters.remove(key);
+            drop(waiters);
             drop(stale);
         }
     }
 
     fn leave(&self, role: Role) {
-        let mut wakes = WakeList::new();
-        let mut state = self.state.lock("leave a gate");
-        let count = match role {
-            Role::Local => &mut state.local,
-            Role::Remote => &mut state.remote,
-        };
-        debug_assert!(*count > 0, "each entry was counted once and leaves once");
-        *count -= 1;
-        if *count == 0 {
-            state.waiters.take_all(&mut wakes);
+        let (one, all) = role.one_and_all();
+        let before = self.word.fetch_sub(one, Ordering::AcqRel);
+        debug_assert!(
+            before & all != 0,
+            "each entry was counted once and leaves once"
+        );
+        if before & all == one && before & AWAITED != 0 {
+            self.wake_all();
         }
-        drop(state);
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        let mut wakes = WakeList::new();
+        let mut waiters = self.waiters.lock("leave a gate");
+        self.lift(AWAITED);
+        waiters.take_all(&mut wakes);
+        drop(waiters);
         drop(wakes);
     }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock("show a gate");
+        let word = self.now();
+        let is_set = |mark| word & mark != 0;
         f.debug_struct("Gate")
-            .field("local", &state.local)
-            .field("remote", &state.remote)
-            .field("disabled", &state.disabled)
-            .field("revoked", &state.revoked)
-            .field("refreshing", &state.refreshing)
-            .field("quiesced", &state.quiesced)
-            .field("parked", &state.parked)
-            .field("closed", &state.closed)
+            .field("local", &((word & LOCAL_COUNT) / LOCAL_ONE))
+            .field("remote", &(word / REMOTE_ONE))
+            .field("disabled", &is_set(DISABLED))
+            .field("revoked", &is_set(REVOKED))
+            .field("refreshing", &is_set(REFRESHING))
+            .field("quiesced", &is_set(QUIESCED))
+            .field("parked", &is_set(PARKED))
+            .field("closed", &is_set(CLOSED))
             .finish()
     }
 }
@@ -381,8 +430,7 @@ pub(crate) struct Refreshing {
 
 impl Drop for Refreshing {
     fn drop(&mut self) {
-        let gate = self.of.gate();
-        gate.state.lock("end a refresh").refreshing = false;
+        self.of.gate().lift(REFRESHING);
     }
 }
 
@@ -557,7 +605,7 @@ mod tests {
         tokio::task::yield_now().await;
         drop(entry);
         waiting.await.unwrap();
-        assert!(gate.state.lock("test").waiters.is_empty());
+        assert!(gate.waiters.lock("test").is_empty());
     }
 
     /// ARCHITECTURE.md: under a lock "nothing is copied, told or woken", nor dropped: the last

@@ -24,6 +24,7 @@ pub(crate) struct Lock<T> {
 }
 
 impl<T> Lock<T> {
+    #[inline]
     pub(crate) fn new(kind: LockKind, value: T) -> Self {
         let cell = match kind {
             LockKind::Mutex => Cell::Mutex(Mutex::new(value)),
@@ -31,7 +32,15 @@ impl<T> Lock<T> {
         Lock { cell }
     }
 
+    /// The value, for who has all of it.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        match &mut self.cell {
+            Cell::Mutex(mutex) => mutex.get_mut().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
     /// Takes the lock; `_purpose` says for what, for whoever instruments this one place.
+    #[inline]
     pub(crate) fn lock(&self, _purpose: &'static str) -> MutexGuard<'_, T> {
         match &self.cell {
             // A panic while holding the lock is a bug of ours; the state machines behind it check

@@ -208,6 +208,10 @@ impl Transport for FaultInjector {
         self.inner.rest(driver)
     }
 
+    fn look(&self) -> bool {
+        self.inner.look()
+    }
+
     fn driver_gone(&self) {
         self.inner.driver_gone();
     }
@@ -379,10 +383,6 @@ impl Link for FaultLink {
 
     fn take_raw(&mut self) -> Option<RawLink> {
         self.inner.take_raw()
-    }
-
-    fn look(&mut self) {
-        self.inner.look();
     }
 
     fn limit(&mut self, sizes: IoSizes) {

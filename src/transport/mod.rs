@@ -177,6 +177,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         true
     }
 
+    /// The task that drives spins: whether [`Transport::poll_drive`] would find anything.
+    fn look(&self) -> bool {
+        false
+    }
+
     /// The task that drives has gone, and nobody drives again. What is in flight is cancelled and
     /// waited for, now and whenever a link or listener is dropped later: it would keep its sockets
     /// open, and their peers in the dark, for as long as somebody holds this transport.
@@ -298,9 +303,11 @@ pub(crate) trait Link: Send {
     /// broken, or while something is submitted. The link is of no use any more.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// The caller spins: the next [`Link::poll_outcome`] tries the armed receive, whether or not
-    /// the reactor has told of anything. Of use where another thread may wait in the reactor.
-    fn look(&mut self) {}
+    /// The caller spins: tries the armed receive, whether or not the reactor has told of anything.
+    /// What [`Link::poll_outcome`] has registered stays so. After `Some`, ask that.
+    fn look(&mut self) -> Option<Outcome> {
+        None
+    }
 
     /// Nothing is to be expected for a while: gives back what is kept for what may end next.
     fn shrink(&mut self) {}

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::buf::{Few, Held, SharedMemory};
+use crate::buf::{Draft, Held, SharedMemory};
 use crate::domain::RegistrationProgress;
 use crate::domain::job::{Job, register_now, start_job};
 use crate::domain::request::{Request, check_address_ranges};
@@ -31,7 +31,7 @@ struct Miss {
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
-    windows: Few<Held>,
+    draft: Draft,
     request: Request,
 }
 
@@ -102,12 +102,13 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             return Err(error.with_operation(OperationKind::Register));
         }
         let miss = self.miss()?;
-        let made: Result<FreshRegion, _> = register_now(domain, miss.windows, &miss.request);
+        let made: Result<FreshRegion, _> = register_now(domain.clone(), miss.draft, &miss.request);
         // What was made for the registration goes away with it.
-        let fresh = made.map_err(|(error, _)| error.with_operation(OperationKind::Register))?;
+        let fresh = made.map_err(|it| it.0.with_operation(OperationKind::Register))?;
         Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
     }
 
+    #[inline]
     fn miss(&self) -> Result<Miss> {
         let mut request = Request::new(self.access);
         request.progress = self.progress.clone();
@@ -122,14 +123,22 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let (kind, shared) = (self.kind(), &self.cache.shared);
         let asked = self.range.clone().ok_or_else(outside)?;
         let offset = asked.start - self.memory.addresses().start;
-        let window = Held::window(&self.memory.owner(), offset, asked.len());
+        let (owner, len) = (self.memory.owner(), asked.len());
+        let traits = domain.traits(&request);
         self.memory.tell(&shared.told());
-        let (addresses, windows) = shared.extent(kind, &asked, window);
+        let (addresses, draft) = if shared.settings().merges {
+            let (addresses, windows) =
+                shared.extent(kind, &asked, Held::window(&owner, offset, len));
+            (addresses, Draft::of_held(windows, traits))
+        } else {
+            let draft = Draft::of_window(&owner, offset, len, traits);
+            (asked.clone(), draft)
+        };
         Ok(Miss {
             kind,
             asked,
             addresses,
-            windows,
+            draft,
             request,
         })
     }
@@ -138,7 +147,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
         let job = Arc::new(Job::new(None, None, true));
-        start_job(domain.clone(), miss.windows, miss.request, Arc::clone(&job));
+        start_job(domain.clone(), miss.draft, miss.request, Arc::clone(&job));
         Ok(Waiting {
             job,
             kind: miss.kind,
@@ -230,7 +239,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
                     let Waiting { shared, kind, .. } = &*waiting;
                     shared.insert(*kind, &waiting.asked, addresses, fresh)
                 })
-                .map_err(|(error, _)| error.with_operation(OperationKind::Register))
+                .map_err(|it| it.0.with_operation(OperationKind::Register))
             }
         };
         self.state = State::Ended(None);

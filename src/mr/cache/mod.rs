@@ -121,7 +121,7 @@ impl Shared {
         window: Held,
     ) -> (Range<usize>, Few<Held>) {
         let alone = |window| (range.clone(), Few::One(window));
-        if !self.settings.merges || range.is_empty() {
+        if range.is_empty() {
             return alone(window);
         }
         let state = self.state.lock("look for neighbours");

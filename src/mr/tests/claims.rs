@@ -1,7 +1,6 @@
 //! Peers' claims at random, against plain sums.
 
 use super::*;
-use crate::mr::auth::Grant;
 
 /// Claims of a campaign: 10^7 in the deep one.
 fn claims() -> usize {
@@ -80,11 +79,10 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     memory.gate().revoke();
                 }
                 let auth_key = secrets.get(number as usize % 4).cloned();
-                let grant = Grant::new(access, auth_key.clone());
                 let key = table
-                    .insert(Some(number * 3 + 1), Arc::clone(&memory), grant)
+                    .insert(Some(number * 3 + 1), &memory, auth_key.clone())
                     .unwrap();
-                let raw = table.raw_key(key, &memory, access);
+                let raw = table.raw_key(key, &memory);
                 granted.push(Granted {
                     key,
                     base: addressing.base_of(&memory),

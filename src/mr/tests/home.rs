@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
-use crate::buf::{Held, RegionMemory, RegionTraits, RegionUse};
+use crate::buf::{Draft, Held, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
 use crate::id::{Context, EndpointId};
 use crate::sync::{Lock, LockKind};
@@ -89,6 +89,14 @@ impl Home {
     pub(super) fn nudges(&self) -> usize {
         self.nudges.load(Ordering::SeqCst)
     }
+}
+
+/// Joins these buffers.
+pub(super) fn prepare(
+    buffers: Vec<Held>,
+    traits: RegionTraits,
+) -> Result<Arc<RegionMemory>, NotMade> {
+    crate::mr::prepare(Draft::of_held(buffers, traits))
 }
 
 pub(super) fn home() -> Home {

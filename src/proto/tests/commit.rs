@@ -1,7 +1,5 @@
 //! Writes that end when they are persistent: what waits for them, and what ends them.
 
-use std::sync::Arc;
-
 use super::pair::{PLAIN, Pair, REMOTE, Side, segments, sizes};
 use crate::buf::{Payload, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -27,9 +25,7 @@ fn pair(extended: bool) -> Pair {
     };
     let memory = RegionMemory::new(vec![vec![0; 64].into()], traits).unwrap();
     let regions = &mut pair.b.world.regions;
-    regions
-        .insert(Some(KEY), Arc::clone(&memory), REMOTE)
-        .unwrap();
+    regions.insert(Some(KEY), &memory, None).unwrap();
     pair
 }
 

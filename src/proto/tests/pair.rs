@@ -84,7 +84,7 @@ impl World {
         let memory = RegionMemory::new(vec![bytes.into()], RegionTraits::plain(access.bits()))
             .expect("one buffer");
         self.regions
-            .insert(Some(key), Arc::clone(&memory), access)
+            .insert(Some(key), &memory, None)
             .expect("a free key");
         memory
     }

@@ -8,6 +8,7 @@
 //! An open link whose socket has died stays open: each system call tells its own end of it, and
 //! what arrived before the death can still be read.
 
+use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -178,7 +179,7 @@ impl EpollLink {
         let Reading::Armed(armed) = &self.submitted.reading else {
             return None;
         };
-        let size_max = self.submitted.sizes.receive;
+        let sizes = self.submitted.sizes;
         let result = loop {
             // After a watch, the readiness that Tokio knows of says nothing: try without it.
             let mut guard = if self.unread {
@@ -190,10 +191,7 @@ impl EpollLink {
                     Poll::Ready(Ok(guard)) => Some(guard),
                 }
             };
-            let attempt = match armed {
-                Receive::Stage => receive_stage(fd.get_ref(), &self.stages, size_max),
-                Receive::Direct(direct) => receive_direct(fd.get_ref(), direct, size_max),
-            };
+            let attempt = receive(fd.get_ref(), armed, &self.stages, sizes);
             let drained = match &attempt {
                 Ok(got) => got.drained,
                 Err(error) => would_block(error),
@@ -261,6 +259,18 @@ impl EpollLink {
             self.unread = true;
         };
         Some(self.submitted.peer_gone(error))
+    }
+}
+
+fn receive(
+    fd: &OwnedFd,
+    armed: &Receive,
+    stages: &Arc<StagePool>,
+    sizes: IoSizes,
+) -> io::Result<Got> {
+    match armed {
+        Receive::Stage => receive_stage(fd, stages, sizes.receive),
+        Receive::Direct(direct) => receive_direct(fd, direct, sizes.receive),
     }
 }
 
@@ -377,8 +387,30 @@ impl Link for EpollLink {
         })
     }
 
-    fn look(&mut self) {
-        self.unread |= matches!(self.submitted.reading, Reading::Armed(_));
+    fn look(&mut self) -> Option<Outcome> {
+        let Reading::Armed(armed) = &self.submitted.reading else {
+            return None;
+        };
+        let fd = self.fd.as_ref().filter(|_| !self.connecting)?;
+        let attempt = receive(fd.get_ref(), armed, &self.stages, self.submitted.sizes);
+        let outcome = match attempt {
+            Ok(got) => {
+                self.unread = !got.drained;
+                self.received(got)
+            }
+            Err(error) if would_block(&error) => {
+                self.unread = false;
+                return None;
+            }
+            Err(error) if interrupted(&error) => return None,
+            Err(error) => {
+                let error = Error::from_io(&error, "receiving");
+                self.submitted.receive_failed(error)
+            }
+        };
+        let outcome = Some(outcome);
+        self.submitted.tried(&outcome);
+        outcome
     }
 
     fn limit(&mut self, sizes: IoSizes) {

@@ -101,6 +101,39 @@ async fn idle_links_are_not_woken() {
     }
 }
 
+/// A link is looked at as often as one likes: what it brings is there without the reactor's word,
+/// and looks in vain lose no wake.
+#[tokio::test]
+async fn a_look_brings_what_is_there_and_loses_no_wake() {
+    let world = World::epoll();
+    let (mut near, mut far) = world.pair().await;
+    assert!(far.link.look().is_none(), "nothing is armed");
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    assert!(far.link.look().is_none());
+    near.send_all(plain(b"told")).await;
+    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told"));
+
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    near.send_all(plain(b"seen")).await;
+    // This thread's reactor has had no turn since.
+    let Some(Outcome::Received(Received::Stage(stage))) = far.link.look() else {
+        panic!("it is there");
+    };
+    assert_eq!(*stage, *b"seen");
+    assert!(far.link.look().is_none(), "nothing is armed");
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    assert!(far.link.look().is_none());
+    near.send_all(plain(b"told again")).await;
+    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told again"));
+    far.link.receive(Receive::Stage);
+    assert!(far.link.poll_outcome().is_none());
+    near.link.finish();
+    assert!(matches!(far.received().await, Received::End { .. }));
+}
+
 #[tokio::test]
 async fn a_full_stage_is_followed_by_the_rest() {
     for world in World::all() {

@@ -215,6 +215,10 @@ impl Transport for UringTransport {
         self.ring.rest(driver)
     }
 
+    fn look(&self) -> bool {
+        self.ring.look()
+    }
+
     fn driver_gone(&self) {
         self.ring.driver_gone();
     }

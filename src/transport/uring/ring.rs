@@ -117,6 +117,7 @@ impl Ring {
             .setup_clamp()
             .setup_submit_all()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_cqsize(completions)
             .dontfork()
             .build(submissions)?;
@@ -246,6 +247,20 @@ impl Ring {
                 state.driver = Some(driver.clone());
             }
             rests
+        })
+    }
+
+    /// See [`Transport::look`](crate::transport::Transport::look). No system call is made before
+    /// the kernel says that this thread has something to complete.
+    pub(super) fn look(&self) -> bool {
+        self.with(|state, ring| {
+            // SAFETY: as in `unload_backlog`.
+            if unsafe { ring.submission_shared() }.taskrun() {
+                // Whatever goes wrong, the next drive meets again.
+                let _ = state.enter(ring);
+            }
+            // SAFETY: as in `harvest_some`.
+            !unsafe { ring.completion_shared() }.is_empty()
         })
     }
 

@@ -79,10 +79,16 @@ impl Side {
         let each = told.job.size / told.job.window;
         let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
         let buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
+        // As they come back, so that nothing but the registration is measured.
+        let buffers = self
+            .domain
+            .register(buffers)
+            .now()?
+            .deregister_all()
+            .await?;
         let register = async |buffers| Ok(self.domain.register(buffers).now()?);
         over_and_over(told, buffers, register, async |region| {
-            let buffers = region.deregister_all().await?;
-            buffers.into_iter().map(back).collect()
+            Ok(region.deregister_all().await?)
         })
         .await
     }

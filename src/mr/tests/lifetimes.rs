@@ -1,0 +1,246 @@
+//! How regions end, and who has their memory until then.
+
+use super::*;
+
+/// Invariant of the house: "a revoked or reused key never resolves" (to the region it was).
+#[tokio::test]
+async fn revoked_removed_or_reused_key_never_resolves() {
+    let home = home();
+    let old = home.try_region(vec![vec![1; 10].into()], Access::REMOTE, Some(9));
+    let old = old.unwrap();
+    let remote = old.remote();
+    old.revoke().await;
+    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    assert_eq!(refused, Refusal::Revoked);
+    let taken = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
+    assert_eq!(
+        taken.unwrap_err().0.kind(),
+        ErrorKind::KeyInUse,
+        "revoked, still registered"
+    );
+
+    old.deregister().await.unwrap();
+    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    assert_eq!(refused, Refusal::UnknownKey);
+    let new = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
+    let new = new.unwrap();
+    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    assert_eq!(refused, Refusal::OutOfBounds, "judged by the new region");
+    // The old region's late handle must not take the new region's key away.
+    drop(old);
+    assert!(home.resolve(new.remote(), Access::REMOTE_READ).is_ok());
+    drop(new);
+    assert!(home.table.lock("test").is_empty());
+}
+
+/// fi_mr(3), fi_close: "accesses to a closed MR from a remote peer will result in an error at the
+/// peer"; api.md decision 2: "`drop` revokes at once and frees after the last access".
+#[test]
+fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
+    let home = home();
+    let region = home.region(16, Access::all());
+    let clone = region.clone();
+    let remote = region.remote();
+    drop(region);
+    let target = home.resolve(remote, Access::REMOTE_WRITE).unwrap();
+    let mut target = Payload::from_region_uses(vec![target]);
+    let leases = target.lease().unwrap();
+    let receive = clone.slice(..).unwrap().into_payload(LocalUse::Receive);
+    let mut receive = receive.ok().unwrap();
+    let unposted = clone.slice(..).unwrap();
+    let before = home.nudges();
+    assert_eq!(
+        Arc::strong_count(&home.parent),
+        2,
+        "a region holds its parent"
+    );
+    drop(clone);
+    assert_eq!(Arc::strong_count(&home.parent), 1);
+    assert!(home.nudges() > before, "the driver is told to cancel");
+    assert!(home.table.lock("test").is_empty());
+    assert_eq!(
+        home.resolve(remote, Access::REMOTE_READ).unwrap_err(),
+        Refusal::UnknownKey
+    );
+    assert!(target.copy_in(0, b"late").is_err());
+    let mut list = SpanList::new();
+    target.spans(0, 16, &mut list);
+    drop(leases);
+    receive.copy_in(0, b"its own end").unwrap();
+    let (error, _) = unposted.into_memory(LocalUse::Send).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadState);
+}
+
+/// Ruling 22: "`deregister().await` gives the buffer back": the very buffer, once local operations
+/// have ended, in the type it came in.
+#[tokio::test]
+async fn deregister_waits_for_operations_and_gives_the_buffer_itself_back() {
+    let home = home();
+    let buffer = vec![7; 32];
+    let at = buffer.as_ptr();
+    let region = home
+        .try_region(vec![buffer.into()], Access::all(), None)
+        .unwrap();
+    let sending = region.slice(..).unwrap().into_payload(LocalUse::Send);
+    let mut closing = Box::pin(region.deregister());
+    assert!(futures::poll!(&mut closing).is_pending());
+    assert_eq!(kind(region.read_at(0, &mut [0])), ErrorKind::BadState);
+    assert_eq!(kind(region.quiesce().await), ErrorKind::BadState);
+    drop(sending);
+    let vec: Vec<u8> = closing.await.unwrap().downcast().unwrap();
+    assert_eq!((vec.as_ptr(), vec.len()), (at, 32));
+    assert_eq!(kind(region.deregister().await), ErrorKind::BadState);
+
+    let bytes = BytesMut::from(&b"bytes"[..]);
+    let boxed: Box<[u8]> = Box::from(&b"boxed"[..]);
+    let buffers = vec![bytes.into(), boxed.into()];
+    let region = home.try_region(buffers, Access::all(), None).unwrap();
+    assert_eq!(kind(region.deregister().await), ErrorKind::InvalidArgument);
+    assert!(region.write_at(3, b"__").is_ok(), "nothing has changed");
+    let mut both = region.deregister_all().await.unwrap();
+    let boxed: Box<[u8]> = both.pop().unwrap().downcast().unwrap();
+    let bytes: BytesMut = both.pop().unwrap().downcast().unwrap();
+    assert_eq!((&bytes[..], &boxed[..]), (&b"byt__"[..], &b"boxed"[..]));
+}
+
+/// Memory-model rule 4: deregistering and revoking end "even if the peer stalls in mid-payload".
+#[tokio::test]
+async fn stalled_peer_delays_neither_revoke_nor_deregister() {
+    let home = home();
+    let region = home.region(64, Access::all());
+    let stalled = home.resolve(region.remote(), Access::REMOTE_WRITE).unwrap();
+    let mut stalled = Payload::from_region_uses(vec![stalled]);
+    stalled.copy_in(0, b"first half").unwrap();
+    region.revoke().await;
+    assert!(stalled.copy_in(10, b"second half").is_err());
+    let buffer = region.deregister().await.unwrap();
+    assert_eq!(&buffer[..11], b"first half\0");
+    assert!(stalled.lease().is_err());
+}
+
+/// Cancel safety of `deregister`: "If the future is dropped the buffer stays with the region: call
+/// again to get it".
+#[tokio::test]
+async fn dropped_deregister_can_be_called_again() {
+    let home = home();
+    let region = home.region(4, Access::all());
+    let posted = region.slice(..).unwrap().into_payload(LocalUse::Receive);
+    let mut closing = Box::pin(region.deregister());
+    assert!(futures::poll!(&mut closing).is_pending());
+    drop(closing);
+    assert!(
+        home.table.lock("test").is_empty(),
+        "the key is void all the same"
+    );
+    drop(posted);
+    assert_eq!(region.deregister().await.unwrap().len(), 4);
+}
+
+/// Futures do nothing before they are polled, and may be dropped or leaked in every state.
+#[tokio::test]
+async fn dropped_and_leaked_futures_leave_the_region_sound() {
+    let home = home();
+    let region = home.region(4, Access::all());
+    drop((region.revoke(), region.quiesce(), region.deregister()));
+    region.write_at(0, b"open").unwrap();
+    assert!(home.resolve(region.remote(), Access::REMOTE_READ).is_ok());
+
+    let target = home.resolve(region.remote(), Access::REMOTE_WRITE).unwrap();
+    let target = Payload::from_region_uses(vec![target]);
+    let leases = target.lease().unwrap();
+    let mut quiescing = Box::pin(region.quiesce());
+    assert!(futures::poll!(&mut quiescing).is_pending());
+    assert_eq!(kind(region.write_at(0, b"x")), ErrorKind::Busy);
+    drop(quiescing);
+    region.write_at(0, b"x").unwrap();
+
+    let mut revoking = Box::pin(region.revoke());
+    assert!(futures::poll!(&mut revoking).is_pending());
+    drop(revoking);
+    assert_eq!(
+        home.resolve(region.remote(), Access::REMOTE_READ)
+            .unwrap_err(),
+        Refusal::Revoked,
+        "revoking is final from its first poll"
+    );
+
+    // Leaked while it waits: excluded for ever, and deregister says so.
+    let mut quiescing = Box::pin(region.quiesce());
+    assert!(futures::poll!(&mut quiescing).is_pending());
+    std::mem::forget(quiescing);
+    drop(leases);
+    assert_eq!(kind(region.deregister().await), ErrorKind::Busy);
+}
+
+/// Cancel safety of `quiesce`: a waiting future that holds the last handle may be dropped.
+#[tokio::test]
+async fn quiesce_future_with_the_last_handle_may_be_dropped() {
+    let home = home();
+    let region = home.region(4, Access::all());
+    let posted = region.slice(..).unwrap().into_payload(LocalUse::Receive);
+    let mut quiescing = Box::pin(region.quiesce());
+    assert!(futures::poll!(&mut quiescing).is_pending());
+    drop(region);
+    assert_eq!(
+        home.table.lock("test").len(),
+        1,
+        "the future holds the region"
+    );
+    drop(quiescing);
+    assert!(home.table.lock("test").is_empty());
+    drop(posted);
+}
+
+/// Memory-model rule 3: "a leaked guard leaves the region excluded, and `deregister` then answers
+/// Busy and does not hang."
+#[tokio::test]
+async fn leaked_guard_makes_deregister_busy() {
+    let home = home();
+    let region = home.region(4, Access::all());
+    let remote = region.remote();
+    std::mem::forget(region.quiesce().await.unwrap());
+    for _ in 0..2 {
+        let error = region.deregister().await.unwrap_err();
+        assert!(error.is_busy() && error.fi_errno() == 16);
+    }
+    assert_eq!(kind(region.quiesce().await), ErrorKind::Busy);
+    region.revoke().await;
+    drop(region);
+    assert!(
+        home.resolve(remote, Access::REMOTE_READ).is_err(),
+        "excluded for ever"
+    );
+}
+
+/// Ruling 16: "A region being refreshed, quiesced, disabled or revoked refuses peers' access (an
+/// error there); it never makes them wait".
+#[tokio::test]
+async fn quiesced_region_refuses_and_never_waits() {
+    let home = home();
+    let region = home.region(4, Access::all());
+    let before = home.nudges();
+    let mut guard = region.quiesce().await.unwrap();
+    assert!(
+        home.nudges() > before,
+        "kernel operations are to be cancelled"
+    );
+    guard.copy_from_slice(b"mine");
+    assert_eq!(guard.segments().count(), 1);
+    assert_eq!(guard.region().len(), 4);
+    let refused = home
+        .resolve(region.remote(), Access::REMOTE_READ)
+        .unwrap_err();
+    assert_eq!(refused, Refusal::Held);
+    let (error, slice) = region
+        .slice(..)
+        .unwrap()
+        .into_memory(LocalUse::Send)
+        .unwrap_err();
+    assert!(error.is_busy());
+    drop(guard);
+    assert!(slice.into_memory(LocalUse::Send).is_ok());
+    let mut bytes = [0; 4];
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"mine");
+    assert!(home.resolve(region.remote(), Access::REMOTE_READ).is_ok());
+}
