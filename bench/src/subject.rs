@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio_fabric::Driver;
+use tokio_fabric::limits::INJECT_SIZE_MAX;
 
 use crate::case::Placement;
 use crate::job::{Job, Work};
@@ -169,6 +170,12 @@ const GATHER_SIZE_MAX: usize = 4096;
 /// More connections than this have something to do all the time.
 const SPIN_CONNECTIONS_MAX: usize = 256;
 
+/// The time that libfabric takes to make connections grows with the square of their number: 4 s for
+/// a thousand, 28 s for four thousand were measured, on a busy machine.
+const LIBFABRIC_CONNECTIONS_MAX: usize = 1024;
+/// And twenty-four endpoints that all connect to as many did not come to an end within a minute.
+const LIBFABRIC_PARTY_MAX: usize = 8;
+
 /// Whether calls are counted, or each of many connections is watched.
 fn is_counted(job: &Job) -> bool {
     job.counts_syscalls || job.watches_each
@@ -239,9 +246,14 @@ impl Subject {
             // Its other work is that of connections.
             Kind::Libfabric { provider, .. } => {
                 let is_message = matches!(job.work, Work::PingPong | Work::Stream);
-                let is_small = job.size <= GATHER_SIZE_MAX || job.work == Work::PingPong;
+                // Its messages in streams are injected.
+                let is_small = job.size <= INJECT_SIZE_MAX || job.work == Work::PingPong;
                 let of_one = is_message && is_small && job.connections == 1;
-                provider == "tcp" || job.work == Work::AllToAll || of_one && !is_counted(job)
+                let is_tcp = provider == "tcp" && job.connections <= LIBFABRIC_CONNECTIONS_MAX;
+                match job.work {
+                    Work::AllToAll => job.connections <= LIBFABRIC_PARTY_MAX,
+                    _ => is_tcp || of_one && !is_counted(job),
+                }
             }
             // Its program measures neither calls nor each of many connections.
             Kind::Ucx { spin } => {

@@ -89,7 +89,7 @@ impl Crowd {
             each.answered(connection, batches, self.meter.is_measuring());
         }
         let enough = self.meter.add((batches * self.batch) as u64);
-        if let (true, Some(each)) = (enough, self.each.take()) {
+        if enough && let Some(each) = self.each.take() {
             each.tell();
         }
         enough
