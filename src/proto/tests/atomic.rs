@@ -632,7 +632,7 @@ fn the_largest_array_goes_over_the_borders_of_buffers() {
     let mut pair = living_with(8);
     let buffers = vec![vec![1u8; 1024].into(), vec![1u8; 8192].into()];
     let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
-    let inserted = pair.b.world.regions.insert(Some(1), memory.clone(), REMOTE);
+    let inserted = pair.b.world.regions.insert(Some(1), &memory, None);
     inserted.expect("a free key");
     let ones = vec![1; ATOMIC_SIZE_MAX];
     let add = call(
@@ -669,7 +669,7 @@ fn a_number_between_two_buffers_is_refused() {
     let mut pair = living_with(8);
     let buffers = vec![vec![0u8; 12].into(), vec![0u8; 16].into()];
     let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
-    let inserted = pair.b.world.regions.insert(Some(1), memory, REMOTE);
+    let inserted = pair.b.world.regions.insert(Some(1), &memory, None);
     inserted.expect("a free key");
     for (token, at, expected) in [
         (1, 0, Ok(8)),
