@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::buf::{Convert, Held, IoBuf, IoBufMut, LocalUse, Memory, Refused};
-use crate::error::Error;
 use crate::info::AtomicType;
 use crate::mr::RegionSlice;
 
@@ -123,22 +122,18 @@ impl AtomicMemory {
     }
 }
 
-fn again<B>(kind: fn(B) -> Kind) -> impl FnOnce((Error, B)) -> (Error, AtomicMemory) {
-    move |(error, back)| (error, AtomicMemory(kind(back)))
-}
-
 impl Convert for AtomicMemory {
-    fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
-        match self.0 {
-            Kind::Own(bytes) => bytes.into_memory(usage).map_err(again(Kind::Own)),
-            Kind::Region(slice) => slice.into_memory(usage).map_err(again(Kind::Region)),
-        }
-    }
-
     fn into_held(self) -> Result<Held, Refused<Self>> {
         match self.0 {
             Kind::Own(bytes) => bytes.into_held().map_err(again(Kind::Own)),
             Kind::Region(slice) => slice.into_held().map_err(again(Kind::Region)),
+        }
+    }
+
+    fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
+        match self.0 {
+            Kind::Own(bytes) => bytes.into_memory(usage).map_err(again(Kind::Own)),
+            Kind::Region(slice) => slice.into_memory(usage).map_err(again(Kind::Region)),
         }
     }
 
@@ -160,6 +155,11 @@ impl Convert for AtomicMemory {
     fn is_piece_registered(&self) -> bool {
         matches!(self.0, Kind::Region(_))
     }
+}
+
+/// The refusal of what it is made of, as its own.
+fn again<B>(kind: fn(B) -> Kind) -> impl FnOnce(Refused<B>) -> Refused<AtomicMemory> {
+    move |(error, back)| (error, AtomicMemory(kind(back)))
 }
 
 impl IoBuf for AtomicMemory {}
