@@ -23,14 +23,14 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "encode a header",
-        most: 104,
+        most: 106,
         run: || {
             repeat(steps::encode);
         },
     },
     Step {
         name: "decode a header",
-        most: 117,
+        most: 122,
         run: || {
             let bytes = steps::header_bytes();
             repeat(|| steps::decode_header(&bytes));
@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 1876,
+        most: 1864,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 2262,
+        most: 2296,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send());
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 20423,
+        most: 19433,
         run: || {
             let mut side = Side::new();
             repeat(|| side.inject(&[0; 64]));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1167,
+        most: 1151,
         run: || {
             let mut side = Side::new();
             let message = steps::message();
