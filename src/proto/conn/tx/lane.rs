@@ -42,7 +42,7 @@ impl Lane {
             .iter()
             .position(|(_, queued)| queued.op == Some(op))?;
         let (number, queued) = self.queue.remove(at)?;
-        self.bytes -= queued.payload.len();
+        self.bytes -= queued.len();
         Some((number, queued.payload))
     }
 
@@ -60,9 +60,7 @@ impl Lane {
         let all = std::mem::take(&mut self.queue).into_iter();
         let (taken, left) = all.partition(|(_, queued)| wanted(queued));
         self.queue = left;
-        let bytes = taken
-            .iter()
-            .map(|(_, queued): &(u64, Queued)| queued.payload.len());
+        let bytes = taken.iter().map(|(_, queued): &(u64, Queued)| queued.len());
         self.bytes -= bytes.sum::<usize>();
         taken
     }
