@@ -447,7 +447,6 @@ impl Port {
         let life = &state.life;
         let is_open = life.asked.is_some() || life.unanswered > 0 || !state.receive_armed;
         let is_idle = !is_open && wanted_pace(state) == Some(Pace::Idle);
-        // A link without a system has nobody who asks whether it is there.
         // Where no system asks whether this connection is there, the others cannot vouch for it.
         let shares = is_idle && life.kept_alive;
         let Some((peer, fresh)) = self.shared_life(state).filter(|_| shares) else {
