@@ -29,191 +29,24 @@
 //! is under way, and bytes or probes of ours that its system leaves unanswered tell the rest. A
 //! program that is stopped, or does not read, has a system that answers.
 
+mod settings;
+
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::proto::Lifecycle;
-use crate::transport::{KeepAlive, Vitals};
+use crate::transport::Vitals;
 
 use super::heard_peers::{HeardPeers, PeerLife, Word};
 use super::port::{Closing, Port, PortState};
 
-/// Shortest interval: the system counts its silence in steps of up to ten milliseconds.
-const INTERVAL_MIN: Duration = Duration::from_millis(50);
-const INTERVAL_MAX: Duration = Duration::from_secs(3600);
-const ROUNDS_MAX: u32 = 100;
-const IDLE_MAX: Duration = Duration::from_secs(32_767);
+pub use settings::Liveness;
+use settings::{INTERVAL_MAX, INTERVAL_MIN};
+
 /// What the system's clocks may be off by.
 const SLACK: Duration = Duration::from_millis(10);
-/// Idle intervals of at least so many intervals are shared among connections to the same domain.
-const SHARED_MIN: u32 = 8;
 /// The interval of a peer that does not tell its own.
 const PEER_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
-
-/// When a silent peer counts as dead; see
-/// [`EndpointBuilder::liveness`](crate::EndpointBuilder::liveness).
-///
-/// While anything awaits the peer (bytes to be taken or that stop in the middle of a frame, credit,
-/// an acknowledgement, an answer), the connection is looked at once per
-/// [`interval`](Self::interval). Silent for one, the peer is asked for a sign of life; silent for
-/// [`rounds`](Self::rounds) more, it is dead: [`found_within`](Self::found_within) says how long
-/// that takes. The default finds it within 4.5 s.
-///
-/// A posted receive awaits nothing in particular: a server may have thousands of them posted for
-/// hours. A connection with receives alone is looked at once per
-/// [`idle_interval`](Self::idle_interval), and only after a question is it watched as above. Who
-/// must know soon that a message will not come sets that as low as `interval`, or gives the
-/// receive a time limit.
-///
-/// ```
-/// use std::time::Duration;
-/// use tokio_fabric::Liveness;
-///
-/// let patient = Liveness::default().interval(Duration::from_secs(5)).rounds(6);
-/// assert_eq!(patient.found_within(), Some(Duration::from_secs(40)));
-/// assert_eq!(Liveness::OFF.found_within(), None);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Liveness {
-    interval: Duration,
-    /// 0 in `OFF` only.
-    rounds: u32,
-    idle_interval: Duration,
-}
-
-impl Default for Liveness {
-    /// Every 750 ms, four rounds; idle connections after 60 s.
-    fn default() -> Self {
-        Liveness {
-            interval: Duration::from_millis(750),
-            rounds: 4,
-            idle_interval: Duration::from_secs(60),
-        }
-    }
-}
-
-impl Liveness {
-    /// Silence means nothing, for ever. What the peer asks is answered all the same.
-    pub const OFF: Liveness = Liveness {
-        interval: Duration::ZERO,
-        rounds: 0,
-        idle_interval: Duration::ZERO,
-    };
-
-    /// From one look at a connection where something awaits the peer to the next, 50 ms to an hour.
-    /// Default 750 ms; what follows a question is looked for as often. Toward peers that know
-    /// nothing of the extension the system asks, in whole seconds.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Silent intervals after the question that make a peer dead, 1 to 100. Default 4. Few of them
-    /// kill peers that are only busy: a peer whose runtime is blocked for all of them is dead.
-    pub fn rounds(mut self, rounds: u32) -> Self {
-        self.rounds = rounds;
-        self
-    }
-
-    /// From one look to the next at a connection where nothing awaits the peer, but receives are
-    /// posted, 50 ms to 32,767 s; less than [`interval`](Self::interval) counts as that. Default
-    /// 60 s. Silent for one, the peer is asked, then looked for at `interval`: one that is gone,
-    /// stopped or hung is dead within two of these and `rounds` intervals.
-    ///
-    /// After so much silence, in whole seconds, the system looks for the peer too (keepalive):
-    /// toward peers that know nothing of the extension, and where nothing at all is outstanding.
-    ///
-    /// Connections to the same domain of a peer share the question and its answer, if the time is
-    /// eight intervals or more: 30 to 55 us of processor time of both sides together were measured
-    /// for one, by backend and machine. That such a connection itself is still there, its system
-    /// asks.
-    pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
-        self.idle_interval = idle_interval;
-        self
-    }
-
-    /// A peer that dies without a word while anything awaits it is found dead within this time.
-    /// `None`: [`Liveness::OFF`].
-    pub fn found_within(&self) -> Option<Duration> {
-        // One interval in which it was still heard, one of silence, then the rounds.
-        (!self.is_off()).then(|| self.interval * (self.rounds + 2))
-    }
-
-    fn is_off(&self) -> bool {
-        self.rounds == 0
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        if *self == Liveness::OFF {
-            return Ok(());
-        }
-        let wrong = if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval) {
-            format!("interval is {:?}, it may be 50 ms to 1 h", self.interval)
-        } else if !(1..=ROUNDS_MAX).contains(&self.rounds) {
-            format!("rounds is {}, it may be 1 to {ROUNDS_MAX}", self.rounds)
-        } else if !(INTERVAL_MIN..=IDLE_MAX).contains(&self.idle_interval) {
-            let idle = self.idle_interval;
-            format!("idle_interval is {idle:?}, it may be 50 ms to {IDLE_MAX:?}")
-        } else {
-            return Ok(());
-        };
-        let message = format!("liveness: {wrong}");
-        Err(Error::new(ErrorKind::InvalidArgument, message))
-    }
-
-    /// How long a sign of life on one connection speaks for the others to the same domain. What
-    /// is promised leaves room for half of the time; where it is short, nothing is shared.
-    fn shared(&self) -> Option<Duration> {
-        (self.idle_interval >= self.interval * SHARED_MIN).then_some(self.idle_interval / 2)
-    }
-
-    /// How long others wait for the answer to a question that was asked for them too: it is looked
-    /// for after an interval.
-    fn answer_within(&self) -> Duration {
-        self.interval * 2
-    }
-
-    /// From one visit to the next of a port of this pace.
-    fn step(&self, pace: Pace) -> Duration {
-        match pace {
-            Pace::Idle => self.idle_interval.max(self.interval),
-            Pace::Close => self.interval,
-        }
-    }
-
-    /// What the peer is told.
-    pub(super) fn asks_after_ms(&self) -> u32 {
-        u32::try_from(self.interval.as_millis()).unwrap_or(u32::MAX)
-    }
-
-    /// The silence of a peer's system that is none of a living one.
-    fn silence_max(&self) -> Duration {
-        self.interval * self.rounds
-    }
-
-    /// How the system asks on a connection with nothing outstanding.
-    fn when_idle(&self) -> KeepAlive {
-        KeepAlive {
-            idle: self.idle_interval,
-            interval: self.interval,
-            count: self.rounds,
-        }
-    }
-
-    /// How the system asks a plain peer while something is outstanding: so that it is found dead in
-    /// time, in the kernel's whole seconds.
-    fn when_watched(&self) -> KeepAlive {
-        let second = Duration::from_secs(1);
-        let step = self.interval.max(second);
-        let rounds = self.silence_max().as_secs() / step.as_secs();
-        KeepAlive {
-            idle: step,
-            interval: step,
-            count: u32::try_from(rounds).unwrap_or(u32::MAX).max(1),
-        }
-    }
-}
 
 /// What a port knows of its peer's life.
 #[derive(Debug)]
