@@ -5,7 +5,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop;
 
 use super::AddressVector;
 use super::insert::{Inserted, Sealed};
@@ -82,12 +84,11 @@ impl<T: Inserted> Future for Insertion<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let budget = ready!(coop::poll_proceed(cx));
         loop {
             let answer = match &mut self.state {
                 State::AwaitSlots { reserve, parts } => {
-                    let Poll::Ready(slots) = Pin::new(reserve).poll(cx) else {
-                        return Poll::Pending;
-                    };
+                    let slots = ready!(Pin::new(reserve).poll(cx));
                     let (vector, request) = parts.take().expect("the parts wait for the slots");
                     self.state = match slots {
                         Some(slots) => start(vector, request, slots),
@@ -99,14 +100,13 @@ impl<T: Inserted> Future for Insertion<T> {
                     continue;
                 }
                 State::Running(job) => {
-                    let Poll::Ready(results) = job.poll(cx.waker()) else {
-                        return Poll::Pending;
-                    };
+                    let results = ready!(job.poll(cx.waker()));
                     T::of(results, Sealed)
                 }
                 State::Refused(error) => Err(error.clone()),
                 State::Done => panic!("an insertion was polled after it ended"),
             };
+            budget.made_progress();
             self.state = State::Done;
             return Poll::Ready(answer);
         }

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop;
 
 use super::region::RegionMemory;
 use crate::sync::{Drained, GateClosed, WaiterKey};
@@ -34,16 +36,13 @@ impl Future for Quiescing {
     type Output = Exclusive;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exclusive> {
+        let budget = ready!(coop::poll_proceed(cx));
         let this = self.get_mut();
         if let Some(memory) = &this.memory {
             let gate = memory.gate();
-            if gate
-                .poll_drained(Drained::All, &mut this.key, cx.waker())
-                .is_pending()
-            {
-                return Poll::Pending;
-            }
+            ready!(gate.poll_drained(Drained::All, &mut this.key, cx.waker()));
         }
+        budget.made_progress();
         let memory = this.memory.take();
         Poll::Ready(Exclusive {
             memory: memory.expect("a future is not polled after its end"),

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
+
+use tokio::task::coop;
 
 use crate::eq::EventSlot;
 use crate::error::{ErrorKind, Result};
@@ -121,10 +123,13 @@ impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        match mem::replace(&mut self.state, State::Done) {
-            State::Made(region) => Poll::Ready(Ok(region)),
-            state => self.poll_others(state, cx),
-        }
+        let budget = ready!(coop::poll_proceed(cx));
+        let ended = match mem::replace(&mut self.state, State::Done) {
+            State::Made(region) => Ok(region),
+            state => ready!(self.poll_others(state, cx)),
+        };
+        budget.made_progress();
+        Poll::Ready(ended)
     }
 }
 

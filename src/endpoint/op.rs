@@ -5,7 +5,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
+
+use tokio::task::coop;
 
 use crate::buf::IoBufs;
 use crate::cq::SourceName;
@@ -58,6 +60,9 @@ impl Told for usize {}
 /// un-posts it, and a message already matched to it goes back to the head of the early messages, so
 /// none is lost; of one that is longer than the dropped buffers, what fits them is kept. Leaking it
 /// is safe. `tokio::time::timeout(limit, op)` is always legal.
+///
+/// It takes part in Tokio's cooperative budget, as registrations and queues do: a task whose
+/// operations have always ended already when it comes to await them starves no other.
 #[must_use = "a dropped operation is withdrawn if it has not started"]
 pub struct Op<B: IoBufs, R: Told = usize> {
     place: Place,
@@ -108,9 +113,9 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
     type Output = Result<(R, B), Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(end) = self.cell().poll(cx.waker()) else {
-            return Poll::Pending;
-        };
+        let budget = ready!(coop::poll_proceed(cx));
+        let end = ready!(self.cell().poll(cx.waker()));
+        budget.made_progress();
         self.finished = true;
         Poll::Ready(self.place.finish(end))
     }
@@ -215,13 +220,13 @@ impl<B: IoBufs> Future for QueuedOp<B> {
     type Output = Result<OperationId, Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let budget = ready!(coop::poll_proceed(cx));
         let id = self.id();
-        let Some(cell) = &self.waiting else {
-            return Poll::Ready(Ok(id));
+        let accepted = match &self.waiting {
+            Some(cell) => ready!(cell.poll_accepted(cx.waker())),
+            None => Ok(()),
         };
-        let Poll::Ready(accepted) = cell.poll_accepted(cx.waker()) else {
-            return Poll::Pending;
-        };
+        budget.made_progress();
         self.waiting = None;
         Poll::Ready(match accepted {
             Ok(()) => Ok(id),

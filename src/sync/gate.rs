@@ -28,7 +28,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::task::coop;
 
 use super::{Lock, LockKind, WaiterKey, Waiters, WakeList};
 
@@ -447,9 +449,12 @@ impl Future for Draining {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let budget = ready!(coop::poll_proceed(cx));
         let this = self.get_mut();
         let gate = this.of.gate();
-        gate.poll_drained(this.roles, &mut this.key, cx.waker())
+        ready!(gate.poll_drained(this.roles, &mut this.key, cx.waker()));
+        budget.made_progress();
+        Poll::Ready(())
     }
 }
 

@@ -5,7 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
+
+use tokio::task::coop;
 
 use crate::buf::{Draft, Held, SharedMemory};
 use crate::domain::RegistrationProgress;
@@ -226,14 +228,13 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
     type Output = Result<CachedRegion>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let budget = ready!(coop::poll_proceed(cx));
         let outcome = match &mut self.state {
             State::Ended(outcome) => outcome
                 .take()
                 .expect("a future is not polled after its end"),
             State::Waiting(waiting) => {
-                let Poll::Ready(made) = waiting.job.poll(cx.waker()) else {
-                    return Poll::Pending;
-                };
+                let made = ready!(waiting.job.poll(cx.waker()));
                 let addresses = waiting.addresses.clone();
                 made.map(|fresh| {
                     let Waiting { shared, kind, .. } = &*waiting;
@@ -242,6 +243,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
                 .map_err(|it| it.0.with_operation(OperationKind::Register))
             }
         };
+        budget.made_progress();
         self.state = State::Ended(None);
         Poll::Ready(outcome)
     }
