@@ -77,7 +77,10 @@ impl<R: Made> Job<R> {
         match state.result.take() {
             Some(result) => Poll::Ready(result),
             None => {
-                state.waker = Some(waker.clone());
+                let stale = state.waker.replace(waker.clone());
+                // With the lock released: the last waker of a task may run its destructor.
+                drop(state);
+                drop(stale);
                 Poll::Pending
             }
         }

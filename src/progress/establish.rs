@@ -72,7 +72,10 @@ impl Port {
         if let Some(result) = &state.establishing.result {
             return Poll::Ready(result.clone());
         }
-        state.establishing.waker = Some(waker.clone());
+        let stale = state.establishing.waker.replace(waker.clone());
+        // With the lock released: the last waker of a task may run its destructor.
+        drop(state);
+        drop(stale);
         Poll::Pending
     }
 

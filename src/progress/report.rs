@@ -38,13 +38,13 @@ enum CellState {
 }
 
 impl CellState {
-    fn poll(&mut self, waker: &Waker) -> Poll<End> {
+    /// A waker that is replaced goes to `stale`, to be dropped after unlocking: the last waker of a
+    /// task may run its destructor.
+    fn poll(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> Poll<End> {
         match self {
+            CellState::Pending(Some(held)) if held.will_wake(waker) => Poll::Pending,
             CellState::Pending(held) => {
-                match held {
-                    Some(held) => held.clone_from(waker),
-                    None => *held = Some(waker.clone()),
-                }
+                *stale = held.replace(waker.clone());
                 Poll::Pending
             }
             CellState::Ended(_) => match std::mem::replace(self, CellState::Taken) {
@@ -113,7 +113,13 @@ impl OpCell {
 
     /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
     pub(crate) fn abandon(&self) -> Option<End> {
-        match std::mem::replace(&mut *self.lock(), CellState::Abandoned) {
+        self.leave(CellState::Abandoned)
+    }
+
+    /// What was there is dropped with the cell unlocked, its waker included.
+    fn leave(&self, state: CellState) -> Option<End> {
+        let before = std::mem::replace(&mut *self.lock(), state);
+        match before {
             CellState::Ended(end) => Some(end),
             _ => None,
         }
@@ -133,24 +139,24 @@ impl OpCell {
     /// For a waiting operation that reports to a queue: `Ok` once it is accepted, its end if it was
     /// never accepted.
     pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), End>> {
+        let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
         match &*state {
             CellState::Accepted => Poll::Ready(Ok(())),
-            _ => state.poll(waker).map(Err),
+            _ => state.poll(waker, &mut stale).map(Err),
         }
     }
 
     /// The end, once.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
-        self.lock().poll(waker)
+        let mut stale = None; // Declared before the guard, and so dropped after it.
+        let mut state = self.lock();
+        state.poll(waker, &mut stale)
     }
 
     /// The end if there is one, for a future that is being dropped.
     pub(crate) fn take(&self) -> Option<End> {
-        match std::mem::replace(&mut *self.lock(), CellState::Taken) {
-            CellState::Ended(end) => Some(end),
-            _ => None,
-        }
+        self.leave(CellState::Taken)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -234,5 +240,55 @@ impl Report {
             cell.accept(wakes);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The waker of a task that has the cell's own future too, say, and asks for it as it goes.
+    struct Last(Arc<OpCell>, mpsc::Sender<()>);
+
+    impl Wake for Last {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.has_ended();
+            let _ = self.1.send(());
+        }
+    }
+
+    /// A cell that was polled by a task, which has nothing left but that waker; `then` is what
+    /// lets the waker go.
+    #[track_caller]
+    fn waker_goes(then: fn(&OpCell)) {
+        let (told, gone) = mpsc::channel();
+        // On a thread of its own, so that a deadlock fails the test instead of holding it up.
+        std::thread::spawn(move || {
+            let cell = OpCell::new();
+            let waker = Waker::from(Arc::new(Last(Arc::clone(&cell), told)));
+            assert!(cell.poll(&waker).is_pending());
+            drop(waker);
+            then(&cell);
+        });
+        let waited = gone.recv_timeout(Duration::from_secs(10));
+        waited.expect("the cell was locked while the waker was dropped");
+    }
+
+    /// ARCHITECTURE.md: under a lock "nothing is copied, told or woken", nor dropped: the last
+    /// waker of a task drops what the task has, which may be operations of the same connection.
+    #[test]
+    fn a_waker_that_is_not_wanted_any_more_is_dropped_with_the_cell_unlocked() {
+        waker_goes(|cell| assert!(cell.poll(Waker::noop()).is_pending()));
+        waker_goes(|cell| assert!(cell.poll_accepted(Waker::noop()).is_pending()));
+        waker_goes(|cell| assert!(cell.take().is_none()));
+        waker_goes(|cell| assert!(cell.abandon().is_none()));
     }
 }
