@@ -1,8 +1,8 @@
 //! The transmit side of a connection: what goes out, in which order.
 //!
 //! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
-//! overtake the parts of an answer that was cut up; a frame once handed out keeps its place until
-//! its last byte is gone. User frames go out in the order in which they were posted, save that RMA
+//! overtake the parts of an answer that was cut up. Those parts and user frames take turns, since a
+//! peer may read for ever. A frame once handed out keeps its place until its last byte is gone. User frames go out in the order in which they were posted, save that RMA
 //! passes messages that wait for credit. Byte 7 of each header counts the
 //! frames of this direction in transmission order, which debug builds of libfabric insist on.
 //!
@@ -27,7 +27,7 @@ use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
 use super::announce::Announcements;
-use super::answer::ReadAnswers;
+use super::answer::{AnswerFrame, ReadAnswers};
 use super::credit::SendCredit;
 use super::fence::Fences;
 use super::liveness::Signs;
@@ -73,6 +73,8 @@ pub(super) struct Tx {
     control: VecDeque<Queued>,
     /// Answers that go out in parts; plain ones are control frames.
     pub(super) reads: ReadAnswers,
+    /// A part of an answer went out last, so that it is the turn of a user frame.
+    is_users_turn: bool,
     messages: Lane,
     pub(super) injected: Injected,
     /// RMA, and the end of the direction.
@@ -113,6 +115,7 @@ impl Tx {
         Tx {
             control: VecDeque::new(),
             reads: ReadAnswers::default(),
+            is_users_turn: false,
             messages: Lane::default(),
             injected: Injected::default(),
             others: Lane::default(),
@@ -332,6 +335,7 @@ impl Tx {
                 if gathered > 0 {
                     count += gathered;
                     bytes += of_bytes;
+                    self.is_users_turn = false;
                     continue;
                 }
             }
@@ -348,12 +352,14 @@ impl Tx {
                     }
                 }
                 (queued.header, queued.payload, NO_OP)
-            } else if let Some(answer) = self.reads.next_frame() {
+            } else if let Some(answer) = self.next_answer() {
+                self.is_users_turn = true;
                 if !answer.leases.is_empty() {
                     leases.push(answer.leases);
                 }
                 (answer.header, answer.payload, token_of(answer.part))
             } else if let Some(queued) = self.pop_user() {
+                self.is_users_turn = false;
                 debug_assert!(!queued.is_injected, "gathered above");
                 // The regions among its memory are our own operation's, which is inside already.
                 let is_announced = matches!(queued.header, FrameHeader::Rts { .. });
@@ -364,6 +370,9 @@ impl Tx {
                 let op = queued.op.filter(|_| !is_announced);
                 let token = op.map_or(NO_OP, OpKey::to_bits);
                 (queued.header, queued.payload, token)
+            } else if std::mem::take(&mut self.is_users_turn) {
+                count -= 1;
+                continue; // There is none, so that answers go on.
             } else {
                 count -= 1;
                 break;
@@ -392,11 +401,20 @@ impl Tx {
         }))
     }
 
+    /// The next part of an answer, if it is its turn.
+    fn next_answer(&mut self) -> Option<AnswerFrame> {
+        match self.is_users_turn {
+            true => None,
+            false => self.reads.next_frame(),
+        }
+    }
+
     /// Puts the injected messages that go out next into a run, for about `room` bytes; says how
     /// many they are, and how many bytes.
     fn gather_injected(&mut self, run: &mut Run, room: usize, order: ByteOrder) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
-        let first = self.signs.is_empty() && self.control.is_empty() && self.reads.is_empty();
+        let first = self.signs.is_empty() && self.control.is_empty();
+        let first = first && (self.is_users_turn || self.reads.is_empty());
         if !first || !self.is_open || !self.data.queue.is_empty() {
             return (0, 0);
         }

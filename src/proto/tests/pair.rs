@@ -594,7 +594,7 @@ impl Pair {
     }
 }
 
-fn step(here: &mut Side, there: &mut Side, most: usize) -> bool {
+pub(super) fn step(here: &mut Side, there: &mut Side, most: usize) -> bool {
     here.nudge();
     here.hand_out();
     let sent = here.move_out(most, &mut there.wire) > 0;

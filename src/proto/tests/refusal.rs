@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes, step};
 use crate::error::{ErrorKind, OperationKind, Refusal};
 use crate::limits::{DIRECT_RECEIVE_MIN, READ_DATA_MAX, READ_REQUESTS_MAX, REFUSALS_MAX};
 use crate::mr::Access;
@@ -530,6 +530,41 @@ fn an_ack_overtakes_the_parts_of_an_answer() {
     let (result, bytes) = pair.a.end_of(1);
     assert_eq!(result, Ok(len));
     assert!(bytes[1..].iter().all(|byte| *byte == 3));
+}
+
+/// docs/extension.md: "READ_DATA and READ_END take turns with those": what is posted here gets its
+/// way though the peer always has reads outstanding, injected or not, and the reads do too.
+#[test]
+fn a_peer_that_reads_for_ever_holds_up_no_message() {
+    let mut pair = living_with(1);
+    let len = READ_DATA_MAX / 64;
+    pair.b.world.region(1, vec![3; len], REMOTE);
+    let (mut asked, mut got) = (0, 0);
+    let mut turn = |pair: &mut Pair| {
+        while asked < got + 8 {
+            pair.a.read(1_000 + asked, len, &[(1, 0, len as u64)]);
+            asked += 1;
+        }
+        step(&mut pair.a, &mut pair.b, usize::MAX);
+        step(&mut pair.b, &mut pair.a, 50_000);
+        got = pair.a.ended.range(1_000..).count() as u64;
+        assert!(got < 1_000, "messages wait for the reads");
+    };
+    for _ in 0..20 {
+        turn(&mut pair);
+    }
+    for token in 0..20 {
+        pair.a.receive(100 + token, 10);
+        match token % 2 {
+            0 => drop(pair.b.send(token, b"message")),
+            _ => pair.b.machine.inject(b"message", None).unwrap(),
+        }
+    }
+    while pair.a.ended.range(100..1_000).count() < 20 {
+        turn(&mut pair);
+    }
+    pair.run();
+    assert_eq!(pair.a.ended.range(1_000..).count() as u64, asked);
 }
 
 /// Ruling 15: "toward a C peer without the extension, closing the connection is all the wire can
