@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
+use crate::progress::beside_of;
+
 /// Works that are done at the same time, as the registrations of one domain that fault pages in:
 /// enough to keep one core of a small machine busy without taking the blocking threads from
 /// everybody else.
@@ -87,9 +89,7 @@ impl Workers {
             return;
         };
         let turn = Turn(Some(self.clone()));
-        // It panics where no thread can be had, which drops the turn.
-        let called = || drop(runtime.spawn_blocking(|| turn.work()));
-        let _ = catch_unwind(AssertUnwindSafe(called));
+        beside_of(runtime, || turn.work());
     }
 
     /// Works until nothing is left, or until its turn is over.
@@ -116,7 +116,7 @@ impl Workers {
 }
 
 /// A thread of the runtime that has been called. Dropped instead, as by a runtime that has ended,
-/// it takes all works with it, and they tell of that by their own drop.
+/// or has no thread, it takes all works with it, and they tell of that by their own drop.
 struct Turn(Option<Workers>);
 
 impl Turn {

@@ -6,6 +6,7 @@ use std::task::Waker;
 use crate::buf::Payload;
 use crate::error::Result;
 
+use super::beside::beside;
 use super::engine::Engine;
 use super::port::{Port, PortState};
 
@@ -65,15 +66,5 @@ impl Port {
             });
         }
         any
-    }
-}
-
-/// Does work that blocks, on a thread where that harms nobody: one of the runtime's, or, outside of
-/// a runtime, one of its own. Work that cannot be begun is dropped.
-pub(crate) fn beside(work: impl FnOnce() + Send + 'static) {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(work)),
-        // Without a thread to be had, whoever waits finds out by the drop.
-        Err(_) => drop(std::thread::Builder::new().spawn(work)),
     }
 }

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod closing;
 mod commit;
 mod deadlines;
@@ -41,7 +42,7 @@ mod spin;
 mod tests;
 mod turn;
 
-pub(crate) use commit::beside;
+pub(crate) use beside::{beside, beside_of};
 pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{EventAudience, ListenConfig, Listening, accept_ticket};
