@@ -286,7 +286,6 @@ fn injected_messages_are_copied_and_limited() {
 /// fi_msg(3): "Indicates that a completion should be generated when the operation has been
 /// processed by the destination."
 /// fi_msg(3): `FI_TRANSMIT_COMPLETE`
-/// fi_msg(3): `FI_INJECT_COMPLETE`
 /// fi_msg(3): `FI_MORE`
 /// fi_endpoint(3), FI_DELIVERY_COMPLETE: "processed by the destination"; and ruling 5: what is
 /// marked MORE goes out with what is posted next, or at the driver's turn.
@@ -310,6 +309,43 @@ fn delivery_complete_and_more() {
         assert!(b.endpoint.unexpected_bytes() >= 5);
         assert_eq!(b.endpoint.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
         assert_eq!(b.endpoint.unexpected_bytes(), 0);
+    });
+}
+
+/// fi_msg(3): `FI_INJECT_COMPLETE`
+/// fi_endpoint(3), FI_INJECT_COMPLETE: "Indicates that a completion should be generated when the
+/// source buffer(s) may be reused." No receive has to be there for that, and what the buffer gets
+/// from then on is nobody's message.
+#[test]
+fn an_operation_ends_when_its_buffer_may_be_reused() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, to) = (&a.endpoint, a.other);
+        // One buffer, however many messages: each end gives it back, though none is received.
+        let mut buffer = vec![0u8; 1000];
+        let place = buffer.as_ptr();
+        for round in 1..=20u8 {
+            buffer.fill(round);
+            let sent = x.send(buffer, to).await.unwrap();
+            assert_eq!((sent.0, sent.1.as_ptr()), (1000, place));
+            buffer = sent.1;
+        }
+        buffer.fill(99);
+        for round in 1..=20u8 {
+            let (received, bytes) = b.endpoint.recv(vec![0u8; 1000]).await.unwrap();
+            assert_eq!((received.len, bytes), (1000, vec![round; 1000]));
+        }
+        // What is read out of its buffer only when a receive is there ends no earlier.
+        let large = vec![5u8; 4 << 20];
+        let place = large.as_ptr();
+        let mut waiting = x.send(large, to).post().unwrap();
+        x.send("behind", to).await.unwrap();
+        assert!(futures::poll!(&mut waiting).is_pending());
+        let (_, bytes) = b.endpoint.recv(vec![0u8; 4 << 20]).await.unwrap();
+        let mut large = waiting.await.unwrap().1;
+        assert_eq!(large.as_ptr(), place);
+        large.fill(6);
+        assert!(bytes.iter().all(|byte| *byte == 5));
     });
 }
 

@@ -13,7 +13,7 @@ use tokio_fabric::{
 
 /// The message a receive of this tag gets, in full.
 async fn tagged(endpoint: &RdmEndpoint, tag: u64, ignore: u64) -> (Received, Vec<u8>) {
-    let receive = endpoint.recv_tagged(vec![0u8; 64], tag).ignore(ignore);
+    let receive = endpoint.recv_tagged(vec![0u8; 1024], tag).ignore(ignore);
     let (received, mut bytes) = receive.await.unwrap();
     bytes.truncate(received.len);
     (received, bytes)
@@ -459,9 +459,31 @@ fn tagged_messages_may_be_of_several_buffers() {
     });
 }
 
+/// fi_tagged(3): `FI_INJECT_COMPLETE`
+/// fi_endpoint(3), FI_INJECT_COMPLETE: "when the source buffer(s) may be reused": a tagged send gives
+/// its buffer back though nobody wants its tag, and what that gets next is another message.
+#[test]
+fn a_tagged_send_ends_when_its_buffer_may_be_reused() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let mut buffer = vec![0u8; 1000];
+        let place = buffer.as_ptr();
+        for tag in 1..=20u8 {
+            buffer.fill(tag);
+            let sent = a.endpoint.send_tagged(buffer, a.other, tag.into()).await;
+            buffer = sent.unwrap().1;
+            assert_eq!(buffer.as_ptr(), place);
+        }
+        buffer.fill(99);
+        for tag in (1..=20u8).rev() {
+            let (_, bytes) = tagged(&b.endpoint, tag.into(), 0).await;
+            assert!(bytes.len() == 1000 && bytes.iter().all(|byte| *byte == tag));
+        }
+    });
+}
+
 /// fi_tagged(3): `FI_FENCE`
 /// fi_tagged(3): `FI_TRANSMIT_COMPLETE`
-/// fi_tagged(3): `FI_INJECT_COMPLETE`
 /// fi_tagged(3): `FI_MORE`
 /// FI_MORE, FI_FENCE and the levels of completion are for tagged messages what they are for others.
 #[test]
