@@ -2,10 +2,10 @@
 //!
 //! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
 //! overtake the parts of an answer that was cut up. Those parts and user frames take turns, since a
-//! peer may read for ever. A frame once handed out keeps its place until its last byte is gone. User
-//! frames go out in the order in which they were posted, save that RMA passes messages that wait for
-//! credit. Byte 7 of each header counts the frames of this direction in transmission order, which
-//! debug builds of libfabric insist on.
+//! peer may read for ever. A frame once handed out keeps its place until its last byte is gone.
+//! User frames go out in the order in which they were posted, save that RMA passes messages that
+//! wait for credit. Byte 7 of each header counts the frames of this direction in transmission
+//! order, which debug builds of libfabric insist on.
 //!
 //! This file holds what is queued and what goes next; `tx/handed_out.rs` follows frames that went
 //! to the transport, `tx/unsent.rs` takes back what does not go out.
