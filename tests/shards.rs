@@ -78,9 +78,10 @@ fn a_region_is_reached_through_every_driver() {
 }
 
 /// `MemoryRegion::deregister`: "accesses on behalf of peers are cut short", whichever drivers they
-/// are with: what stalls in the middle of its payload on each of them is let go of.
+/// are with. (Peers that stall in the middle of a payload, with each of several drivers, are those
+/// of the race for revoked regions.)
 #[test]
-fn deregistering_lets_go_in_every_driver() {
+fn deregistering_under_accesses_of_every_driver_ends_them_all() {
     const LARGE: usize = 4 << 20;
     on_every_backend(|net| async move {
         let (us, them) = (net.peer().unwrap(), sharded(&net, SHARDS));
