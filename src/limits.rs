@@ -51,6 +51,9 @@ pub const READ_REQUESTS_MAX: usize = 4096;
 /// sent in vain when a region is revoked in the middle of it; 16 bytes of header in 4 MiB cost
 /// nothing.
 pub const READ_DATA_MAX: usize = 4 << 20;
+/// Drivers of one domain: more than there are processors gain nothing, and each has a descriptor,
+/// and perhaps a ring and a thread.
+pub const PROGRESS_SHARDS_MAX: usize = 256;
 /// Bytes of the array that one atomic operation is about: 512 numbers of 64 bits. The operands, and
 /// what is compared, come in one frame, which is held until all of it is there; results wait in
 /// memory until the peer takes them, those of [`READ_REQUESTS_MAX`] operations at most.

@@ -59,16 +59,16 @@ pub enum Work {
     /// The work of `Stream` between two ends in this process: first one such pair in one thread,
     /// then two in two threads on two processors; alone.
     Pairs,
-    /// The same on one runtime of two threads: first all connections in one domain per end, then
-    /// divided among two; alone.
-    Domains,
+    /// The same on one runtime of two threads, all connections in one domain per end and divided
+    /// among two tasks: first with one driver per domain, then with two; alone.
+    Shards,
 }
 
 impl Work {
     /// True of what takes no other end: no server is started.
     pub fn is_alone(self) -> bool {
-        use Work::{Domains, Pairs};
-        self.registers() || matches!(self, Pairs | Domains)
+        use Work::{Pairs, Shards};
+        self.registers() || matches!(self, Pairs | Shards)
     }
 
     /// True of what registers memory, and does nothing else.

@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, DomainId};
 use crate::info::{Driver, Fallback, Info, MrMode};
+use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
-use crate::progress::{Engine, EngineConfig};
+use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Backend, Runner, TransportOptions};
 
@@ -26,6 +27,7 @@ pub struct DomainBuilder {
     context: Option<Context>,
     driver: Option<Driver>,
     busy_poll: Duration,
+    progress_shards: usize,
     fabric: Keep,
     dependence: Option<Dependence>,
 }
@@ -45,6 +47,7 @@ impl DomainBuilder {
             context: None,
             driver: None,
             busy_poll: Duration::ZERO,
+            progress_shards: 1,
             fabric,
             dependence,
         }
@@ -81,6 +84,22 @@ impl DomainBuilder {
         self
     }
 
+    /// Among how many drivers the domain's endpoints are divided, each a task or a thread of its
+    /// own (1 to [`PROGRESS_SHARDS_MAX`](crate::limits::PROGRESS_SHARDS_MAX)): for many connections
+    /// on many processors. Default: one, which one processor at a time runs.
+    ///
+    /// A new endpoint goes to the driver with the fewest connections and stays there, whoever its
+    /// peer is; the connections of a connectionless endpoint are all where it is. Regions belong to
+    /// the whole domain. To peers each driver is a life of its own
+    /// ([`Endpoint::peer_incarnation`](crate::Endpoint::peer_incarnation)).
+    ///
+    /// Tasks gain nothing from this on a `current_thread` runtime; and each driver that spins
+    /// ([`busy_poll`](Self::busy_poll)) burns a core.
+    pub fn progress_shards(mut self, drivers: usize) -> Self {
+        self.progress_shards = drivers;
+        self
+    }
+
     /// Opens the domain and starts its driver: a task on the current Tokio runtime, or a thread.
     ///
     /// # Errors
@@ -88,20 +107,24 @@ impl DomainBuilder {
     /// runtime, or in one without what the backend needs (I/O for sockets, time for loopback).
     /// [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) when no thread or descriptor is
     /// left. [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a backend that was named
-    /// and cannot be had.
+    /// and cannot be had. [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a
+    /// number of shards that is not within its range.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.driver = driver;
         self.transport.own_thread = driver == Driver::Thread;
-        let selection = transport::open(&self.transport)?;
-        self.info.fallback = (selection.refused.as_ref()).map(|refused| {
+        check_shards(self.progress_shards)?;
+        let selections = transport::open_many(&self.transport, self.progress_shards)?;
+        let first = &selections[0];
+        self.info.fallback = (first.refused.as_ref()).map(|refused| {
             Fallback::new(Backend::IoUring, refused.os_error(), refused.to_string())
         });
         tracing::debug!(
             domain = %self.info.domain.name,
-            backend = %selection.transport.backend(),
+            backend = %first.transport.backend(),
             fallback = ?self.info.fallback,
             ?driver,
+            shards = self.progress_shards,
             "domain opens"
         );
         let mr_mode = self.info.domain.mr_mode.in_force();
@@ -123,23 +146,23 @@ impl DomainBuilder {
         let table = MrTable::new(addressing, keys, RawKeys::new(raw)?)
             .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(lock_kind, table));
-        let workers = match &selection.runner {
+        let workers = match &first.runner {
             Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
             Runner::Thread(_) => Workers::threads(),
         };
-        let engine = Engine::start(EngineConfig {
+        let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),
             lock_kind,
             runner: selection.runner,
             busy_poll: self.busy_poll,
-        })?;
+        }))?;
         Ok(Domain {
             inner: Arc::new(Inner {
                 source: self.info.source.filter(|_| self.source_chosen),
                 info: self.info,
                 transport: self.transport,
-                engine,
+                shards,
                 regions,
                 workers,
                 binding: Mutex::new(Binding::default()),
@@ -155,6 +178,14 @@ impl DomainBuilder {
             }),
         })
     }
+}
+
+fn check_shards(drivers: usize) -> Result<()> {
+    if (1..=PROGRESS_SHARDS_MAX).contains(&drivers) {
+        return Ok(());
+    }
+    let message = format!("{drivers} progress shards; a domain has 1 to {PROGRESS_SHARDS_MAX}");
+    Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
 #[cfg(test)]

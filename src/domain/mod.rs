@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Context, DomainId};
 use crate::info::{Driver, Info, MrMode};
 use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
-use crate::progress::Engine;
+use crate::progress::{Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
@@ -59,11 +59,12 @@ bitflags::bitflags! {
 
 /// An opened access domain (`struct fid_domain`, `fi_domain(3)`).
 ///
-/// A domain owns one driver, which gives `FI_PROGRESS_AUTO`: nothing the application forgets to
+/// A domain owns a driver, which gives `FI_PROGRESS_AUTO`: nothing the application forgets to
 /// call stops progress. By default the driver is a task on the Tokio runtime that the domain was
 /// opened in. It ends with the runtime, and code that blocks a `current_thread` runtime stops it:
 /// peers then wait until it returns. A thread of the domain's own knows neither
-/// ([`DomainBuilder::driver`]).
+/// ([`DomainBuilder::driver`]). Where one processor is too few for all of its connections, a domain
+/// may have several drivers ([`DomainBuilder::progress_shards`]).
 ///
 /// Clones are handles to the same domain. Everything opened in a domain holds it, so handles may be
 /// dropped in any order; the domain ends with the last of them.
@@ -88,7 +89,7 @@ struct Inner {
     transport: TransportOptions,
     /// Where connections leave from, if the application chose; else routing decides.
     source: Option<SocketAddr>,
-    engine: Arc<Engine>,
+    shards: Shards,
     regions: SharedTable,
     /// Where registrations fault pages in.
     workers: Workers,
@@ -154,13 +155,13 @@ impl Parent for Inner {
     }
 
     fn nudge(&self) {
-        self.engine.nudge_for_regions();
+        self.shards.nudge_for_regions();
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.engine.stop();
+        self.shards.stop();
     }
 }
 
@@ -247,12 +248,18 @@ impl Domain {
     /// is an error when it was asked for by name. When none was named and this is not the best one,
     /// [`Info::fallback`] of [`Domain::info`] tells why.
     pub fn backend(&self) -> Backend {
-        self.inner.engine.transport().backend()
+        self.inner.shards.transport().backend()
     }
 
     /// Who makes the domain's progress; also in [`Domain::info`].
     pub fn driver(&self) -> Driver {
         self.inner.info.domain.driver
+    }
+
+    /// How many drivers make the domain's progress, each for endpoints of its own
+    /// ([`DomainBuilder::progress_shards`]).
+    pub fn progress_shards(&self) -> usize {
+        self.inner.shards.count()
     }
 
     /// The attributes the domain was opened with, and in [`Info::fallback`] what kept the best
@@ -287,8 +294,8 @@ impl Domain {
                 format!("still open in the domain: {names}"),
             )
         })?;
-        self.inner.engine.stop();
-        self.inner.engine.wait_gone().await;
+        self.inner.shards.stop();
+        self.inner.shards.wait_gone().await;
         let mut binding = self.binding();
         binding.dependence = None;
         binding.events = None;
@@ -327,8 +334,9 @@ impl Domain {
         transport::open(&options)
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.inner.engine
+    /// What makes the progress of an endpoint that is opened now.
+    pub(crate) fn engine_for_endpoint(&self) -> &Arc<Engine> {
+        self.inner.shards.least_busy()
     }
 
     pub(crate) fn lock_kind(&self) -> LockKind {

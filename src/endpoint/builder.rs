@@ -99,7 +99,13 @@ impl EndpointBuilder {
             shutdown,
             context,
         };
-        let port = Port::open(common.domain.engine(), id, sizes, extending, bindings)?;
+        let port = Port::open(
+            common.domain.engine_for_endpoint(),
+            id,
+            sizes,
+            extending,
+            bindings,
+        )?;
         Ok(Endpoint {
             inner: Arc::new(Inner { common, port }),
         })

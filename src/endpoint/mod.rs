@@ -116,8 +116,10 @@ impl Endpoint {
     }
 
     /// Which life of the peer's domain this connection is with: a random number that its domain
-    /// drew when it was opened, so that a restarted peer at the same address shows. `None` before
-    /// the connection is up, and with a peer that speaks libfabric's protocol only.
+    /// drew when it was opened, so that a restarted peer at the same address shows. A domain with
+    /// several drivers ([`DomainBuilder::progress_shards`](crate::DomainBuilder::progress_shards))
+    /// draws one for each. `None` before the connection is up, and with a peer that speaks
+    /// libfabric's protocol only.
     pub fn peer_incarnation(&self) -> Option<u64> {
         self.inner.port.peer_hello().map(|hello| hello.incarnation)
     }

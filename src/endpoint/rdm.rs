@@ -159,7 +159,7 @@ impl RdmEndpoint {
         let withdrawn = match operation.port() {
             None => self.inner.receives.cancel(key),
             Some(port) => {
-                let port = self.inner.common.domain.engine().port(port);
+                let port = self.inner.rdm.port_named(port);
                 match port.filter(|port| port.id() == self.id()) {
                     Some(port) => port.cancel(key),
                     None => Withdrawn::Gone,

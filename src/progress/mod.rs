@@ -1,11 +1,11 @@
 //! Progress: the only folder that sees both the protocol and the transport.
 //!
-//! An [`Engine`] is a domain's: its transport, its regions, its list of [`Port`]s (connections).
-//! One [`driver`] task per engine does all that no caller does: it harvests outcomes from links,
-//! feeds them to the protocol, publishes what ended, hands out frames, arms receives and keeps
-//! deadlines. Posting calls take the same per-connection lock, change the protocol's state
-//! directly, and may send at once (ruling 5); everything else they leave to the driver by waking
-//! the port.
+//! An [`Engine`] is a domain's, or one of several ([`Shards`]): its transport, its regions, its
+//! list of [`Port`]s (connections). One [`driver`] task per engine does all that no caller
+//! does: it harvests outcomes from links, feeds them to the protocol, publishes what ended,
+//! hands out frames, arms receives and keeps deadlines. Posting calls take the same
+//! per-connection lock, change the protocol's state directly, and may send at once (ruling 5);
+//! everything else they leave to the driver by waking the port.
 //!
 //! One turn of a port (`turn.rs`): outcomes → protocol → events → frames out → next receive, until
 //! nothing moves or the turn's budget is spent; then the next port.
@@ -37,6 +37,7 @@ mod publish;
 mod rdm;
 mod receive_context;
 mod report;
+mod shards;
 mod spin;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub use rdm::IdlePolicy;
 pub(crate) use rdm::{Rdm, RdmBindings, RdmConfig};
 pub(crate) use receive_context::{Claimed, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
+pub(crate) use shards::Shards;
 
 pub(crate) use crate::proto::{DgramSizes, SendOrder};
 

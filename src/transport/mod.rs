@@ -72,7 +72,7 @@ pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::LoopbackNet;
 pub(crate) use run::Runner;
-pub(crate) use select::{Selection, TransportOptions, open};
+pub(crate) use select::{Selection, TransportOptions, open, open_many};
 pub(crate) use udp::{
     Arrived, DATAGRAMS_PER_CALL, DatagramOptions, DatagramSocket, Departing, Membership, More,
     Place, too_long,

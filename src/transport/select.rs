@@ -88,6 +88,30 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     })
 }
 
+/// As [`open`], so many (at least one) of one backend: where none was named, what keeps one of them
+/// from io_uring keeps all, and is told with the first.
+pub(crate) fn open_many(options: &TransportOptions, count: usize) -> Result<Vec<Selection>> {
+    let mut selections = vec![open(options)?];
+    let mut same = options.clone();
+    same.backend = Some(selections[0].transport.backend());
+    for _ in 1..count {
+        match open(&same) {
+            Ok(selection) => selections.push(selection),
+            Err(refused)
+                if options.backend.is_none() && refused.kind() == ErrorKind::Unsupported =>
+            {
+                same.backend = Some(Backend::Epoll);
+                let all = (0..count).map(|_| open(&same));
+                selections = all.collect::<Result<_>>()?;
+                selections[0].refused = Some(refused);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(selections)
+}
+
 /// A transport on a ring, or on epoll where the system or this build has none; and why not.
 fn best(options: &TransportOptions) -> Result<(Made, Option<Error>)> {
     match io_uring(options) {

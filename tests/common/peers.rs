@@ -30,6 +30,23 @@ pub fn peer_with(net: &Net, hints: Hints, flags: DomainBind) -> Peer {
     }
 }
 
+/// A peer whose domain has so many drivers.
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub fn sharded(net: &Net, drivers: usize) -> Peer {
+    let fabric = net.fabric().expect("no hints");
+    let events = fabric.event_queue().open().expect("an event queue");
+    let domain = fabric.domain().progress_shards(drivers).open();
+    let domain = domain.expect("a domain");
+    domain
+        .bind(&events, DomainBind::empty())
+        .expect("a fresh domain is not bound");
+    Peer {
+        fabric,
+        domain,
+        events,
+    }
+}
+
 /// An initiator without hints, connected to a target with these.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint) {

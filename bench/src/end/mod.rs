@@ -52,7 +52,7 @@ fn play(end: &options::End) -> Result<()> {
     if end.role == Role::Server {
         sys::share_allocations()?;
     }
-    if matches!(told.job.work, Work::Pairs | Work::Domains) {
+    if matches!(told.job.work, Work::Pairs | Work::Shards) {
         return pairs::run(subject.kind, &told);
     }
     match (subject.kind, end.role) {

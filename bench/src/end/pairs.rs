@@ -1,6 +1,6 @@
 //! Both ends in one process, to see what a second processor adds: pairs that share nothing, each in
-//! a thread of its own; and the connections of one domain, then of two, on a runtime of two
-//! threads.
+//! a thread of its own; and the connections of one domain, with one driver and then with two, on a
+//! runtime of two threads.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use tokio::task::JoinSet;
 
 use super::{fabric, say, streams};
 use crate::job::{Job, Told, Work};
@@ -48,10 +47,10 @@ pub fn run(kind: Kind, told: &Told) -> Result<()> {
                 let cpus = [told.cpu, told.other_cpu];
                 two += measured(told, |tally| on_processors(kind, &told.job, &cpus, tally))?;
             }
-            Work::Domains => {
+            Work::Shards => {
                 let cpus = [told.cpu, told.other_cpu];
-                one += measured(told, |tally| in_domains(kind, &told.job, &cpus, 1, tally))?;
-                two += measured(told, |tally| in_domains(kind, &told.job, &cpus, 2, tally))?;
+                one += measured(told, |tally| on_drivers(kind, &told.job, &cpus, 1, tally))?;
+                two += measured(told, |tally| on_drivers(kind, &told.job, &cpus, 2, tally))?;
             }
             work => bail!("{work} is no work of pairs"),
         }
@@ -125,26 +124,22 @@ fn on_processors(kind: Kind, job: &Job, cpus: &[usize], tally: Arc<Tally>) -> Th
     cpus.iter().map(start).collect()
 }
 
-/// All connections, divided among so many pairs of domains, on a runtime with a thread for each of
-/// these processors.
-fn in_domains(kind: Kind, job: &Job, cpus: &[usize], domains: usize, tally: Arc<Tally>) -> Threads {
-    let (mut job, cpus) = (job.clone(), cpus.to_vec());
-    job.connections /= domains;
-    let work = async move {
-        let mut pairs = JoinSet::new();
-        for _ in 0..domains {
-            pairs.spawn(pair(kind, job.clone(), Arc::clone(&tally)));
-        }
-        while let Some(ended) = pairs.join_next().await {
-            ended??;
-        }
-        Ok(())
-    };
+/// All connections of one domain per end with so many drivers, on a runtime with a thread for each
+/// of these processors. Plain Tokio has a task for each connection, and no driver.
+fn on_drivers(kind: Kind, job: &Job, cpus: &[usize], drivers: usize, tally: Arc<Tally>) -> Threads {
+    let (job, cpus) = (job.clone(), cpus.to_vec());
     let run = move || {
         pin::to(&cpus)?;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(cpus.len()).enable_all().build()?;
-        runtime.block_on(work)
+        runtime.block_on(async {
+            match kind {
+                Kind::Fabric(how) => {
+                    fabric::pairs_of_domains(how, job, drivers, cpus.len(), tally).await
+                }
+                _ => pair(kind, job, tally).await,
+            }
+        })
     };
     vec![thread::spawn(run)]
 }

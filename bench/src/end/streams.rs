@@ -40,7 +40,7 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
                 stream.write_all(&message).await?;
             }
         }
-        Work::Stream | Work::AllToAll | Work::Pairs | Work::Domains => {
+        Work::Stream | Work::AllToAll | Work::Pairs | Work::Shards => {
             let mut landing = Landing::new(&job);
             let mut unanswered = 0;
             loop {

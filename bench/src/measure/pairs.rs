@@ -1,5 +1,5 @@
 //! What a second processor adds within one process: to two pairs of ends that share nothing, and to
-//! the connections of one domain when they are divided among two.
+//! the connections of one domain when it has two drivers.
 
 use super::Scale;
 use crate::case::{Case, Facts, Placement, Quantity};
@@ -27,7 +27,7 @@ const PAIRS: &[Quantity] = &[
     },
 ];
 
-const DOMAINS: &[Quantity] = &[
+const SHARDS: &[Quantity] = &[
     Quantity {
         measure: "messages per second of one domain in two threads, 64 B",
         unit: "million/s",
@@ -36,7 +36,7 @@ const DOMAINS: &[Quantity] = &[
         shows_ratios: true,
     },
     Quantity {
-        measure: "two domains at each end to one",
+        measure: "two drivers of a domain to one",
         unit: "×",
         read: gain,
         more_is_better: true,
@@ -65,10 +65,10 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
             job: Job {
                 window: WINDOW_OF_MANY,
                 connections: CONNECTIONS,
-                ..scale.job(Work::Domains)
+                ..scale.job(Work::Shards)
             },
             placement: Placement::TwoCores,
-            quantities: DOMAINS,
+            quantities: SHARDS,
             is_shared: false,
         },
     ]

@@ -208,7 +208,7 @@ impl DgramEndpointBuilder {
             counters: self.counters,
         };
         let inner = Inner {
-            port: DgramPort::open(domain.engine(), id, config)?,
+            port: DgramPort::open(domain.engine_for_endpoint(), id, config)?,
             vector,
             inject_size,
             directs: directs(&domain),

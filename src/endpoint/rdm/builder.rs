@@ -188,8 +188,13 @@ impl RdmEndpointBuilder {
             handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
             half_open_max: HALF_OPEN_MAX_DEFAULT,
         };
-        let rdm = Rdm::open(domain.engine(), listener.transport, listener.runner, config)
-            .map_err(|error| error.with_operation(OperationKind::Listen))?;
+        let rdm = Rdm::open(
+            domain.engine_for_endpoint(),
+            listener.transport,
+            listener.runner,
+            config,
+        )
+        .map_err(|error| error.with_operation(OperationKind::Listen))?;
         book.open(&rdm);
         let inner = Inner {
             rdm,

@@ -154,6 +154,11 @@ impl Rdm {
         self.local_addr
     }
 
+    /// The connection of this name ([`Port::key`] as one word).
+    pub(crate) fn port_named(&self, name: u64) -> Option<Arc<Port>> {
+        self.engine.port(name)
+    }
+
     /// The port of this peer, to be posted to at once; made and dialled if there is none.
     ///
     /// A connection may end between this and the post, which then is refused: [`Rdm::has_moved`]

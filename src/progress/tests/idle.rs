@@ -26,7 +26,7 @@ async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::En
 }
 
 fn ports(peer: &Peer) -> Vec<Arc<Port>> {
-    let ports = peer.domain.engine().lock_ports();
+    let ports = peer.domain.engine_for_endpoint().lock_ports();
     let all = ports.keys().into_iter().map(|key| ports.get(key).cloned());
     all.filter_map(|driven| driven?.connection()).collect()
 }

@@ -29,19 +29,29 @@ pub struct Side {
 impl Side {
     /// `operations` for each of the connections, in each direction.
     pub fn open(how: subject::Fabric, job: &Job, operations: usize) -> Result<Side> {
+        let (fabric, domain) = Side::open_domain(how, 1)?;
+        Side::within(&fabric, &domain, job, operations)
+    }
+
+    pub fn open_domain(how: subject::Fabric, drivers: usize) -> Result<(Fabric, Domain)> {
         let fabric = Fabric::open(Hints::new().backend(how.backend))?;
         let domain = fabric
             .domain()
             .driver(how.driver)
             .busy_poll(how.busy_poll)
+            .progress_shards(drivers)
             .open()?;
+        Ok((fabric, domain))
+    }
+
+    /// As [`Side::open`], in a domain that may have others.
+    pub fn within(fabric: &Fabric, domain: &Domain, job: &Job, operations: usize) -> Result<Side> {
         // Room for both directions, and some for what nobody posts.
         let places = (operations * job.connections * 2 + 64).max(1024);
-        let queue = domain.completion_queue().size(places).open()?;
         Ok(Side {
-            fabric,
-            domain,
-            queue,
+            fabric: fabric.clone(),
+            domain: domain.clone(),
+            queue: domain.completion_queue().size(places).open()?,
             operations,
         })
     }

@@ -16,7 +16,7 @@ use crate::job::{Told, Work};
 use crate::subject::Fabric;
 
 pub use register::register;
-pub use stream::pair;
+pub use stream::{pair, pairs_of_domains};
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     match told.job.work {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tokio::task::JoinSet;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Completion, Endpoint, OperationKind};
 
@@ -105,12 +106,39 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
 
 /// Both ends in tasks of this runtime, until it is enough.
 pub async fn pair(how: Fabric, job: Job, tally: Arc<Tally>) -> Result<()> {
-    let there = open(how, &job)?;
+    between(open(how, &job)?, open(how, &job)?, job, tally).await
+}
+
+/// As many pairs as there are to be tasks, each with its share of the connections; all of an end
+/// are in one domain with so many drivers.
+pub async fn pairs_of_domains(
+    how: Fabric,
+    mut job: Job,
+    drivers: usize,
+    tasks: usize,
+    tally: Arc<Tally>,
+) -> Result<()> {
+    job.connections /= tasks;
+    let operations = job.window.max(job.answers());
+    let domain = || Side::open_domain(how, drivers);
+    let ((here, this), (there, that)) = (domain()?, domain()?);
+    let mut pairs = JoinSet::new();
+    for _ in 0..tasks {
+        let here = Side::within(&here, &this, &job, operations)?;
+        let there = Side::within(&there, &that, &job, operations)?;
+        pairs.spawn(between(here, there, job.clone(), Arc::clone(&tally)));
+    }
+    while let Some(ended) = pairs.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn between(here: Side, there: Side, job: Job, tally: Arc<Tally>) -> Result<()> {
     let door = Door::quietly(&there)?;
     let address = door.address();
     let answering = job.clone();
     tokio::spawn(async move { answer(&there, &door, &answering).await });
-    let here = open(how, &job)?;
     let mut senders = connect(&here, address, &job).await?;
     begin(&mut senders, &job)?;
     let batch = job.batch() as u64;

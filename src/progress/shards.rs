@@ -1,0 +1,70 @@
+//! The engines of a domain: as many as it has shards of its progress, each with a driver and a
+//! transport of its own. What they share is the domain's table of regions.
+//!
+//! An endpoint belongs to one of them for its life, and so do all of its connections: nothing on
+//! the way of a message knows that there are others. Peers know each as a life of its own, since a
+//! sign of life of one driver says nothing of another's.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::transport::Transport;
+
+use super::engine::{Engine, EngineConfig};
+
+/// At least one engine.
+#[derive(Debug)]
+pub(crate) struct Shards(Vec<Arc<Engine>>);
+
+impl Shards {
+    /// Starts an engine of each configuration, of which there is at least one. If one cannot be
+    /// started, those that were end.
+    pub(crate) fn start(configs: impl IntoIterator<Item = EngineConfig>) -> Result<Shards> {
+        let mut shards = Shards(Vec::new());
+        for config in configs {
+            match Engine::start(config) {
+                Ok(engine) => shards.0.push(engine),
+                Err(error) => {
+                    shards.stop();
+                    return Err(error);
+                }
+            }
+        }
+        debug_assert!(!shards.0.is_empty(), "a domain makes progress");
+        Ok(shards)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The engine for a new endpoint: of those whose driver lives, the first with the fewest
+    /// connections and listeners.
+    pub(crate) fn least_busy(&self) -> &Arc<Engine> {
+        let load = |engine: &&Arc<Engine>| (engine.is_gone(), engine.lock_ports().len());
+        let least = self.0.iter().min_by_key(load);
+        least.expect("there is at least one")
+    }
+
+    /// Any of the transports: all are of one backend.
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        self.0[0].transport()
+    }
+
+    /// Makes the drivers look for operations on regions that were closed.
+    pub(crate) fn nudge_for_regions(&self) {
+        self.0.iter().for_each(|engine| engine.nudge_for_regions());
+    }
+
+    /// Asks the drivers to close everything and end.
+    pub(crate) fn stop(&self) {
+        self.0.iter().for_each(|engine| engine.stop());
+    }
+
+    /// Waits until all drivers have ended.
+    pub(crate) async fn wait_gone(&self) {
+        for engine in &self.0 {
+            engine.wait_gone().await;
+        }
+    }
+}
