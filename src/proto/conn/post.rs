@@ -76,7 +76,7 @@ impl<T> Connection<T> {
         }
         queue.used += 1;
         let header = message(None, data, false, bytes.len() as u64);
-        self.tx.push_injected(header, bytes);
+        self.tx.push_injected(header, bytes, self.order);
         self.invariants();
         Ok(())
     }

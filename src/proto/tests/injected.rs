@@ -5,7 +5,7 @@ use super::pair::{Pair, Rng, sizes};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::proto::{InjectedEnds, Post, PostFlags, Sizes};
-use crate::wire::ByteOrder;
+use crate::wire::{ByteOrder, Decoded, decode};
 
 fn sent(sent: usize) -> InjectedEnds {
     InjectedEnds { sent, failed: 0 }
@@ -159,4 +159,40 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
         assert_eq!(pair.b.end_of(token), (Ok(10), vec![token as u8; 10]));
     }
     pair.a.machine.check();
+}
+
+/// "Byte 7 of each header counts the frames of this direction in transmission order, which debug
+/// builds of libfabric insist on", of injected messages too, which are written before.
+#[test]
+fn frames_of_injected_messages_are_numbered_as_they_go_out() {
+    let mut pair = Pair::connected();
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    pair.b.wire.clear();
+    let mut next = None;
+    for round in 0..3 {
+        pair.a.machine.inject(b"one", None).unwrap();
+        pair.a.machine.inject(b"two", Some(7)).unwrap();
+        pair.a.send(round, b"between");
+        pair.a.machine.inject(b"", None).unwrap();
+        pair.a.hand_out();
+        pair.a.move_out(usize::MAX, &mut pair.b.wire);
+        let bytes: Vec<u8> = pair.b.wire.drain(..).collect();
+        let (mut rest, mut seen) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let Ok(Decoded::Frame {
+                header,
+                header_len,
+                id,
+            }) = decode(rest, ByteOrder::Native)
+            else {
+                panic!("a header");
+            };
+            assert_eq!(next.unwrap_or(id), id);
+            next = Some(id.wrapping_add(1));
+            seen.push((header.payload_len(), header.data()));
+            rest = &rest[header_len + header.payload_len() as usize..];
+        }
+        assert_eq!(seen, [(3, None), (3, Some(7)), (7, None), (0, None)]);
+    }
 }
