@@ -15,6 +15,7 @@
 mod access;
 mod atomic;
 mod auth;
+mod by_key;
 mod cache;
 mod core;
 mod flags;
