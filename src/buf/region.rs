@@ -140,25 +140,18 @@ impl RegionMemory {
             (self.segments, self.len) = (Few::One(Segment::of(one, 0)), one.len());
             return !one.wraps_around();
         }
-        let is_alike = |held: &Held| {
+        let mut segments = Vec::with_capacity(owners.len());
+        let mut end = 0usize;
+        for held in owners.iter() {
             let kind = (held.is_writable(), held.is_range());
-            kind == (self.writable, self.kernel_only) && !held.wraps_around()
-        };
-        let len = |sum: usize, held: &Held| sum.checked_add(held.len());
-        let Some(len) = owners.iter().try_fold(0, len) else {
-            return false;
-        };
-        if !owners.iter().all(is_alike) {
-            return false;
+            let is_alike = kind == (self.writable, self.kernel_only) && !held.wraps_around();
+            let Some(next) = end.checked_add(held.len()).filter(|_| is_alike) else {
+                return false;
+            };
+            segments.push(Segment::of(held, end));
+            end = next;
         }
-        let mut start = 0;
-        let segments = owners.iter().map(|held| {
-            let segment = Segment::of(held, start);
-            start += held.len();
-            segment
-        });
-        let segments = segments.collect();
-        (self.segments, self.len) = (Few::Many(segments), len);
+        (self.segments, self.len) = (Few::Many(segments), end);
         true
     }
 
@@ -346,7 +339,7 @@ impl RegionMemory {
 
     /// As [`RegionMemory::take`], of a region of one writable buffer, which is not moved more often
     /// than it must be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_one(&self) -> Option<Held> {
         if !self.writable || !self.gate.is_over() {
             return self.take()?.into_one();

@@ -45,8 +45,8 @@ pub(crate) type NotMade = Box<(Error, Few<Held>)>;
 #[inline]
 pub(crate) fn prepare(mut draft: Draft) -> Result<Arc<RegionMemory>, NotMade> {
     let access = Access::from_bits_truncate(draft.traits().rights);
-    let held = draft.held();
-    let read_only = !held.iter().all(Held::is_writable);
+    // All are of the kind of the first, or are not joined.
+    let read_only = draft.held().first().is_some_and(|it| !it.is_writable());
     if read_only && !Access::READ_ONLY.contains(access) {
         return Err(judged(draft));
     }

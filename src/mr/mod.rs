@@ -18,6 +18,7 @@ mod auth;
 mod by_key;
 mod cache;
 mod core;
+mod deregistration;
 mod flags;
 mod key;
 mod mapped;
