@@ -157,6 +157,7 @@ impl MrTable {
     }
 
     /// Forgets a key, if it still means this region: by then it may have been given to another.
+    #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
         let is_meant = |it: &Registered| Arc::ptr_eq(&it.memory, memory);
         self.regions.remove(key, is_meant);
