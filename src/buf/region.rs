@@ -77,8 +77,8 @@ pub(crate) struct RegionMemory {
     pins: OnceLock<Lock<Option<Pins>>>,
     /// The buffers themselves; none once they are taken. Read by whoever is inside the gate;
     /// changed by who has the only reference to all of this, or by who has claimed the gate, after
-    /// which nobody is inside any more. Those of read-only memory are not changed, and are read also
-    /// once the gate is over.
+    /// which nobody is inside any more. Those of read-only memory are not changed, and are read
+    /// also once the gate is over.
     owners: UnsafeCell<Few<Held>>,
 }
 

@@ -138,8 +138,8 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// Registers within this call, whatever the domain is bound to.
     #[inline(always)]
     pub(super) fn within(self) -> Result<R, Failed<B>> {
-        // Each on its own from here on: what is lent to a function stands in memory, and the buffers
-        // had better not.
+        // Each on its own from here on: what is lent to a function stands in memory, and the
+        // buffers had better not.
         let Register {
             domain,
             buffers,

@@ -117,7 +117,7 @@ impl<T> ByKey<T> {
     /// Where a key is looked for first. There are places.
     #[inline]
     fn first(&self, key: u64) -> usize {
-        // Both halves of the product, since keys that an application chooses may differ in any bits.
+        // Both halves of the product: keys that an application chooses may differ in any bits.
         let product = u128::from(key) * 0x9E37_79B9_7F4A_7C15;
         (product as u64 ^ (product >> 64) as u64) as usize & (self.places.len() - 1)
     }
@@ -173,7 +173,7 @@ mod tests {
             (seed >> 33) % below
         };
         for keys in [4, 12, 40, 200] {
-            // Among them 0, the largest key there is, and such as differ in their highest bits only.
+            // Among them 0, the largest key there is, and some that differ in high bits only.
             let key = |drawn: u64| match drawn % 3 {
                 0 => drawn / 3,
                 1 => u64::MAX - 1 - drawn,

@@ -20,9 +20,10 @@
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
 //! role the gate stays drained of it until the mark is lifted; but for those who touch no byte, and
-//! only keep the gate from being over while they look at what is behind it. One quiesce at a time. Closing fails
-//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Somebody waits only while
-//! `AWAITED` is set, so that who leaves need not look. Wakers are woken with the lock released.
+//! only keep the gate from being over while they look at what is behind it. One quiesce at a time.
+//! Closing fails while quiesced, so that a leaked guard makes `Busy` and never a hang. Somebody
+//! waits only while `AWAITED` is set, so that who leaves need not look. Wakers are woken with the
+//! lock released.
 
 use std::fmt;
 use std::future::Future;
