@@ -94,8 +94,18 @@ pub(super) struct RegionCore {
 }
 
 impl RegionCore {
+    /// A region that has handles.
     #[inline]
     pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
+        Self::enter(parts, |core| arc(|| core))
+    }
+
+    /// Enters it into the table, and puts it where it stays.
+    #[inline(always)]
+    pub(super) fn enter<T>(
+        parts: NewRegion,
+        put: impl FnOnce(RegionCore) -> T,
+    ) -> Result<T, NotMade> {
         // Each on its own from here on, not to be moved together.
         let NewRegion {
             memory,
@@ -110,7 +120,7 @@ impl RegionCore {
         let inserted = table.insert(requested_key, &memory, auth_key);
         drop(table);
         match inserted {
-            Ok(key) => Ok(arc(|| RegionCore {
+            Ok(key) => Ok(put(RegionCore {
                 memory,
                 key,
                 raw_only,
