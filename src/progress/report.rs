@@ -148,8 +148,8 @@ impl OpCell {
         self.leave(Stage::Abandoned)
     }
 
-    /// Goes to this stage, and gives the end if there is one. The waker of whoever waited is dropped
-    /// with the cell unlocked.
+    /// Goes to this stage, and gives the end if there is one. The waker of whoever waited is
+    /// dropped with the cell unlocked.
     fn leave(&self, to: Stage) -> Option<End> {
         let _waker; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();

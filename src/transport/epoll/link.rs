@@ -124,6 +124,7 @@ impl EpollLink {
             local: handed.local,
             stages: Arc::clone(stages),
             submitted: handed.submitted,
+            full: false,
             unread: false,
             died_of: handed.died_of,
         })
