@@ -245,6 +245,10 @@ impl Port {
     ) -> Option<Instant> {
         let mut guard = self.lock("visit");
         let state = &mut *guard;
+        let life = &state.life;
+        if life.rests && life.heard && life.pace == Some(Pace::Idle) && is_up(state) {
+            return self.rise(state, now, grid, peers);
+        }
         self.vouch(state, now, peers);
         if !state.life.heard && self.may_rest(state, now, peers) {
             return self.rest(state, now, grid, peers);
@@ -288,6 +292,28 @@ impl Port {
         state.life.rests = true;
         shrink(state);
         None
+    }
+
+    /// Something has come while it rested, and much may follow: it is looked at again in its time,
+    /// even if nothing is outstanding in this moment. Else a connection at work would go to rest, and
+    /// be looked at, with every message.
+    fn rise(
+        &self,
+        state: &mut PortState,
+        now: Instant,
+        grid: VisitGrid,
+        peers: &mut HeardPeers,
+    ) -> Option<Instant> {
+        if let Some((peer, fresh)) = self.shared_life(state) {
+            peers.heard(peer, self.auth_key(), heard_at(state, now), fresh);
+        }
+        let every = state.life.config.step(Pace::Idle);
+        let life = &mut state.life;
+        life.is_alive();
+        (life.rests, life.heard) = (false, false);
+        life.last_visit = Some(now);
+        life.next_visit = Some(grid.at(now + every, every));
+        life.next_visit
     }
 
     /// Something has come.

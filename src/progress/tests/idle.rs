@@ -87,6 +87,33 @@ fn nobody_looks_at_connections_whose_peer_is_known_to_live() {
     });
 }
 
+/// A connection at work does not go to rest, and is not looked at, with every message: much may
+/// follow on what comes to one that rests, also where nothing is outstanding for a moment.
+#[test]
+fn a_connection_at_work_is_not_looked_at_with_every_message() {
+    run(|net: Net| async move {
+        let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
+        let all = idle(&a, &b, 1).await;
+        tokio::time::sleep(4 * IDLE).await;
+        let [near, far] = &all[..] else {
+            unreachable!()
+        };
+        far.send("first").await.unwrap();
+        let visit = || ports(&a)[0].lock("look").life.last_visit;
+        let (mut before, mut looked_at) = (visit(), 0);
+        for _ in 0..20 {
+            let answer = near.recv(vec![0; 8]).post().unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = visit();
+            looked_at += u32::from(now != before);
+            before = now;
+            far.send("next").await.unwrap();
+            answer.await.unwrap();
+        }
+        assert!(looked_at <= 2, "looked at {looked_at} times");
+    });
+}
+
 /// Of each domain it is asked whether it lives, however many others do.
 #[test]
 fn each_domain_is_asked() {
