@@ -530,6 +530,33 @@ fn a_shared_buffer_is_given_back_to_its_last_owner() {
     );
 }
 
+/// Every cache that a shared buffer was given to lets go of it with its last handle, in whatever
+/// order they were asked, and whichever came and went meanwhile.
+#[test]
+fn every_cache_lets_go_of_a_shared_buffer() {
+    with_cache(
+        |cache| cache,
+        |peer, first| {
+            let second = plain(&peer).open().unwrap();
+            for _ in 0..3 {
+                let buffer = shared(100);
+                for cache in [&first, &second, &first, &second, &second] {
+                    drop(cache.register(&buffer, ..10).now().unwrap());
+                    let gone = plain(&peer).open().unwrap();
+                    drop(gone.register(&buffer, ..).now().unwrap());
+                    drop(gone);
+                    drop(cache.register(&buffer, 50..).now().unwrap());
+                }
+                assert_eq!((first.stats().count, second.stats().count), (2, 2));
+                assert_eq!(peer.domain.region_count(), 4);
+                drop(buffer);
+                assert_eq!((first.stats().count, second.stats().count), (0, 0));
+                assert_eq!(peer.domain.region_count(), 0);
+            }
+        },
+    );
+}
+
 /// A cache keeps its domain from being closed only by what it has registered; without its handles
 /// nothing idle is left.
 #[test]

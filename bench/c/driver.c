@@ -375,6 +375,7 @@ static const struct {
     {"read", rma_read},       {"death", death},   {"idle", idle},
     {"all-to-all", all_to_all},
     {"register", registration},
+    {"register-range", registration},
     {"register-awaited", registration},
     {"cache-hit", registration},
     {"cache-miss", registration},

@@ -45,7 +45,9 @@ pub enum Work {
     Idle,
     /// Registers `window` buffers as one region within the call, and takes it back; alone.
     Register,
-    /// The same, awaited in a domain that registers asynchronously.
+    /// The same of a range of addresses, which nobody owns: what libfabric is given.
+    RegisterRange,
+    /// As `Register`, awaited in a domain that registers asynchronously.
     RegisterAwaited,
     /// The same, and the pages are faulted in beside the runtime; a few at once.
     RegisterFaulted,
@@ -73,9 +75,11 @@ impl Work {
 
     /// True of what registers memory, and does nothing else.
     pub fn registers(self) -> bool {
-        use Work::{CacheHit, CacheMiss, Register, RegisterAwaited, RegisterFaulted};
+        use Work::{CacheHit, CacheMiss};
+        use Work::{Register, RegisterAwaited, RegisterFaulted, RegisterRange};
         let all = [
             Register,
+            RegisterRange,
             RegisterAwaited,
             RegisterFaulted,
             CacheHit,

@@ -24,7 +24,7 @@ macro_rules! convert_held {
                 Ok(Memory::Held(Held::from(self)))
             }
 
-            #[inline]
+            #[inline(always)]
             fn into_held(self) -> Result<Held, Refused<Self>> {
                 Ok(Held::from(self))
             }
@@ -137,7 +137,7 @@ impl<B: Convert> ConvertMany for B {
         self.into_memory(usage).map(Payload::from_memory)
     }
 
-    #[inline]
+    #[inline(always)]
     fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
         place.put_one(self.into_held()?);
         Ok(())

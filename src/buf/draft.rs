@@ -18,7 +18,7 @@ use crate::sync::arc;
 pub struct Place<'a>(&'a mut Few<Held>);
 
 impl Place<'_> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_one(self, held: Held) {
         *self.0 = Few::One(held);
     }
@@ -37,7 +37,7 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// Takes these buffers apart into it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of<B: ConvertMany>(
         buffers: B,
         traits: RegionTraits,

@@ -411,7 +411,7 @@ impl Drop for Held {
 }
 
 impl From<Vec<u8>> for Held {
-    #[inline]
+    #[inline(always)]
     fn from(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         Held {
@@ -479,7 +479,7 @@ impl From<BytesMut> for Held {
 }
 
 impl From<MappedBuffer> for Held {
-    #[inline]
+    #[inline(always)]
     fn from(buffer: MappedBuffer) -> Self {
         let (span, mapped, pages) = buffer.into_parts();
         Held {

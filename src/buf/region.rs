@@ -8,10 +8,12 @@
 //!
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem;
 #[cfg(test)]
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use super::attached::{Attached, RegionTraits};
 use super::copy;
@@ -70,17 +72,24 @@ pub(crate) struct RegionMemory {
     kernel_only: bool,
     attached: Attached,
     gate: Gate,
-    kept: Lock<Kept>,
-}
-
-/// What keeps the bytes where they are.
-struct Kept {
     /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
     /// them.
-    pins: Option<Box<Pins>>,
-    /// The buffers themselves; none once they are taken.
-    owners: Few<Held>,
+    pins: OnceLock<Lock<Option<Pins>>>,
+    /// The buffers themselves; none once they are taken. Read by whoever is inside the gate;
+    /// changed by who has the only reference to all of this, or by who has claimed the gate, after
+    /// which nobody is inside any more. Those of read-only memory are not changed, and are read
+    /// also once the gate is over.
+    owners: UnsafeCell<Few<Held>>,
 }
+
+// SAFETY: all of it may be shared but for `owners`, which is used as its field says; a `Held` may
+// be sent and shared.
+unsafe impl Sync for RegionMemory {}
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Few<Held>>();
+};
 
 impl Gated for RegionMemory {
     fn gate(&self) -> &Gate {
@@ -113,25 +122,20 @@ impl RegionMemory {
                 Gate::new()
             },
             attached: Attached::new(traits),
-            kept: Lock::new(
-                LockKind::Mutex,
-                Kept {
-                    pins: None,
-                    owners: Few::None,
-                },
-            ),
+            pins: OnceLock::new(),
+            owners: UnsafeCell::new(Few::None),
         }
     }
 
     #[inline]
     pub(super) fn owners_mut(&mut self) -> &mut Few<Held> {
-        &mut self.kept.get_mut().owners
+        self.owners.get_mut()
     }
 
     /// Finds the places of its buffers. False if they cannot be one region: [`Draft::join`].
     #[inline]
     pub(super) fn join(&mut self) -> bool {
-        let owners = &self.kept.get_mut().owners;
+        let owners = &*self.owners.get_mut();
         let Some(first) = owners.first() else {
             return false;
         };
@@ -140,25 +144,18 @@ impl RegionMemory {
             (self.segments, self.len) = (Few::One(Segment::of(one, 0)), one.len());
             return !one.wraps_around();
         }
-        let is_alike = |held: &Held| {
+        let mut segments = Vec::with_capacity(owners.len());
+        let mut end = 0usize;
+        for held in owners.iter() {
             let kind = (held.is_writable(), held.is_range());
-            kind == (self.writable, self.kernel_only) && !held.wraps_around()
-        };
-        let len = |sum: usize, held: &Held| sum.checked_add(held.len());
-        let Some(len) = owners.iter().try_fold(0, len) else {
-            return false;
-        };
-        if !owners.iter().all(is_alike) {
-            return false;
+            let is_alike = kind == (self.writable, self.kernel_only) && !held.wraps_around();
+            let Some(next) = end.checked_add(held.len()).filter(|_| is_alike) else {
+                return false;
+            };
+            segments.push(Segment::of(held, end));
+            end = next;
         }
-        let mut start = 0;
-        let segments = owners.iter().map(|held| {
-            let segment = Segment::of(held, start);
-            start += held.len();
-            segment
-        });
-        let segments = segments.collect();
-        (self.segments, self.len) = (Few::Many(segments), len);
+        (self.segments, self.len) = (Few::Many(segments), end);
         true
     }
 
@@ -326,43 +323,58 @@ impl RegionMemory {
     /// or if they have been taken already. Read-only buffers are shared, and stay here too.
     #[inline]
     pub(crate) fn take(&self) -> Option<Few<Held>> {
-        if !self.gate.is_over() {
-            return None;
+        if !self.writable {
+            return self.share();
         }
-        // From here on no entry exists and none can be made, so nobody touches a span of this
-        // memory any more, whatever else still holds the `Arc`.
-        let mut kept = self.kept.lock("take a region's buffers");
-        let pins = kept.pins.take();
-        let owners = if self.writable {
-            mem::replace(&mut kept.owners, Few::None)
-        } else {
-            let shared = kept.owners.iter().map(Held::share);
-            Few::from(shared.collect::<Option<Vec<_>>>()?)
-        };
-        drop(kept);
-        drop(pins);
+        let owners = mem::replace(self.claim()?, Few::None);
         (!owners.is_empty()).then_some(owners)
     }
 
     /// As [`RegionMemory::take`], of a region of one writable buffer, which is not moved more often
     /// than it must be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_one(&self) -> Option<Held> {
-        if !self.writable || !self.gate.is_over() {
-            return self.take()?.into_one();
+        if !self.writable {
+            return self.share()?.into_one();
         }
-        let mut kept = self.kept.lock("take a region's buffer");
-        let pins = kept.pins.take();
-        let owner = match &mut kept.owners {
-            Few::One(_) => match mem::replace(&mut kept.owners, Few::None) {
-                Few::One(held) => Some(held),
-                _ => None,
-            },
-            others => others.take_first(),
-        };
-        drop(kept);
-        drop(pins);
-        owner
+        match mem::replace(self.claim()?, Few::None) {
+            Few::One(held) => Some(held),
+            others => others.into_one(),
+        }
+    }
+
+    /// The buffers of writable memory, for the first who asks once the gate is over.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]
+    fn claim(&self) -> Option<&mut Few<Held>> {
+        if !self.writable || !self.gate.claim() {
+            return None;
+        }
+        self.unpin();
+        // SAFETY: one caller claims the gate, which nobody is inside of any more, whatever else
+        // still holds the `Arc`; so nobody has a reference to the owners, or ever gets one.
+        Some(unsafe { &mut *self.owners.get() })
+    }
+
+    #[cold]
+    fn share(&self) -> Option<Few<Held>> {
+        if self.writable || !self.gate.is_over() {
+            return None;
+        }
+        self.unpin();
+        // SAFETY: the buffers of read-only memory are not changed while it is shared.
+        let owners = unsafe { &*self.owners.get() };
+        let shared = owners.iter().map(Held::share);
+        let shared = shared.collect::<Option<Vec<_>>>()?;
+        (!shared.is_empty()).then(|| Few::from(shared))
+    }
+
+    #[inline]
+    fn unpin(&self) {
+        if let Some(pins) = self.pins.get() {
+            let pins = pins.lock("unpin a region").take();
+            drop(pins);
+        }
     }
 
     /// Brings the pages of a range into memory and keeps them there until the buffers are given
@@ -371,8 +383,10 @@ impl RegionMemory {
     pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
         let segments = self.segments.iter();
         let ranges = segments.map(|segment| segment.span.addresses());
-        let mut kept = self.kept.lock("pin a region");
-        let pins = kept.pins.get_or_insert_with(|| Box::new(Pins::new(ranges)));
+        let pins = || Lock::new(LockKind::Mutex, Some(Pins::new(ranges)));
+        let pins = self.pins.get_or_init(pins).lock("pin a region");
+        // Else it is over.
+        let Some(pins) = &*pins else { return Ok(()) };
         self.try_each(from, len, |segment, at, len| {
             pins.pin(segment.span.part(at, len))
         })
@@ -380,8 +394,10 @@ impl RegionMemory {
 
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
     pub(crate) fn windows(&self) -> Option<Vec<Held>> {
-        let kept = self.kept.lock("share a region's windows");
-        let windows = kept.owners.iter();
+        let _inside = self.gate.inside_unless_closed().ok()?;
+        // SAFETY: inside the gate to the end of this function.
+        let owners = unsafe { &*self.owners.get() };
+        let windows = owners.iter();
         let windows = windows.map(|held| held.as_window().map(|_| held.share())?);
         let windows: Option<Vec<_>> = windows.collect();
         windows.filter(|all| !all.is_empty())
@@ -390,8 +406,12 @@ impl RegionMemory {
     /// True if all its bytes are of a kind with many owners, and none of those is left but this
     /// region, or other regions of the same cache.
     pub(crate) fn is_ours_alone(&self) -> bool {
-        let kept = self.kept.lock("look for a region's owners");
-        !kept.owners.is_empty() && kept.owners.iter().all(Held::is_ours_alone)
+        let Ok(_inside) = self.gate.inside_unless_closed() else {
+            return false;
+        };
+        // SAFETY: inside the gate to the end of this function.
+        let owners = unsafe { &*self.owners.get() };
+        !owners.is_empty() && owners.iter().all(Held::is_ours_alone)
     }
 
     /// The segment of a byte, and its offset there.

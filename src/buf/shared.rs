@@ -10,6 +10,11 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{
+    AtomicPtr,
+    Ordering::{Acquire, Release},
+};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -59,7 +64,11 @@ pub struct SharedBuffer {
 /// What all handles of the application share; regions have the memory alone.
 struct Handle {
     memory: Arc<Held>,
+    /// Caches that are told when it goes.
     caches: Mutex<Vec<Weak<dyn Released>>>,
+    /// The address of one of them, or none: changed under the lock only, and before that one is
+    /// forgotten. While a cache is remembered here nothing else has its address.
+    last: AtomicPtr<()>,
 }
 
 impl SharedBuffer {
@@ -78,6 +87,7 @@ impl SharedBuffer {
             handle: Arc::new(Handle {
                 memory,
                 caches: Mutex::default(),
+                last: AtomicPtr::default(),
             }),
         }
     }
@@ -236,12 +246,19 @@ impl SharedMemory for SharedBuffer {
     }
 
     fn tell(&self, cache: &Weak<dyn Released>) {
-        let caches = self.handle.caches.lock();
+        let (handle, address) = (&self.handle, cache.as_ptr().cast_mut().cast());
+        // Mostly it is the cache that asked before.
+        if handle.last.load(Acquire) == address {
+            return;
+        }
+        let caches = handle.caches.lock();
         let mut caches = caches.unwrap_or_else(PoisonError::into_inner);
         if !caches.iter().any(|told| told.ptr_eq(cache)) {
+            handle.last.store(ptr::null_mut(), Release);
             caches.retain(|told| told.strong_count() > 0);
             caches.push(Weak::clone(cache));
         }
+        handle.last.store(address, Release);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::mr::AuthSecret;
 impl Domain {
     /// The key of an endpoint or a region to which this one was given: its own, if it has bytes;
     /// else the domain's. `None`: there is none, or the fabric is older than such keys.
+    #[inline]
     pub(crate) fn auth_secret(&self, own: Option<&AuthKey>) -> Option<AuthSecret> {
         if !self.counts_auth_keys() {
             return None;
@@ -17,6 +18,7 @@ impl Domain {
     }
 
     /// Judges a key that an endpoint or a region is given.
+    #[inline]
     pub(crate) fn check_auth_key(&self, own: Option<&AuthKey>) -> Result<()> {
         match own {
             Some(key) if key.is_of_address_vector() && self.counts_auth_keys() => Err(no_vector()),

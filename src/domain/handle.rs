@@ -26,9 +26,9 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
 /// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
 /// tells.
-pub(super) trait Made: Clone + Send + 'static {
+pub(super) trait Made: Send + Sized + 'static {
     fn make(parts: NewRegion) -> Result<Self, NotMade>;
-    fn event(self, context: Context) -> Option<Event>;
+    fn event(&self, context: Context) -> Option<Event>;
     fn key_made(&self) -> u64;
 }
 
@@ -38,8 +38,8 @@ impl<R: RegionHandle> Made for R {
         R::create(parts)
     }
 
-    fn event(self, context: Context) -> Option<Event> {
-        Some(self.told(context))
+    fn event(&self, context: Context) -> Option<Event> {
+        Some(self.clone().told(context))
     }
 
     fn key_made(&self) -> u64 {
@@ -53,7 +53,7 @@ impl Made for FreshRegion {
         FreshRegion::create(parts)
     }
 
-    fn event(self, _context: Context) -> Option<Event> {
+    fn event(&self, _context: Context) -> Option<Event> {
         None
     }
 

@@ -104,7 +104,7 @@ impl<R: Made> Job<R> {
             outcome
         };
         let event = state.context.and_then(|context| match &outcome {
-            Ok(region) => region.clone().event(context),
+            Ok(region) => region.event(context),
             Err(refused) => {
                 let failed = EventError::new(refused.0.clone()).with_context(Some(context));
                 Some(Event::Error(failed))

@@ -138,15 +138,16 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// Registers within this call, whatever the domain is bound to.
     #[inline(always)]
     pub(super) fn within(self) -> Result<R, Failed<B>> {
-        // What is asked for stays where it is.
+        // Each on its own from here on: what is lent to a function stands in memory, and the
+        // buffers had better not.
         let Register {
             domain,
             buffers,
-            ref request,
+            request,
             ..
         } = self;
-        let draft = take_buffers(&domain, buffers, request)?;
-        match register_now(domain, draft, request) {
+        let draft = take_buffers(&domain, buffers, &request)?;
+        match register_now(domain, draft, &request) {
             Ok(region) => Ok(region),
             Err(refused) => Err(give_buffers(refused)),
         }

@@ -52,8 +52,18 @@ impl Request {
     }
 
     /// Judges what can be judged without the memory.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self, domain: &Domain) -> Result<()> {
+        // All that most ask for.
+        let is_plain = self.offset == 0
+            && Access::all().contains(self.access)
+            && self.flags.is_empty()
+            && self.auth_key.is_none();
+        if is_plain { Ok(()) } else { self.judge(domain) }
+    }
+
+    #[cold]
+    fn judge(&self, domain: &Domain) -> Result<()> {
         if self.offset != 0 {
             let message = "offset is reserved and must be 0 (fi_mr(3))";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -89,7 +99,8 @@ impl Request {
         if self.flags.contains(MrFlags::RMA_PMEM) {
             check_files(held)?;
         }
-        if held.iter().any(Held::is_range) {
+        // Ranges are not mixed with others.
+        if held.first().is_some_and(Held::is_range) {
             check_address_ranges()?;
         }
         Ok(())
@@ -122,6 +133,7 @@ pub(super) fn show(
 
 impl Domain {
     /// True if an event queue was bound with `REG_MR`.
+    #[inline(always)]
     pub(super) fn registers_asynchronously(&self) -> bool {
         self.inner.registers.load(Ordering::Acquire)
     }
@@ -148,6 +160,7 @@ impl Domain {
     }
 
     /// Whether a registration takes longer the larger the memory is.
+    #[inline]
     pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
         let looks = MrMode::ALLOCATED | MrMode::MMU_NOTIFY;
         self.inner.mr_mode.intersects(looks) || request.pinned
@@ -172,7 +185,7 @@ impl Domain {
 }
 
 /// Judges what is asked for, and takes the buffers.
-#[inline]
+#[inline(always)]
 pub(super) fn take_buffers<B: Buffers>(
     domain: &Domain,
     buffers: B,

@@ -45,8 +45,8 @@ pub(crate) type NotMade = Box<(Error, Few<Held>)>;
 #[inline]
 pub(crate) fn prepare(mut draft: Draft) -> Result<Arc<RegionMemory>, NotMade> {
     let access = Access::from_bits_truncate(draft.traits().rights);
-    let held = draft.held();
-    let read_only = !held.iter().all(Held::is_writable);
+    // All are of the kind of the first, or are not joined.
+    let read_only = draft.held().first().is_some_and(|it| !it.is_writable());
     if read_only && !Access::READ_ONLY.contains(access) {
         return Err(judged(draft));
     }
@@ -94,8 +94,18 @@ pub(super) struct RegionCore {
 }
 
 impl RegionCore {
+    /// A region that has handles.
     #[inline]
     pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
+        Self::enter(parts, |core| arc(|| core))
+    }
+
+    /// Enters it into the table, and puts it where it stays.
+    #[inline(always)]
+    pub(super) fn enter<T>(
+        parts: NewRegion,
+        put: impl FnOnce(RegionCore) -> T,
+    ) -> Result<T, NotMade> {
         // Each on its own from here on, not to be moved together.
         let NewRegion {
             memory,
@@ -110,7 +120,7 @@ impl RegionCore {
         let inserted = table.insert(requested_key, &memory, auth_key);
         drop(table);
         match inserted {
-            Ok(key) => Ok(arc(|| RegionCore {
+            Ok(key) => Ok(put(RegionCore {
                 memory,
                 key,
                 raw_only,

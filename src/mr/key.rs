@@ -21,6 +21,7 @@ pub(crate) enum KeyPolicy {
 
 impl KeyPolicy {
     /// The largest key there may be.
+    #[inline]
     fn key_max(self) -> u64 {
         match self {
             // A size of zero would leave no key at all; it counts as one.

@@ -15,8 +15,10 @@
 mod access;
 mod atomic;
 mod auth;
+mod by_key;
 mod cache;
 mod core;
+mod deregistration;
 mod flags;
 mod key;
 mod mapped;
@@ -47,7 +49,8 @@ pub use slice::RegionSlice;
 pub(crate) use self::core::{NewRegion, NotMade, Parent, closed, prepare, unprepare};
 pub(crate) use auth::{AuthSecret, Sealed, SessionKey, Through};
 pub(crate) use cache::{
-    FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
+    FreshRegion, Kind as CacheKind, Missed as CacheMissed, Settings as CacheSettings,
+    Shared as CacheShared,
 };
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};

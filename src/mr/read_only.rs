@@ -6,13 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, NotMade, RegionCore, given_back, unprepare};
+use super::core::{NewRegion, NotMade, RegionCore, unprepare};
+use super::deregistration::Deregistration;
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
 use crate::buf::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, Gated};
 
 /// Memory registered with a domain that nobody can change: made of `Bytes`, `Arc<[u8]>` or a static
 /// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
@@ -87,16 +87,9 @@ impl ReadOnlyRegion {
     /// # Cancel safety
     /// From the first poll on the region is closed; calling again gives the buffer.
     pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
-        let core = Arc::clone(&self.core);
-        async move {
-            if !core.deregister()? {
-                core.memory().drained(Drained::All).await;
-            }
-            match core.memory().take_one() {
-                Some(held) => Ok(Buffer::new(held)),
-                None => Err(given_back()),
-            }
-        }
+        Deregistration::new(&self.core, false, |memory| {
+            memory.take_one().map(Buffer::new)
+        })
     }
 }
 

@@ -6,9 +6,8 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{
-    NewRegion, NotMade, RegionCore, check_range, closed, denied, given_back, unprepare,
-};
+use super::core::{NewRegion, NotMade, RegionCore, check_range, closed, denied, unprepare};
+use super::deregistration::Deregistration;
 use super::flags::MrFlags;
 use super::quiesce::Quiesced;
 use super::raw::{RawKey, RawKeyTooSmall};
@@ -17,7 +16,6 @@ use super::slice::RegionSlice;
 use crate::buf::{Buffer, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
-use crate::sync::{Drained, Gated};
 
 /// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
@@ -211,23 +209,11 @@ impl MemoryRegion {
     /// # Cancel safety
     /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
     /// buffer stays with the region: call again to get it, or it is freed with the last handle.
+    #[inline(always)]
     pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
-        let core = Arc::clone(&self.core);
-        async move {
-            if core.memory().segment_count() != 1 {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "the region has several buffers: deregister_all gives them back",
-                ));
-            }
-            if !core.deregister()? {
-                core.memory().drained(Drained::All).await;
-            }
-            match core.memory().take_one() {
-                Some(held) => Ok(Buffer::new(held)),
-                None => Err(given_back()),
-            }
-        }
+        Deregistration::new(&self.core, true, |memory| {
+            memory.take_one().map(Buffer::new)
+        })
     }
 
     /// As [`deregister`](Self::deregister), for regions of any number of buffers, which come back
@@ -238,19 +224,13 @@ impl MemoryRegion {
     ///
     /// # Cancel safety
     /// As there.
+    #[inline(always)]
     pub fn deregister_all(
         &self,
     ) -> impl Future<Output = Result<Vec<Buffer>>> + Send + 'static + use<> {
-        let core = Arc::clone(&self.core);
-        async move {
-            if !core.deregister()? {
-                core.memory().drained(Drained::All).await;
-            }
-            match core.memory().take() {
-                Some(held) => Ok(Buffer::all(held.into_vec())),
-                None => Err(given_back()),
-            }
-        }
+        Deregistration::new(&self.core, false, |memory| {
+            memory.take().map(|held| Buffer::all(held.into_vec()))
+        })
     }
 }
 

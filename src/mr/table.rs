@@ -1,14 +1,12 @@
 //! The domain's keys: which region a peer means, and whether it may. Pure and total: every key,
 //! address and length a peer can send has an answer, none of them a panic.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::access::Access;
 use super::auth::{AuthSecret, Through};
+use super::by_key::ByKey;
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
@@ -93,7 +91,7 @@ pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
     raw: RawKeys,
-    regions: HashMap<u64, Registered, BuildKeyHasher>,
+    regions: ByKey<Registered>,
     random: RandomBits,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
@@ -105,7 +103,7 @@ impl MrTable {
             addressing,
             keys,
             raw,
-            regions: HashMap::default(),
+            regions: ByKey::new(),
             random: RandomBits::default(),
             closed: false,
         }
@@ -113,7 +111,7 @@ impl MrTable {
 
     /// Takes so many regions without growing.
     pub(crate) fn expecting(mut self, regions: usize) -> Self {
-        self.regions.reserve(regions);
+        self.regions = ByKey::expecting(regions);
         self
     }
 
@@ -137,7 +135,7 @@ impl MrTable {
                 key
             }
             None => {
-                let is_taken = |key| self.regions.contains_key(&key);
+                let is_taken = |key| self.regions.get(key).is_some();
                 self.keys.choose_from(&mut self.random, is_taken)?
             }
         };
@@ -145,28 +143,24 @@ impl MrTable {
             let tag = self.raw.demanded.then(|| self.raw_key(key, memory).tag());
             Box::new(Demands { auth_key, tag })
         });
-        match self.regions.entry(key) {
-            Slot::Occupied(_) => Err(Error::new(
+        let registered = Registered {
+            memory: Arc::clone(memory),
+            demands,
+        };
+        match self.regions.insert(key, registered) {
+            Ok(()) => Ok(key),
+            Err(_) => Err(Error::new(
                 ErrorKind::KeyInUse,
                 "another region of the domain has the requested_key",
             )),
-            Slot::Vacant(slot) => {
-                slot.insert(Registered {
-                    memory: Arc::clone(memory),
-                    demands,
-                });
-                Ok(key)
-            }
         }
     }
 
     /// Forgets a key, if it still means this region: by then it may have been given to another.
+    #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
-        if let Slot::Occupied(slot) = self.regions.entry(key)
-            && Arc::ptr_eq(&slot.get().memory, memory)
-        {
-            slot.remove();
-        }
+        let is_meant = |it: &Registered| Arc::ptr_eq(&it.memory, memory);
+        self.regions.remove(key, is_meant);
     }
 
     /// The memory that a claim means, if the peer that comes this way may have it.
@@ -176,7 +170,7 @@ impl MrTable {
         through: impl Into<Through<'a>>,
     ) -> Result<RegionUse, Refusal> {
         let through = through.into();
-        let region = self.regions.get(&claim.key).ok_or(Refusal::UnknownKey)?;
+        let region = self.regions.get(claim.key).ok_or(Refusal::UnknownKey)?;
         // Who lacks the tag or the authorization key, or comes through an endpoint that the region
         // is not bound to, learns no more than with a key that nothing has.
         let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
@@ -223,7 +217,7 @@ impl MrTable {
     /// Whether this is the raw key of a region that is registered here now.
     pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
         let key = raw.wire_key();
-        let region = self.regions.get(&key);
+        let region = self.regions.get(key);
         region.is_some_and(|it| self.raw_key(key, &it.memory) == *raw)
     }
 
@@ -245,32 +239,7 @@ impl MrTable {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.regions.is_empty()
-    }
-}
-
-/// Hashes keys. Nobody but this process enters keys, so there is nobody to look for those that hash
-/// alike; and most of them are random.
-#[derive(Default)]
-struct KeyHasher(u64);
-
-type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
-
-impl Hasher for KeyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        // Both halves of the product: the table looks at bits of either end.
-        let product = u128::from(self.0 ^ key) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+        self.regions.len() == 0
     }
 }
 

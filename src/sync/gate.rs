@@ -19,9 +19,11 @@
 //! set between the look at the marks and the count.
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that once drained of a refused
-//! role the gate stays drained of it until the mark is lifted. One quiesce at a time. Closing fails
-//! while quiesced, so that a leaked guard makes `Busy` and never a hang. Somebody waits only while
-//! `AWAITED` is set, so that who leaves need not look. Wakers are woken with the lock released.
+//! role the gate stays drained of it until the mark is lifted; but for those who touch no byte, and
+//! only keep the gate from being over while they look at what is behind it. One quiesce at a time.
+//! Closing fails while quiesced, so that a leaked guard makes `Busy` and never a hang. Somebody
+//! waits only while `AWAITED` is set, so that who leaves need not look. Wakers are woken with the
+//! lock released.
 
 use std::fmt;
 use std::future::Future;
@@ -78,6 +80,8 @@ const PARKED: u64 = 1 << 4;
 const CLOSED: u64 = 1 << 5;
 /// Somebody waits for those inside to leave.
 const AWAITED: u64 = 1 << 6;
+/// What was behind the gate has an owner, since it was over.
+const CLAIMED: u64 = 1 << 7;
 
 /// More than operations that fit into any memory.
 const COUNT_MAX: u64 = (1 << 28) - 1;
@@ -324,6 +328,22 @@ impl Gate {
         word & CLOSED != 0 && Drained::All.holds(word)
     }
 
+    /// True for the first who asks once it [is over](Gate::is_over): what is behind the gate is
+    /// that caller's alone, for ever.
+    #[inline]
+    pub(crate) fn claim(&self) -> bool {
+        self.is_over() && self.word.fetch_or(CLAIMED, Ordering::AcqRel) & CLAIMED == 0
+    }
+
+    /// As [`Gate::inside`], for who only keeps the gate from being over meanwhile.
+    pub(crate) fn inside_unless_closed(&self) -> Result<Inside<'_>, GateClosed> {
+        self.admit(Role::Local, CLOSED)?;
+        Ok(Inside {
+            gate: self,
+            role: Role::Local,
+        })
+    }
+
     /// Ready once these users have left. `key` names the waiter from poll to poll; who stops
     /// polling before `Ready` gives it to [`Gate::forget`].
     pub(crate) fn poll_drained(
@@ -467,8 +487,29 @@ impl Drop for Draining {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
+
+    /// fi_mr(3), `fi_close`: buffers go to one caller, when nobody is inside any more, and whoever
+    /// looks at what is behind the gate keeps it from being over.
+    #[test]
+    fn what_is_behind_a_gate_that_is_over_goes_to_one() {
+        let gate = Gate::new();
+        assert!(!gate.claim(), "open");
+        let looking = gate.inside_unless_closed().unwrap();
+        assert_eq!(gate.close(), Ok(false));
+        assert!(!gate.claim(), "somebody is inside");
+        drop(looking);
+        assert_eq!(gate.inside_unless_closed().unwrap_err(), GateClosed::Closed);
+        let count = thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(|| gate.claim())).collect();
+            let claimed = all.into_iter().map(|it| it.join().unwrap());
+            claimed.filter(|claimed| *claimed).count()
+        });
+        assert_eq!(count, 1);
+        assert!(!gate.claim(), "claimed");
+    }
 
     impl Gated for Gate {
         fn gate(&self) -> &Gate {

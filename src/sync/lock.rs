@@ -32,13 +32,6 @@ impl<T> Lock<T> {
         Lock { cell }
     }
 
-    /// The value, for who has all of it.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        match &mut self.cell {
-            Cell::Mutex(mutex) => mutex.get_mut().unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-
     /// Takes the lock; `_purpose` says for what, for whoever instruments this one place.
     #[inline]
     pub(crate) fn lock(&self, _purpose: &'static str) -> MutexGuard<'_, T> {

@@ -15,7 +15,7 @@ mod wake;
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use fork::forks;
-pub(crate) use gate::{Drained, Entry, Gate, GateClosed, Gated, Role};
+pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::{Lock, LockKind};
 pub(crate) use made::arc;
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};

@@ -49,6 +49,9 @@ fn play(end: &options::End) -> Result<()> {
     let told = Told::parse(&end.job)?;
     let subject = subject::named(&end.subject_name).context("no such subject")?;
     pin::to(&[told.cpu])?;
+    if !told.job.work.is_alone() {
+        sys::count_allocations();
+    }
     if end.role == Role::Server {
         sys::share_allocations()?;
     }

@@ -1,6 +1,6 @@
 //! Registrations and deregistrations, one after the other: within the call, awaited, served by a
-//! cache, missed by it, and of sixteen buffers as one region. Memory is sparse: nothing touches it,
-//! so the plain path should take no time by the size.
+//! cache, missed by it, of sixteen buffers as one region, and of addresses that nobody owns. Memory
+//! is sparse: nothing touches it, so the plain path should take no time by the size.
 
 use super::{Scale, cpu_per_message, rate};
 use crate::case::{Case, Placement, Quantity, bytes};
@@ -47,8 +47,9 @@ const QUANTITIES: &[Quantity] = &[
 /// Buffers of a vector.
 const VECTOR: usize = 16;
 
-const WAYS: [(Work, usize, &str); 5] = [
+const WAYS: [(Work, usize, &str); 6] = [
     (Work::Register, 1, "sync"),
+    (Work::RegisterRange, 1, "range, sync"),
     (Work::RegisterAwaited, 1, "async"),
     (Work::CacheHit, 1, "cached, hit"),
     (Work::CacheMiss, 1, "cached, miss"),

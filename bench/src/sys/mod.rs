@@ -1,12 +1,15 @@
 //! What the safe libraries do not offer of the operating system: the only folder with `unsafe`.
 
+mod addresses;
 mod allocations;
 mod cpu_time;
 mod heap;
 mod syscalls;
 
+pub use addresses::addresses;
 pub use allocations::{
-    Allocations, Counting, forget as forget_allocations, share as share_allocations,
+    Allocations, Counting, count_all as count_allocations, forget as forget_allocations,
+    share as share_allocations,
 };
 pub use cpu_time::{children_cpu, monotonic_ns, process_cpu};
 pub use heap::heap_in_use;

@@ -14,7 +14,7 @@ use crate::domain::RegistrationProgress;
 use crate::domain::job::{Job, register_now, start_job};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
+use crate::mr::{Access, CacheKind, CacheMissed, CacheShared, CachedRegion, FreshRegion};
 
 use super::{RegistrationCache, outside};
 
@@ -78,12 +78,12 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     /// bound with `REG_MR`, which registers asynchronously only.
     pub fn now(self) -> Result<CachedRegion> {
         match self.find()? {
-            Some(region) => Ok(region),
-            None => self.register_now(),
+            Ok(region) => Ok(region),
+            Err(missed) => self.register_now(missed),
         }
     }
 
-    fn find(&self) -> Result<Option<CachedRegion>> {
+    fn find(&self) -> Result<Result<CachedRegion, CacheMissed>> {
         let range = self.range.as_ref().ok_or_else(outside)?;
         Ok(self.cache.shared.find(self.kind(), range))
     }
@@ -96,7 +96,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     }
 
     #[cold]
-    fn register_now(self) -> Result<CachedRegion> {
+    fn register_now(self, missed: CacheMissed) -> Result<CachedRegion> {
         let RegistrationCache { domain, shared } = self.cache;
         if domain.registers_asynchronously() {
             let what = "this domain is bound with REG_MR and registers asynchronously";
@@ -107,7 +107,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let made: Result<FreshRegion, _> = register_now(domain.clone(), miss.draft, &miss.request);
         // What was made for the registration goes away with it.
         let fresh = made.map_err(|it| it.0.with_operation(OperationKind::Register))?;
-        Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
+        Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, missed, fresh))
     }
 
     #[inline]
@@ -127,7 +127,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let offset = asked.start - self.memory.addresses().start;
         let (owner, len) = (self.memory.owner(), asked.len());
         let traits = domain.traits(&request);
-        self.memory.tell(&shared.told());
+        self.memory.tell(shared.told());
         let (addresses, draft) = if shared.settings().merges {
             let (addresses, windows) =
                 shared.extent(kind, &asked, Held::window(&owner, offset, len));
@@ -145,7 +145,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         })
     }
 
-    fn start(self) -> Result<Waiting<M>> {
+    fn start(self, missed: CacheMissed) -> Result<Waiting<M>> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
         let job = Arc::new(Job::new(None, None, true));
@@ -155,6 +155,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             kind: miss.kind,
             asked: miss.asked,
             addresses: miss.addresses,
+            missed,
             shared: Arc::clone(shared),
             _memory: self.memory.clone(),
         })
@@ -177,12 +178,14 @@ impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
     /// Looks, and begins the registration if it takes one; polling only waits.
     fn into_future(self) -> CacheRegistration<M> {
         let state = match self.find() {
-            Ok(None) if self.cache.domain.registers_asynchronously() => match self.start() {
-                Ok(waiting) => State::Waiting(waiting),
-                Err(error) => State::Ended(Some(Err(error))),
-            },
-            Ok(None) => State::Ended(Some(self.register_now())),
-            Ok(Some(region)) => State::Ended(Some(Ok(region))),
+            Ok(Err(missed)) if self.cache.domain.registers_asynchronously() => {
+                match self.start(missed) {
+                    Ok(waiting) => State::Waiting(waiting),
+                    Err(error) => State::Ended(Some(Err(error))),
+                }
+            }
+            Ok(Err(missed)) => State::Ended(Some(self.register_now(missed))),
+            Ok(Ok(region)) => State::Ended(Some(Ok(region))),
             Err(error) => State::Ended(Some(Err(error))),
         };
         CacheRegistration { state }
@@ -213,6 +216,7 @@ struct Waiting<M> {
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
+    missed: CacheMissed,
     shared: Arc<CacheShared>,
     /// So that the cache has the registration before the memory tells that it goes away.
     _memory: M,
@@ -238,7 +242,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
                 let addresses = waiting.addresses.clone();
                 made.map(|fresh| {
                     let Waiting { shared, kind, .. } = &*waiting;
-                    shared.insert(*kind, &waiting.asked, addresses, fresh)
+                    shared.insert(*kind, &waiting.asked, addresses, waiting.missed, fresh)
                 })
                 .map_err(|it| it.0.with_operation(OperationKind::Register))
             }

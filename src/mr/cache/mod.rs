@@ -30,7 +30,7 @@ use super::Access;
 use super::core::{NewRegion, NotMade, RegionCore};
 use crate::buf::{Few, Held, Notices, Released, Watched, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
-use crate::sync::{Lock, LockKind};
+use crate::sync::{Lock, LockKind, arc};
 
 use region::Cached;
 use state::{Gone, State};
@@ -41,13 +41,16 @@ pub use settings::CacheWatch;
 pub(crate) use settings::Settings;
 pub use stats::CacheStats;
 
-/// A registration that no cache has yet.
-#[derive(Clone)]
-pub(crate) struct FreshRegion(Arc<RegionCore>);
+/// A registration that no cache has yet, and nobody else.
+pub(crate) struct FreshRegion(Arc<Cached>);
+
+/// What a cache had taken in when a range was not found in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missed(u64);
 
 impl FreshRegion {
     pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
-        RegionCore::create(parts).map(FreshRegion)
+        RegionCore::enter(parts, |core| FreshRegion(arc(|| Cached::new(core))))
     }
 }
 
@@ -57,17 +60,20 @@ pub(crate) struct Shared {
     state: Lock<State>,
     /// What the system tells; begun with the first registration that is watched.
     notices: OnceLock<Option<Notices>>,
-    /// This cache, for its registrations and for the memory that gives it notice.
+    /// This cache, for its registrations.
     this: Weak<Shared>,
+    /// The same, for the memory that gives it notice.
+    told: Weak<dyn Released>,
 }
 
 impl Shared {
     pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
-        Arc::new_cyclic(|this| Shared {
+        Arc::new_cyclic(|this: &Weak<Shared>| Shared {
             settings,
             notices: OnceLock::new(),
             state: Lock::new(kind, State::new(expected.min(settings.count_max))),
             this: Weak::clone(this),
+            told: Weak::clone(this) as Weak<dyn Released>,
         })
     }
 
@@ -92,13 +98,13 @@ impl Shared {
     }
 
     /// Whom memory tells that it goes away.
-    pub(crate) fn told(&self) -> Weak<dyn Released> {
-        let this: Weak<Shared> = Weak::clone(&self.this);
-        this
+    pub(crate) fn told(&self) -> &Weak<dyn Released> {
+        &self.told
     }
 
-    /// The registration that serves a range, if there is one; else it is a miss.
-    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
+    /// The registration that serves a range, if there is one; else it is a miss, which
+    /// [`insert`](Self::insert) is told of.
+    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Result<CachedRegion, Missed> {
         if kind.vouched {
             self.heed_notices();
         }
@@ -108,8 +114,9 @@ impl Shared {
             Some(_) => state.stats.hits += 1,
             None => state.stats.misses += 1,
         }
+        let missed = Missed(state.entered);
         drop(state);
-        found
+        found.ok_or(missed)
     }
 
     /// What to register for a range that was not found: the range as it is, or with all that it
@@ -167,20 +174,22 @@ impl Shared {
         kind: Kind,
         asked: &Range<usize>,
         addresses: Range<usize>,
+        missed: Missed,
         fresh: FreshRegion,
     ) -> CachedRegion {
-        let new = Arc::new(Cached {
-            core: fresh.0,
-            addresses,
-            closes: kind.access.intersects(Access::REMOTE),
-            cache: Weak::clone(&self.this),
-        });
+        let FreshRegion(mut new) = fresh;
+        let cached = Arc::get_mut(&mut new).expect("nobody else has a fresh registration");
+        cached.addresses = addresses;
+        if kind.access.intersects(Access::REMOTE) {
+            cached.closed_by = Some(Weak::clone(&self.this));
+        }
         let mut gone = Gone::new();
         // Before it is entered, so that no notice is missed.
         let watched = kind.vouched.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
-        // A handle must not be dropped under the lock, so nothing is looked for that is not wanted.
-        let found = if asked.is_empty() {
+        // A handle must not be dropped under the lock, so nothing is looked for that is not wanted;
+        // nor what nobody can have entered since.
+        let found = if asked.is_empty() || missed == Missed(state.entered) {
             None
         } else {
             state.find(kind, asked)
@@ -231,7 +240,10 @@ impl Shared {
         let places: Vec<usize> = indices
             .flat_map(|index| index.overlapping(addresses))
             .collect();
-        let gone: Gone = places.iter().map(|place| state.remove(*place)).collect();
+        let mut gone = Gone::new();
+        for place in places {
+            gone.push(state.remove(place));
+        }
         state.stats.forgotten += gone.len() as u64;
         gone
     }
@@ -273,7 +285,9 @@ impl Shared {
         let mut state = self.state.lock("clear a cache");
         let members = state.members.0.iter().filter(|(_, it)| it.is_idle());
         let idle: Vec<usize> = members.map(|(place, _)| place).collect();
-        gone.extend(idle.into_iter().map(|place| state.remove(place)));
+        for place in idle {
+            gone.push(state.remove(place));
+        }
         drop(state);
         gone.len()
     }

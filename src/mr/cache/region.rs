@@ -14,11 +14,22 @@ use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
 /// Handles are made of other handles, or by the cache under its lock. So if the cache sees no owner
 /// but itself under the lock, nobody uses the registration.
 pub(super) struct Cached {
-    pub(super) core: Arc<RegionCore>,
+    pub(super) core: RegionCore,
     pub(super) addresses: Range<usize>,
-    /// It is to be closed when nobody has a handle: peers may have rights to it.
-    pub(super) closes: bool,
-    pub(super) cache: Weak<Shared>,
+    /// The cache, which closes it when nobody has a handle if peers have rights to it.
+    pub(super) closed_by: Option<Weak<Shared>>,
+}
+
+impl Cached {
+    /// For a cache to take in.
+    #[inline(always)]
+    pub(super) fn new(core: RegionCore) -> Self {
+        Cached {
+            core,
+            addresses: 0..0,
+            closed_by: None,
+        }
+    }
 }
 
 /// A range of memory that is registered, shared with all who asked a
@@ -131,8 +142,8 @@ impl CachedRegion {
 
 impl Drop for CachedRegion {
     fn drop(&mut self) {
-        if self.cached.closes
-            && let Some(cache) = self.cached.cache.upgrade()
+        if let Some(cache) = &self.cached.closed_by
+            && let Some(cache) = cache.upgrade()
         {
             cache.let_go(&self.cached);
         }

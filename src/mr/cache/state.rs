@@ -14,8 +14,37 @@ use super::stats::CacheStats;
 use crate::buf::Watched;
 use crate::mr::Access;
 
-/// Registrations on their way out, to be dropped without the lock.
-pub(super) type Gone = Vec<(Arc<Cached>, Option<Watched>)>;
+/// Registrations on their way out, to be dropped without the lock. Mostly it is one.
+pub(super) struct Gone {
+    first: Option<Leaving>,
+    more: Vec<Leaving>,
+}
+
+type Leaving = (Arc<Cached>, Option<Watched>);
+
+impl Gone {
+    pub(super) fn new() -> Self {
+        Gone {
+            first: None,
+            more: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, leaving: Leaving) {
+        match self.first {
+            None => self.first = Some(leaving),
+            Some(_) => self.more.push(leaving),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Leaving> {
+        self.first.iter_mut().chain(&mut self.more)
+    }
+}
 
 /// Registrations in use that a search for room passes over at most, so that a miss costs no more in
 /// a cache full of them.
@@ -30,6 +59,8 @@ pub(super) struct State {
     pub(super) stats: CacheStats,
     /// Count and size after the last search for memory that nobody else has.
     searched: (usize, usize),
+    /// How many it has entered so far.
+    pub(super) entered: u64,
 }
 
 /// Where members are. A place is given again only after its member has been taken out.
@@ -70,6 +101,7 @@ impl State {
             recency: Recency::default(),
             stats: CacheStats::default(),
             searched: (0, 0),
+            entered: 0,
         }
     }
 
@@ -146,6 +178,7 @@ impl State {
         });
         self.recency.push(&mut self.members, place);
         self.indices[at].insert(&new.addresses, place);
+        self.entered += 1;
         self.stats.count += 1;
         self.stats.size += size;
     }

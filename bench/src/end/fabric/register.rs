@@ -5,14 +5,15 @@ use std::time::Instant;
 use anyhow::{Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Buffer, Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MemoryRegion, MrMode,
-    RegistrationCache, SharedBuffer,
+    Buffer, Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MrMode, RegistrationCache,
+    SharedBuffer,
 };
 
 use super::super::meter::Meter;
 use super::super::say;
 use crate::job::{Told, Work};
 use crate::subject;
+use crate::sys::addresses;
 
 /// Between two looks at the clock, which takes as long as a registration.
 const BATCH: usize = 64;
@@ -23,19 +24,47 @@ const TIME_MAX_NS: u64 = 1_000_000_000;
 /// Under way at once where registrations take time.
 const AT_ONCE: usize = 16;
 
+/// Registers what is there, takes it back, and registers it again: written where it is used, as the
+/// same loop is in C, since a buffer that is handed through further functions is moved by each.
+macro_rules! over_and_over {
+    ($told:expr, $register:expr, $region:ident => $deregister:expr) => {{
+        let mut meter = Meter::new($told);
+        loop {
+            for _ in 0..BATCH {
+                let $region = $register;
+                $deregister;
+            }
+            if meter.add(BATCH as u64) {
+                break;
+            }
+        }
+        let mut times = Times::new()?;
+        for _ in 0..TIMED {
+            let begin = Instant::now();
+            let $region = $register;
+            let made = Instant::now();
+            $deregister;
+            times.add(begin, made);
+        }
+        times.tell();
+        Ok(())
+    }};
+}
+
 pub async fn register(how: subject::Fabric, told: Told) -> Result<()> {
     let side = Side::open(how, told.job.work)?;
     match told.job.work {
         Work::CacheHit => side.hit(&told),
         Work::CacheMiss => side.miss(&told),
         Work::RegisterFaulted => side.many(&told).await,
+        Work::RegisterRange => side.range(&told).await,
+        Work::RegisterAwaited => side.awaited(&told).await,
         _ if told.job.window > 1 => side.vector(&told).await,
         _ => side.one_by_one(&told).await,
     }
 }
 
 struct Side {
-    work: Work,
     domain: Domain,
     /// A domain does not keep its queue.
     _events: EventQueue,
@@ -54,25 +83,36 @@ impl Side {
             domain.bind(&events, DomainBind::REG_MR)?;
         }
         Ok(Side {
-            work,
             domain,
             _events: events,
         })
     }
 
     async fn one_by_one(&self, told: &Told) -> Result<()> {
-        let register = async |buffer| {
-            let register = self.domain.register(buffer);
-            Ok(match self.work {
-                Work::Register => register.now()?,
-                _ => register.await?,
-            })
-        };
-        let buffer = MappedBuffer::new(told.job.size)?;
-        over_and_over(told, buffer, register, async |region| {
-            back(region.deregister().await?)
-        })
-        .await
+        let mut buffer = MappedBuffer::new(told.job.size)?;
+        over_and_over!(
+            told,
+            self.domain.register(buffer).now()?,
+            region => buffer = back(region.deregister().await?)?
+        )
+    }
+
+    async fn awaited(&self, told: &Told) -> Result<()> {
+        let mut buffer = MappedBuffer::new(told.job.size)?;
+        over_and_over!(
+            told,
+            self.domain.register(buffer).await?,
+            region => buffer = back(region.deregister().await?)?
+        )
+    }
+
+    async fn range(&self, told: &Told) -> Result<()> {
+        let range = addresses(told.job.size)?;
+        over_and_over!(
+            told,
+            self.domain.register(range.clone()).now()?,
+            region => drop(region.deregister().await?)
+        )
     }
 
     async fn vector(&self, told: &Told) -> Result<()> {
@@ -80,17 +120,17 @@ impl Side {
         let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
         let buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
         // As they come back, so that nothing but the registration is measured.
-        let buffers = self
+        let mut buffers = self
             .domain
             .register(buffers)
             .now()?
             .deregister_all()
             .await?;
-        let register = async |buffers| Ok(self.domain.register(buffers).now()?);
-        over_and_over(told, buffers, register, async |region| {
-            Ok(region.deregister_all().await?)
-        })
-        .await
+        over_and_over!(
+            told,
+            self.domain.register(buffers).now()?,
+            region => buffers = region.deregister_all().await?
+        )
     }
 
     /// Several under way, since each waits for a worker.
@@ -162,35 +202,7 @@ fn ask(told: &Told, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Resu
     Ok(())
 }
 
-/// Registers the buffers, gets them back, and registers them again.
-async fn over_and_over<B>(
-    told: &Told,
-    mut buffers: B,
-    register: impl AsyncFn(B) -> Result<MemoryRegion>,
-    deregister: impl AsyncFn(MemoryRegion) -> Result<B>,
-) -> Result<()> {
-    let mut meter = Meter::new(told);
-    loop {
-        for _ in 0..BATCH {
-            let region = register(buffers).await?;
-            buffers = deregister(region).await?;
-        }
-        if meter.add(BATCH as u64) {
-            break;
-        }
-    }
-    let mut times = Times::new()?;
-    for _ in 0..TIMED {
-        let begin = Instant::now();
-        let region = register(buffers).await?;
-        let made = Instant::now();
-        buffers = deregister(region).await?;
-        times.add(begin, made);
-    }
-    times.tell();
-    Ok(())
-}
-
+#[inline(always)]
 fn back(buffer: Buffer) -> Result<MappedBuffer> {
     let buffer = buffer.downcast();
     buffer.map_err(|_| anyhow!("another buffer came back than went in"))

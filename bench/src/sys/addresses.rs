@@ -1,0 +1,17 @@
+//! Memory for regions that own none.
+
+use std::mem::forget;
+
+use tokio_fabric::{AddressRange, MappedBuffer, Result};
+
+/// Addresses of so many bytes, which nobody touches by another way and which stay mapped.
+///
+/// # Errors
+/// The system has no such range of addresses left.
+pub fn addresses(len: usize) -> Result<AddressRange> {
+    let mut buffer = MappedBuffer::new(len)?;
+    let start = buffer.as_mut_ptr();
+    forget(buffer);
+    // SAFETY: plain bytes that nobody has a reference to or ever will; they are never unmapped.
+    Ok(unsafe { AddressRange::new(start, len) })
+}
