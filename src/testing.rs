@@ -41,6 +41,7 @@ pub struct Net {
     loopback: Arc<LoopbackNet>,
     faults: Option<FaultPlan>,
     driver: Driver,
+    in_ring: bool,
 }
 
 impl Net {
@@ -56,6 +57,7 @@ impl Net {
             loopback: LoopbackNet::new(),
             faults: None,
             driver: Driver::Task,
+            in_ring: false,
         }
     }
 
@@ -69,6 +71,13 @@ impl Net {
     /// otherwise.
     pub fn driver(mut self, driver: Driver) -> Net {
         self.driver = driver;
+        self
+    }
+
+    /// The same network with connections that wait in the ring also while few are at work. For
+    /// backends without a ring, no other one.
+    pub fn in_ring(mut self) -> Net {
+        self.in_ring = true;
         self
     }
 
@@ -98,6 +107,7 @@ impl Net {
             backend: Some(self.backend),
             net: Some(Arc::clone(&self.loopback)),
             faults: self.faults.clone(),
+            in_ring: self.in_ring,
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

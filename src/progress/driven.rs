@@ -30,7 +30,7 @@ pub(super) trait Driven: Send + Sync {
     }
 
     /// The next visit it is listed for, and whether it must have a turn first.
-    fn before_visit(&self, _now: Instant, _peers: &HeardPeers) -> (Option<Instant>, bool) {
+    fn before_visit(&self, _now: Instant, _peers: &mut HeardPeers) -> (Option<Instant>, bool) {
         (None, false)
     }
 
@@ -64,7 +64,7 @@ impl Driven for Port {
         self.regions_changed()
     }
 
-    fn before_visit(&self, now: Instant, peers: &HeardPeers) -> (Option<Instant>, bool) {
+    fn before_visit(&self, now: Instant, peers: &mut HeardPeers) -> (Option<Instant>, bool) {
         self.before_visit(now, peers)
     }
 

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::slab::Key;
 use crate::transport::Clock;
 
 use super::driven::Driven;
 use super::engine::Engine;
-use super::heard_peers::HeardPeers;
+use super::heard_peers::{HeardPeers, Rest};
 use super::liveness::VisitGrid;
 use super::spin::Spin;
 
@@ -37,6 +37,9 @@ pub(super) struct Driver {
     stopping: bool,
     spin: Spin,
 }
+
+/// What rested and is in doubt is looked at within this time.
+const STRAYS_SPREAD: Duration = Duration::from_secs(5);
 
 /// Ports that are tried in one poll of a spinning driver.
 const LOOKS_PER_POLL: usize = 16;
@@ -82,7 +85,7 @@ impl Driver {
             self.deadlines.insert((at, key));
         }
         if turned.is_over {
-            if let (Some(at), _) = port.before_visit(now, &self.heard_peers) {
+            if let (Some(at), _) = port.before_visit(now, &mut self.heard_peers) {
                 self.visits.remove(&(at, key));
             }
             self.engine.lock_ports().remove(key);
@@ -93,7 +96,7 @@ impl Driver {
     fn visit(&mut self, key: Key) {
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
-        let (listed, must_listen) = port.before_visit(now, &self.heard_peers);
+        let (listed, must_listen) = port.before_visit(now, &mut self.heard_peers);
         if let Some(at) = listed {
             self.visits.remove(&(at, key));
         }
@@ -104,13 +107,36 @@ impl Driver {
         if let Some(at) = port.visit(now, self.visit_grid, &mut self.heard_peers) {
             self.visits.insert((at, key));
         }
+        let strays = self.heard_peers.take_strays();
+        self.spread_visits(strays, now, STRAYS_SPREAD);
+    }
+
+    /// Connections that rested are looked at one by one, not all at once.
+    fn spread_visits(&mut self, ports: BTreeSet<Key>, now: Instant, over: Duration) {
+        let count = u32::try_from(ports.len()).unwrap_or(u32::MAX).max(1);
+        for (place, key) in (0..).zip(ports) {
+            let at = self.visit_grid.at(now + over / count * place, over);
+            self.visits.insert((at, key));
+        }
+    }
+
+    /// Sees to connections that rest, when the last sign of their peer's life is old.
+    fn look_after_resting(&mut self) {
+        let now = self.clock.now();
+        match self.heard_peers.rest_over(now) {
+            Rest::GoesOn => {}
+            Rest::Wakes(key) => self.visit(key),
+            Rest::Ends(ports, within) => self.spread_visits(ports, now, within),
+        }
     }
 
     /// Does what is due by now, as far as `left` allows.
     fn fire_deadlines(&mut self, left: &mut usize, cx: &mut Context<'_>) {
         loop {
             let (deadline, visit) = (self.deadlines.first(), self.visits.first());
-            let Some(&(at, key)) = deadline.into_iter().chain(visit).min() else {
+            let first = deadline.into_iter().chain(visit).min().copied();
+            let resting = self.heard_peers.due();
+            let Some(at) = first.map(|(at, _)| at).into_iter().chain(resting).min() else {
                 return;
             };
             if self.clock.poll_deadline(at, cx).is_pending() {
@@ -121,6 +147,10 @@ impl Driver {
                 return;
             }
             *left -= 1;
+            let Some((at, key)) = first.filter(|(first, _)| *first == at) else {
+                self.look_after_resting();
+                continue;
+            };
             if self.deadlines.remove(&(at, key)) {
                 self.turn(key);
             } else {

@@ -10,8 +10,8 @@
 //! may come, the normal state of a server. A question is followed up at the close pace. Ports that
 //! became idle together are visited spread over the interval, those of a moment in one batch.
 //! Between its visits an idle port costs nothing. Toward a plain peer it has none: there the system
-//! asks. Idle ports that have one and the same domain for their peer ask one question together
-//! (`heard_peers.rs`).
+//! asks. Idle ports that have one and the same domain for their peer ask one question together, and
+//! rest while that lives: they have no visits then, until something comes (`heard_peers.rs`).
 //!
 //! ```text
 //!          heard                bytes ahead of the question are being taken
@@ -59,7 +59,9 @@ pub(super) struct Life {
     pub(super) heard: bool,
     /// Bytes handed to the transport's system so far.
     pub(super) sent: u64,
-    last_visit: Option<Instant>,
+    /// Nobody looks at it as long as its peer's life is known otherwise, and nothing comes.
+    rests: bool,
+    pub(super) last_visit: Option<Instant>,
     next_visit: Option<Instant>,
     asked: Option<Asked>,
     /// Silent visits since it was asked.
@@ -94,7 +96,7 @@ impl VisitGrid {
     const IDLE_STEP_MAX: Duration = Duration::from_secs(1);
 
     /// The next time of those that serve visits `every` so often, not before `at`.
-    fn at(&self, at: Instant, every: Duration) -> Instant {
+    pub(super) fn at(&self, at: Instant, every: Duration) -> Instant {
         let step = (every / 64).clamp(VisitGrid::STEP, VisitGrid::IDLE_STEP_MAX);
         let steps = at.saturating_duration_since(self.epoch).as_nanos() / step.as_nanos();
         let steps = u32::try_from(steps + 1).unwrap_or(u32::MAX);
@@ -118,6 +120,7 @@ impl Life {
             pace: None,
             heard: false,
             sent: 0,
+            rests: false,
             last_visit: None,
             next_visit: None,
             asked: None,
@@ -217,9 +220,18 @@ impl Port {
 
     /// What the driver does before a visit, be it due or the first of a pace: the time at which it
     /// is on the list, and whether what has come is to be taken in before.
-    pub(super) fn before_visit(&self, now: Instant, peers: &HeardPeers) -> (Option<Instant>, bool) {
+    pub(super) fn before_visit(
+        &self,
+        now: Instant,
+        peers: &mut HeardPeers,
+    ) -> (Option<Instant>, bool) {
         let state = &*self.lock("listen");
         let life = &state.life;
+        if life.rests
+            && let Some((peer, _)) = self.shared_life(state)
+        {
+            peers.rise(peer, self.key());
+        }
         let must_listen = life.last_visit.is_some() && !life.heard;
         let must_listen = must_listen && self.word(state, now, peers) == Word::None;
         (life.next_visit, must_listen)
@@ -234,13 +246,13 @@ impl Port {
     ) -> Option<Instant> {
         let mut guard = self.lock("visit");
         let state = &mut *guard;
-        if self.is_vouched_for(state, now, peers) {
-            let every = state.life.config.step(Pace::Idle);
-            state.life.last_visit = Some(now);
-            state.life.next_visit = Some(grid.at(now + every, every));
-            return state.life.next_visit;
+        self.vouch(state, now, peers);
+        if !state.life.heard && self.may_rest(state, now, peers) {
+            return self.rest(state, now, grid, peers);
         }
+        let was = state.life.last_visit.and(state.life.pace);
         let next = self.look(state, now, grid, peers);
+        state.life.rests = false;
         match next {
             Some(_) => state.life.next_visit = next,
             None => {
@@ -250,12 +262,40 @@ impl Port {
         }
         self.settle(state);
         if state.life.pace != Some(Pace::Close) {
-            state.machine.shrink();
-            if let Some(link) = &mut state.link {
-                link.shrink();
-            }
+            shrink(state);
+        }
+        // Not one at which something came while it was idle: much may follow.
+        if next.is_some() && was != Some(Pace::Idle) && self.may_rest(state, now, peers) {
+            return self.rest(state, now, grid, peers);
         }
         next
+    }
+
+    /// Nobody looks at it again before there is a reason: the usual case of thousands.
+    fn rest(
+        &self,
+        state: &mut PortState,
+        now: Instant,
+        grid: VisitGrid,
+        peers: &mut HeardPeers,
+    ) -> Option<Instant> {
+        let (peer, fresh) = self.shared_life(state)?;
+        let takes = state.life.config.answer_within();
+        peers.rest(peer, self.auth_key(), self.key(), fresh, takes);
+        // If it is to ask for all, it is not late before it would be if it did not rest.
+        let every = state.life.config.step(Pace::Idle);
+        state.life.last_visit = Some(now);
+        state.life.next_visit = Some(grid.at(now + every, every));
+        state.life.rests = true;
+        shrink(state);
+        None
+    }
+
+    /// Something has come.
+    pub(super) fn hear(&self, state: &mut PortState) {
+        if !std::mem::replace(&mut state.life.heard, true) && state.life.rests {
+            self.enlist();
+        }
     }
 
     /// The system of a plain peer is asked no more often than for an idle connection.
@@ -275,6 +315,17 @@ impl Port {
         Some((PeerLife { host, incarnation }, fresh))
     }
 
+    /// A connection that is idle from now on: how long ago its peer was heard, its system knows.
+    fn vouch(&self, state: &PortState, now: Instant, peers: &mut HeardPeers) {
+        let is_first = state.life.pace == Some(Pace::Idle) && state.life.last_visit.is_none();
+        if is_first
+            && self.word(state, now, peers) == Word::None
+            && let Some((peer, fresh)) = self.shared_life(state)
+        {
+            peers.heard(peer, self.auth_key(), heard_at(state, now), fresh);
+        }
+    }
+
     /// What other connections know of this one's peer, if it is idle and has not asked itself.
     fn word(&self, state: &PortState, now: Instant, peers: &HeardPeers) -> Word {
         let life = &state.life;
@@ -289,13 +340,9 @@ impl Port {
         peers.word(peer, self.auth_key(), now, fresh, takes)
     }
 
-    /// Nothing has changed at an idle port since its last visit, and its peer lives: the usual
-    /// case of thousands.
-    fn is_vouched_for(&self, state: &PortState, now: Instant, peers: &HeardPeers) -> bool {
-        let life = &state.life;
-        life.pace == Some(Pace::Idle)
-            && life.last_visit.is_some()
-            && !life.heard
+    /// It is idle, and its peer lives.
+    fn may_rest(&self, state: &PortState, now: Instant, peers: &HeardPeers) -> bool {
+        state.life.pace == Some(Pace::Idle)
             && is_up(state)
             && self.word(state, now, peers) == Word::Alive
     }
@@ -322,6 +369,11 @@ impl Port {
         if let (true, Some(since)) = (heard, last_visit)
             && let Some((peer, fresh)) = self.shared_life(state)
         {
+            let since = match state.life.rests {
+                // Long ago, maybe: its system knows better when the last byte came.
+                true => heard_at(state, now).max(since),
+                false => since,
+            };
             peers.heard(peer, self.auth_key(), since, fresh);
         }
         if is_watched && !gives_signs && !std::mem::replace(&mut state.life.hurried, true) {
@@ -374,7 +426,7 @@ impl Port {
             state.life.unanswered = 0;
         }
         let elapsed = now.saturating_duration_since(last_visit);
-        let has_come = vitals.is_some_and(|vitals| vitals.silent < elapsed + SLACK);
+        let has_come = vitals.is_some_and(|it| has_come(it.silent, elapsed, state.life.rests));
         let is_late = now.saturating_duration_since(wanted) > config.interval / 2;
         let mut is_dead = state.life.unanswered > 1;
         if !can_hear || !is_watched || has_come {
@@ -448,6 +500,34 @@ fn is_up(state: &PortState) -> bool {
         && !state.peer_finished
 }
 
+/// Whether anything has come since the last visit, `elapsed` ago, by what the system says. In doubt
+/// it has; not so at a port that rested, to which much may have come in the moment before that, and
+/// which is told of what comes after.
+fn has_come(silent: Duration, elapsed: Duration, rested: bool) -> bool {
+    if rested {
+        silent + SLACK < elapsed
+    } else {
+        silent < elapsed + SLACK
+    }
+}
+
+/// When the last byte came, or a moment before that.
+fn heard_at(state: &PortState, now: Instant) -> Instant {
+    let vitals = state.link.as_ref().and_then(|link| link.vitals());
+    let silent = vitals.map(|vitals| vitals.silent + SLACK);
+    silent
+        .and_then(|silent| now.checked_sub(silent))
+        .unwrap_or(now)
+}
+
+/// Gives back what is kept for what may be queued soon.
+fn shrink(state: &mut PortState) {
+    state.machine.shrink();
+    if let Some(link) = &mut state.link {
+        link.shrink();
+    }
+}
+
 /// How often the peer must be looked at for what this side has outstanding; `None`: it need not.
 fn wanted_pace(state: &PortState) -> Option<Pace> {
     let machine = &state.machine;
@@ -490,6 +570,18 @@ fn next_interval(state: &PortState, is_reading: bool) -> Duration {
 mod tests {
     use super::*;
     use crate::id::EndpointId;
+
+    /// What came in the moment in which a port went to rest is no sign of life since: else none of
+    /// those that rest together would ask.
+    #[test]
+    fn what_came_before_a_rest_is_nothing_new() {
+        let rest = Duration::from_secs(30);
+        assert!(!has_come(rest + SLACK / 2, rest, true));
+        assert!(!has_come(rest, rest, true));
+        assert!(has_come(rest / 2, rest, true));
+        assert!(has_come(rest + SLACK / 2, rest, false), "the clocks differ");
+        assert!(!has_come(rest + 2 * SLACK, rest, false));
+    }
 
     /// "no thundering herd": of thousands of connections that become idle at the same moment, no
     /// second sees more than its share.

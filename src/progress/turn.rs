@@ -285,7 +285,7 @@ impl Port {
             // What comes while the connection is being taken down is of no use any more.
             Received::Stage(_) if state.closing > Closing::Agreed => {}
             Received::Stage(stage) => {
-                state.life.heard = true;
+                self.hear(state);
                 state.activity += 1;
                 state.stage = Some(stage);
             }
@@ -294,7 +294,7 @@ impl Port {
                     payload, leases, ..
                 } = direct;
                 drop(leases);
-                state.life.heard = true;
+                self.hear(state);
                 state.activity += 1;
                 with_host!(self, state, |machine, host| machine
                     .handle_direct(payload, len, host));

@@ -92,7 +92,8 @@ pub enum Backend {
     /// TCP sockets, their readiness told by Tokio's own reactor. The default where io_uring cannot
     /// be had.
     Epoll,
-    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. The default. For
+    /// TCP sockets, driven by an io_uring while many connections are at work, and as by
+    /// [`Backend::Epoll`] while few are: Linux 6.1 or later, feature `io-uring`. The default. For
     /// who names it, opening a domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
     IoUring,
     /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.

@@ -82,7 +82,7 @@ pub async fn with_room<T>(mut open: impl FnMut() -> tokio_fabric::Result<T>) -> 
 }
 
 /// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime; and over
-/// sockets with drivers that have threads of their own.
+/// sockets with drivers that have threads of their own, and with every connection in the ring.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_every_backend<F, T>(test: F)
 where
@@ -95,6 +95,9 @@ where
         }
         if backend != Backend::Loopback {
             run(0, Net::on(backend).driver(Driver::Thread), &test);
+        }
+        if backend == Backend::IoUring {
+            run(2, Net::on(backend).in_ring(), &test);
         }
     }
 }
@@ -114,6 +117,9 @@ where
                 }
                 if backend != Backend::Loopback {
                     cells.push((0, Net::on(backend).driver(Driver::Thread)));
+                }
+                if backend == Backend::IoUring {
+                    cells.push((2, Net::on(backend).in_ring()));
                 }
             }
         },

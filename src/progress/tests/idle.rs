@@ -56,13 +56,53 @@ fn idle_connections_to_one_domain_ask_it_together() {
 fn connections_that_no_system_asks_after_ask_for_themselves() {
     run(|net: Net| async move {
         let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
-        let _all = idle(&a, &b, CONNECTIONS).await;
-        for port in ports(&a) {
-            port.lock("as without a system").life.kept_alive = false;
+        let mut all = Vec::new();
+        for _ in 0..CONNECTIONS {
+            all.extend(idle(&a, &b, 1).await);
+            for port in ports(&a) {
+                port.lock("as without a system").life.kept_alive = false;
+            }
         }
         tokio::time::sleep(10 * IDLE).await;
         let asked = questions(&a);
         assert!(asked >= 8 * CONNECTIONS as u64, "{asked} questions");
+    });
+}
+
+/// docs/extension.md: "Connections that are vouched for rest": nobody looks at them while their
+/// peer is known to live, and what comes or is posted is seen to all the same.
+#[test]
+fn nobody_looks_at_connections_whose_peer_is_known_to_live() {
+    run(|net: Net| async move {
+        let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
+        let all = idle(&a, &b, CONNECTIONS).await;
+        tokio::time::sleep(4 * IDLE).await;
+        let visits = |peer: &Peer| -> Vec<_> {
+            let all = ports(peer).into_iter();
+            all.map(|port| port.lock("look").life.last_visit).collect()
+        };
+        let (before, asked) = (visits(&a), questions(&a));
+        tokio::time::sleep(2 * IDLE).await;
+        let looked_at = before
+            .iter()
+            .zip(visits(&a))
+            .filter(|(was, is)| **was != *is);
+        let (looked_at, asked) = (looked_at.count() as u64, questions(&a) - asked);
+        // Whoever asks is looked at again after that, until it rests.
+        assert!(
+            looked_at <= 3 * asked,
+            "{looked_at} looked at, {asked} asked"
+        );
+        for ends in all.chunks(2) {
+            let [near, far] = ends else { unreachable!() };
+            let answer = near.recv(vec![0; 8]).post().unwrap();
+            far.send("first").await.unwrap();
+            far.send("second").await.unwrap();
+            let (received, bytes) = answer.await.unwrap();
+            assert_eq!(&bytes[..received.len], b"second");
+        }
+        tokio::time::sleep(4 * IDLE).await;
+        assert!(all.iter().all(|endpoint| endpoint.is_connected()));
     });
 }
 

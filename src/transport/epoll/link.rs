@@ -25,6 +25,9 @@ use super::calls::{
 };
 use super::vitals::{keep_alive, vitals};
 use super::{Side, poll_ready, register, unspecified};
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+use {super::try_register, crate::transport::submitted::Handed, tokio::io::Interest};
+
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::transport::submitted::{Reading, Submitted};
@@ -32,7 +35,7 @@ use crate::transport::{
     IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
 };
 
-pub(super) struct EpollLink {
+pub(in crate::transport) struct EpollLink {
     /// `None` exactly when the link is broken.
     fd: Option<AsyncFd<OwnedFd>>,
     connecting: bool,
@@ -49,7 +52,7 @@ pub(super) struct EpollLink {
 impl EpollLink {
     /// A socket on which `connect` has begun. Must be called within the runtime that shall watch
     /// it.
-    pub(super) fn connecting(
+    pub(in crate::transport) fn connecting(
         fd: OwnedFd,
         from: Option<SocketAddr>,
         peer: SocketAddr,
@@ -68,7 +71,7 @@ impl EpollLink {
     }
 
     /// A connected socket. Must be called within the runtime that shall watch it.
-    pub(super) fn connected(
+    pub(in crate::transport) fn connected(
         fd: OwnedFd,
         local: SocketAddr,
         peer: SocketAddr,
@@ -84,6 +87,49 @@ impl EpollLink {
             unread: false,
             died_of: None,
         })
+    }
+
+    /// The connection, for a link of another kind, while [`Submitted::may_move`]; this one is of no
+    /// use after that.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    pub(in crate::transport) fn hand_over(&mut self) -> Option<Handed> {
+        if self.connecting || !self.submitted.may_move() {
+            return None;
+        }
+        Some(Handed {
+            fd: self.fd.take()?.into_inner(),
+            local: self.local,
+            submitted: self.submitted.hand_over(),
+            died_of: self.died_of.take(),
+        })
+    }
+
+    /// Goes on with a connection. Must be called within the runtime that shall watch it; gives it
+    /// back where that cannot.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    pub(in crate::transport) fn take_over(
+        handed: Handed,
+        stages: &Arc<StagePool>,
+    ) -> std::result::Result<Self, Box<Handed>> {
+        let fd = match try_register(handed.fd, Interest::READABLE | Interest::WRITABLE) {
+            Ok(fd) => fd,
+            Err((fd, _)) => return Err(Box::new(Handed { fd, ..handed })),
+        };
+        Ok(EpollLink {
+            fd: Some(fd),
+            connecting: false,
+            local: handed.local,
+            stages: Arc::clone(stages),
+            submitted: handed.submitted,
+            unread: false,
+            died_of: handed.died_of,
+        })
+    }
+
+    /// The socket, unless the link is broken.
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    pub(in crate::transport) fn socket(&self) -> Option<&OwnedFd> {
+        Some(self.fd.as_ref()?.get_ref())
     }
 
     /// Sees to it that the waker is woken when `side` may move: registers it, or wakes it now.

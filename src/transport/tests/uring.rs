@@ -11,6 +11,13 @@ fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport
     let runtime = runtime_for(Backend::IoUring).expect("a runtime");
     let stages = StagePool::new(4);
     let made = UringTransport::with_sizes(runtime, None, stages, submissions, completions);
+    let (world, transport) = self::made(made)?;
+    drive(Arc::clone(&world.transport));
+    Some((world, transport))
+}
+
+/// A transport that is not driven yet.
+pub(super) fn made(made: Result<UringTransport>) -> Option<(World, Arc<UringTransport>)> {
     let transport = match made {
         Ok(transport) => Arc::new(transport),
         Err(error) => {
@@ -18,7 +25,6 @@ fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport
             return None;
         }
     };
-    drive(Arc::clone(&transport) as Arc<dyn Transport>);
     let world = World {
         transport: Arc::clone(&transport) as Arc<dyn Transport>,
         name: "io-uring",
@@ -53,7 +59,7 @@ fn usual() -> Option<(World, Arc<UringTransport>)> {
 }
 
 /// Lets the driver run until `done`.
-async fn until(done: impl Fn() -> bool) {
+pub(super) async fn until(done: impl Fn() -> bool) {
     let waited = async {
         while !done() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -102,17 +102,21 @@ impl BufferRing {
     pub(super) fn move_to(&self, arrived: &mut Arrived, stage: &mut Stage, max: usize) -> bool {
         let room = stage.spare();
         let count = arrived.len().min(room.len()).min(max);
-        // SAFETY: within the mapping (`arrived` was checked when it was made), and initialised
-        // from its start, since it was zeroed. The buffer is ours until it is given back, which
-        // consumes `arrived` (memory-model rule 1).
-        let bytes = unsafe {
-            let start = self.start_of(arrived.id).add(arrived.start);
-            std::slice::from_raw_parts(start.as_ptr(), count)
-        };
-        room[..count].copy_from_slice(bytes);
+        room[..count].copy_from_slice(&self.bytes(arrived)[..count]);
         stage.fill(count);
         arrived.start += count;
         arrived.len() == 0
+    }
+
+    /// What has arrived, as far as nobody has moved it.
+    pub(super) fn bytes<'a>(&'a self, arrived: &'a Arrived) -> &'a [u8] {
+        // SAFETY: within the mapping (`arrived` was checked when it was made), and initialised
+        // from its start, since it was zeroed. The buffer is ours until it is given back, which
+        // consumes `arrived` (memory-model rule 1).
+        unsafe {
+            let start = self.start_of(arrived.id).add(arrived.start);
+            std::slice::from_raw_parts(start.as_ptr(), arrived.len())
+        }
     }
 
     /// Lends the buffer to the kernel again.

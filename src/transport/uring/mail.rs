@@ -1,6 +1,7 @@
 //! Mailboxes: what has ended for a link or a listener, until it takes it.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -44,7 +45,7 @@ pub(super) struct LinkMail {
     pub(super) polled: Option<i32>,
     /// Bytes that came and are not told yet, in order, before `stage_end`: first those copied out
     /// of their buffers, then those still there.
-    copied: VecDeque<Stage>,
+    copied: VecDeque<u8>,
     pub(super) arrived: VecDeque<Arrived>,
 }
 
@@ -102,8 +103,8 @@ impl LinkMail {
     }
 
     pub(super) fn arrived_bytes(&self) -> usize {
-        let copied = self.copied.iter().map(|stage| stage.len());
-        copied.chain(self.arrived.iter().map(Arrived::len)).sum()
+        let arrived = self.arrived.iter().map(Arrived::len);
+        self.copied.len() + arrived.sum::<usize>()
     }
 
     /// True if bytes or an end wait to be told.
@@ -117,16 +118,23 @@ impl LinkMail {
         buffers: &mut BufferRing,
         size_max: usize,
     ) -> Option<Stage> {
-        if let Some(mut stage) = self.copied.pop_front() {
-            if stage.len() <= size_max {
-                return Some(stage);
+        if !self.copied.is_empty() {
+            let mut stage = self.stages.take();
+            let count = self.copied.len().min(size_max).min(stage.spare().len());
+            let (first, second) = self.copied.as_slices();
+            let (first, second) = match first.get(..count) {
+                Some(all) => (all, &[][..]),
+                None => (first, &second[..count - first.len()]),
+            };
+            let (room, rest) = stage.spare().split_at_mut(first.len());
+            room.copy_from_slice(first);
+            rest[..second.len()].copy_from_slice(second);
+            stage.fill(count);
+            self.copied.drain(..count);
+            if self.copied.is_empty() {
+                self.copied = VecDeque::new();
             }
-            let mut part = self.stages.take();
-            part.spare()[..size_max].copy_from_slice(&stage[..size_max]);
-            part.fill(size_max);
-            stage.advance(size_max);
-            self.copied.push_front(stage);
-            return Some(part);
+            return Some(stage);
         }
         self.arrived.front()?;
         let mut stage = self.stages.take();
@@ -144,24 +152,14 @@ impl LinkMail {
 
     /// Puts bytes back that the receive they were taken for did not want.
     pub(super) fn put_back(&mut self, stage: Stage) {
-        self.copied.push_front(stage);
+        let rest = mem::take(&mut self.copied);
+        self.copied = stage.iter().copied().chain(rest).collect();
     }
 
     /// Copies what has arrived out of its buffers.
     pub(super) fn copy_out(&mut self, buffers: &mut BufferRing) {
-        while let Some(mut front) = self.arrived.pop_front() {
-            loop {
-                let is_room = |stage: &mut Stage| !stage.spare().is_empty();
-                if !self.copied.back_mut().is_some_and(is_room) {
-                    self.copied.push_back(self.stages.take());
-                }
-                let Some(stage) = self.copied.back_mut() else {
-                    return;
-                };
-                if buffers.move_to(&mut front, stage, usize::MAX) {
-                    break;
-                }
-            }
+        while let Some(front) = self.arrived.pop_front() {
+            self.copied.extend(buffers.bytes(&front));
             buffers.give_back(front);
         }
     }

@@ -16,7 +16,6 @@
 //! the thread has exited, they end with `ECANCELED`, which nobody asked for; whoever gets that
 //! submits again.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -24,7 +23,7 @@ use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -39,7 +38,9 @@ use super::harvest::refuse;
 use super::mail::{LinkMail, ListenerMail, Mailbox, WatchMail};
 use super::mark::Mark;
 use super::op::{BELL, Cargo, Op, OpKind, cancel_entry};
+use super::outbox::Outbox;
 use super::thread::Seat;
+use super::workers::{Epoch, LINKS_MAX, Workers};
 use crate::buf::Stage;
 use crate::slab::{Key, Slab};
 use crate::transport::epoll::Side;
@@ -61,6 +62,9 @@ pub(super) struct Ring {
     state: Mutex<State>,
     /// Many connections are at work.
     crowded: AtomicBool,
+    workers: Workers,
+    /// Links of this ring.
+    links: AtomicUsize,
 }
 
 /// Who sleeps until something ends.
@@ -100,14 +104,7 @@ pub(super) struct State {
     pub(super) outbox: Outbox,
     /// Who had bytes in this drive.
     pub(super) crowd: Crowd,
-}
-
-/// What to do after the lock is released.
-#[derive(Default)]
-pub(super) struct Outbox {
-    pub(super) wakers: Vec<Waker>,
-    pub(super) sends: Vec<SendBatch>,
-    pub(super) receives: Vec<Direct>,
+    epoch: Epoch,
 }
 
 impl Ring {
@@ -167,8 +164,11 @@ impl Ring {
                 spare: Vec::new(),
                 outbox: Outbox::default(),
                 crowd: Crowd::default(),
+                epoch: Epoch::default(),
             }),
             crowded: AtomicBool::new(false),
+            workers: Workers::default(),
+            links: AtomicUsize::new(0),
         })
     }
 
@@ -195,7 +195,7 @@ impl Ring {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state, self.ring());
-        let outbox = state.take_outbox();
+        let outbox = state.outbox.take();
         drop(state);
         outbox.deliver();
         result
@@ -210,6 +210,7 @@ impl Ring {
         let submits = matches!(self.home, Home::Reactor(_));
         let (harvested, is_more) = self.with(|state, ring| {
             let (mut harvested, mut is_more) = (false, false);
+            self.workers.count_drive(&mut state.epoch);
             // In a ring of a thread nothing ends elsewhere.
             state.driving = submits.then(Mark::of_this_thread);
             // Who is awake need not be woken.
@@ -267,6 +268,33 @@ impl Ring {
     /// True while sends are better gathered than tried one by one.
     pub(super) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Bytes have come of a link that may wait elsewhere than in the ring.
+    pub(super) fn is_at_work(&self, epoch: &mut u32) {
+        self.workers.is_at_work(epoch);
+    }
+
+    /// True while receives are better gathered in the ring.
+    pub(super) fn gathers_receives(&self) -> bool {
+        self.workers.are_many()
+    }
+
+    /// True while one more link fits in.
+    pub(super) fn has_room(&self) -> bool {
+        self.links.load(Ordering::Relaxed) < LINKS_MAX
+    }
+
+    /// Counts a link.
+    pub(super) fn insert_link(&self, mail: LinkMail) -> Key {
+        self.links.fetch_add(1, Ordering::Relaxed);
+        self.with(|state, _| state.insert(Mailbox::Link(Box::new(mail))))
+    }
+
+    /// Drops a link's mailbox as [`Ring::abandon`].
+    pub(super) fn abandon_link(&self, owner: Key, first: impl FnOnce(&mut State)) {
+        self.links.fetch_sub(1, Ordering::Relaxed);
+        self.abandon(owner, first);
     }
 
     /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody
@@ -699,51 +727,10 @@ impl State {
         let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
         self.buffers_are_ours = unregistered.is_ok();
     }
-
-    fn take_outbox(&mut self) -> Outbox {
-        if self.outbox.wakers.is_empty() {
-            // The list stays where it is, with its room.
-            return Outbox {
-                wakers: Vec::new(),
-                sends: mem::take(&mut self.outbox.sends),
-                receives: mem::take(&mut self.outbox.receives),
-            };
-        }
-        let wakers = SPARE_LIST.try_with(Cell::take).unwrap_or_default();
-        let next = Outbox {
-            wakers,
-            ..Outbox::default()
-        };
-        mem::replace(&mut self.outbox, next)
-    }
-}
-
-thread_local! {
-    /// An empty list with room, so that a drive allocates none.
-    static SPARE_LIST: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
-}
-
-/// Frees the list that this thread keeps.
-#[cfg(feature = "test-util")]
-pub(in crate::transport) fn drop_kept() {
-    let _ = SPARE_LIST.try_with(Cell::take);
 }
 
 /// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
 const SUBMIT_ATTEMPTS: usize = 16;
-
-impl Outbox {
-    fn deliver(mut self) {
-        if self.wakers.is_empty() {
-            return;
-        }
-        for waker in self.wakers.drain(..) {
-            waker.wake();
-        }
-        // Fails only in a thread that is ending.
-        let _ = SPARE_LIST.try_with(|spare| spare.set(self.wakers));
-    }
-}
 
 impl Drop for Ring {
     /// Everything is cancelled and waited for, here or when the ring's thread ended.
@@ -754,7 +741,7 @@ impl Drop for Ring {
         };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.retire(ring);
-        drop(state.take_outbox());
+        drop(state.outbox.take());
         if state.buffers_are_ours {
             // SAFETY: taken once, in drop.
             let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
