@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "decode a header",
-        most: 122,
+        most: 140,
         run: || {
             let bytes = steps::header_bytes();
             repeat(|| steps::decode_header(&bytes));
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 2296,
+        most: 2432,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send());
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 19433,
+        most: 11484,
         run: || {
             let mut side = Side::new();
             repeat(|| side.inject(&[0; 64]));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1151,
+        most: 1212,
         run: || {
             let mut side = Side::new();
             let message = steps::message();

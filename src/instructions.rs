@@ -144,8 +144,8 @@ impl Side {
         let response = ControlFrame::new(ControlKind::Response, bytes::Bytes::new());
         let response = response.expect("no data is not too much").encode();
         machine.handle_stage(&response, &mut Alone);
-        let connected = machine.poll_event();
-        assert!(matches!(connected, Some(Event::Connected { .. })));
+        let connected = machine.take_events();
+        assert!(matches!(connected.front(), Some(Event::Connected { .. })));
         Side {
             machine,
             buffer: Some(Payload::from_vec(vec![0; LEN])),
@@ -172,8 +172,7 @@ impl Side {
         self.end();
     }
 
-    /// As many messages as go out without waiting for the driver are injected, handed out together
-    /// and sent.
+    /// Several messages are injected, handed out together and sent.
     pub fn inject(&mut self, message: &[u8]) {
         for _ in 0..GATHERED {
             let injected = self.machine.inject(message, None);
@@ -201,10 +200,12 @@ impl Side {
     }
 
     fn end(&mut self) {
-        match self.machine.poll_event() {
-            Some(Event::Ended { end, .. }) => self.buffer = Some(end.payload),
+        let mut events = self.machine.take_events();
+        match events.front_mut() {
+            Some(Event::Ended { end, .. }) => self.buffer = Some(end.payload.take()),
             other => panic!("it ended, and not {other:?}"),
         }
+        self.machine.keep_events(events);
     }
 }
 

@@ -76,7 +76,7 @@ pub const ERR_DATA_SIZE_MAX: usize = CM_DATA_SIZE_MAX;
 pub const GATHER_BYTES_MAX: usize = 64 << 10;
 /// Frames gathered before they go out without waiting for the driver: they share a system call, and
 /// the peer begins while more are posted.
-pub const GATHER_FRAMES_ENOUGH: usize = 32;
+pub const GATHER_FRAMES_ENOUGH: usize = 64;
 /// Frames gathered into one vectored send: two iovecs each, well below the kernel's 1024.
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Bytes of a staging buffer: several hundred small frames per system call.

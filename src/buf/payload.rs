@@ -60,6 +60,12 @@ impl Payload {
         }
     }
 
+    /// The memory, which leaves none in its place.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Payload::empty())
+    }
+
     #[inline]
     pub(crate) fn from_memory(memory: Memory) -> Self {
         Payload {
@@ -320,7 +326,7 @@ impl Payload {
     /// ranges of regions: buffers are not cut.
     pub(crate) fn split_front(&mut self, len: usize) -> Payload {
         self.assert_within(0, len);
-        let whole = std::mem::replace(self, Payload::empty());
+        let whole = self.take();
         if len == whole.len {
             return whole;
         }

@@ -114,40 +114,43 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
-        let end = ready!(self.cell().poll(cx.waker()));
+        let result = match &self.place {
+            // There is one peer, so nobody is looked up: it is fetched where it lies.
+            Place::Connection(_) => ready!(self.cell().poll(cx.waker(), |end| finish(end, None))),
+            place => {
+                let mut end = ready!(self.cell().poll(cx.waker(), End::take));
+                let source = place.source_name(&end);
+                finish(&mut end, source)
+            }
+        };
         budget.made_progress();
         self.finished = true;
-        Poll::Ready(self.place.finish(end))
+        Poll::Ready(result)
     }
 }
 
-impl Place {
-    /// Sorts an operation's end into the result its future gives.
-    fn finish<B: IoBufs, R: Told>(&self, end: End) -> Result<(R, B), Failed<B>> {
-        let source = self.source_name(&end);
-        let End {
-            result,
-            len,
-            data,
-            tag,
-            payload,
-            overflow,
-            ..
-        } = end;
-        let buffers = B::from_payload(payload);
-        match (result, buffers) {
-            (Ok(()), Some(buffers)) => {
-                let facts = Facts {
-                    len,
-                    data,
-                    tag,
-                    source,
-                };
-                Ok((R::from_end(facts), buffers))
-            }
-            (Err(error), buffers) => Err(Failed::new(error, buffers).with_lengths(len, overflow)),
-            (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
+/// Sorts an operation's end into the result its future gives.
+#[inline]
+fn finish<B: IoBufs, R: Told>(
+    end: &mut End,
+    source: Option<SourceName>,
+) -> Result<(R, B), Failed<B>> {
+    let buffers = B::from_payload(end.payload.take());
+    match (&end.result, buffers) {
+        (Ok(()), Some(buffers)) => {
+            let facts = Facts {
+                len: end.len,
+                data: end.data,
+                tag: end.tag,
+                source,
+            };
+            Ok((R::from_end(facts), buffers))
         }
+        (Err(error), buffers) => {
+            let failed = Failed::new(error.clone(), buffers);
+            Err(failed.with_lengths(end.len, end.overflow))
+        }
+        (Ok(()), None) => unreachable!("an operation gives back the buffers it was given"),
     }
 }
 

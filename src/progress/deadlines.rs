@@ -95,12 +95,12 @@ impl Port {
         else {
             return;
         };
-        let report = match state.machine.token_mut(op) {
+        let mut report = match state.machine.token_mut(op) {
             None | Some(Report::Nowhere | Report::Told) => return,
             Some(report) => mem::replace(report, Report::Told),
         };
         let error = Error::new(ErrorKind::TimedOut, "while its bytes were moving");
-        let end = End {
+        let mut end = End {
             operation,
             result: Err(error.with_operation(operation).with_phase(phase)),
             len: 0,
@@ -113,6 +113,6 @@ impl Port {
             from: None,
             payload: Payload::empty(),
         };
-        self.operation_ended(state, report, end);
+        self.operation_ended(state, &mut report, &mut end);
     }
 }

@@ -172,7 +172,6 @@ impl Life {
 impl Port {
     /// The connection is up.
     pub(super) fn begin_life(&self, state: &mut PortState) {
-        state.machine.shrink(); // The handshake is over.
         if state.life.config.is_off() {
             return;
         }

@@ -19,51 +19,79 @@ use super::receive_context::message_of;
 use super::report::Report;
 
 impl Port {
+    #[inline]
     pub(super) fn publish(&self, state: &mut PortState) {
-        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
-        if let Some(counter) = state.bindings.counter(OperationKind::Inject) {
-            if sent > 0 {
-                counter.add_into(sent as u64, &mut state.wakes);
-            }
-            if failed > 0 {
-                counter.add_error_into(failed as u64, &mut state.wakes);
-            }
+        if state.machine.has_injected_ends() {
+            self.count_injected(state);
         }
-        while let Some(event) = state.machine.poll_event() {
-            match event {
-                Event::Connected { data } => {
-                    state.deadline = None;
-                    // Thousands of connections would each have a turn for nothing.
-                    state.stale_alarm = state.alarm.take();
-                    if let Some(slot) = state.bindings.connected.take() {
-                        let event = ControlEvent::Connected {
-                            endpoint: self.id(),
-                            context: state.connect_context,
-                            data: data.clone(),
-                        };
-                        slot.fill(event, &mut state.wakes);
-                    }
-                    self.establish(state, Ok(data));
-                    self.begin_life(state);
-                    self.tell_connected(state);
-                }
-                Event::ConnectFailed { error } => self.connect_failed(state, error),
-                Event::Ended { token, end } => self.operation_ended(state, token, end),
-                Event::RemoteAccess {
-                    operation,
-                    data,
-                    memory,
-                } => self.remote_access(state, operation, data, memory),
-                Event::RemoteUpdate { memory } => {
-                    if state.bindings.rma_events {
-                        let right = Access::REMOTE_WRITE.bits();
-                        memory.count_access(right, &mut state.wakes);
-                    }
-                    state.leftovers.push(memory);
-                }
-                Event::RemoteDataVoid => drop(state.unasked.pop_front()),
-                Event::Closed { connected, lost } => self.closed(state, connected, lost),
+        if state.machine.has_events() {
+            self.publish_events(state);
+        }
+    }
+
+    fn count_injected(&self, state: &mut PortState) {
+        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        let Some(counter) = state.bindings.counter(OperationKind::Inject) else {
+            return;
+        };
+        if sent > 0 {
+            counter.add_into(sent as u64, &mut state.wakes);
+        }
+        if failed > 0 {
+            counter.add_error_into(failed as u64, &mut state.wakes);
+        }
+    }
+
+    fn publish_events(&self, state: &mut PortState) {
+        let mut is_new = false;
+        while state.machine.has_events() {
+            let mut events = state.machine.take_events();
+            for event in &mut events {
+                is_new |= matches!(event, Event::Connected { .. });
+                self.publish_one(state, event);
             }
+            state.machine.keep_events(events);
+        }
+        if is_new {
+            state.machine.shrink(); // The handshake is over.
+        }
+    }
+
+    /// Tells of an event where it lies: the ends of operations are too large to be moved about.
+    fn publish_one(&self, state: &mut PortState, event: &mut Event<Report>) {
+        match event {
+            Event::Ended { token, end } => self.operation_ended(state, token, end),
+            Event::Connected { data } => {
+                state.deadline = None;
+                // Thousands of connections would each have a turn for nothing.
+                state.stale_alarm = state.alarm.take();
+                if let Some(slot) = state.bindings.connected.take() {
+                    let event = ControlEvent::Connected {
+                        endpoint: self.id(),
+                        context: state.connect_context,
+                        data: data.clone(),
+                    };
+                    slot.fill(event, &mut state.wakes);
+                }
+                self.establish(state, Ok(std::mem::take(data)));
+                self.begin_life(state);
+                self.tell_connected(state);
+            }
+            Event::ConnectFailed { error } => self.connect_failed(state, error.clone()),
+            Event::RemoteAccess {
+                operation,
+                data,
+                memory,
+            } => self.remote_access(state, *operation, *data, memory.take()),
+            Event::RemoteUpdate { memory } => {
+                if state.bindings.rma_events {
+                    let right = Access::REMOTE_WRITE.bits();
+                    memory.count_access(right, &mut state.wakes);
+                }
+                state.leftovers.push(memory.take());
+            }
+            Event::RemoteDataVoid => drop(state.unasked.pop_front()),
+            Event::Closed { connected, lost } => self.closed(state, *connected, lost.take()),
         }
     }
 
@@ -92,9 +120,14 @@ impl Port {
         self.tell_closed(state, false);
     }
 
-    pub(super) fn operation_ended(&self, state: &mut PortState, report: Report, mut end: End) {
-        if let Some(peer) = state.peer {
-            end.result = end.result.map_err(|error| error.with_peer(peer));
+    pub(super) fn operation_ended(
+        &self,
+        state: &mut PortState,
+        report: &mut Report,
+        end: &mut End,
+    ) {
+        if let (Err(error), Some(peer)) = (&mut end.result, state.peer) {
+            *error = error.clone().with_peer(peer);
         }
         let telling = Telling {
             endpoint: self.id(),
@@ -104,20 +137,20 @@ impl Port {
         };
         match telling.tell(report, end, &mut state.wakes) {
             Untold::Nothing => {}
-            Untold::Memory(payload) => state.leftovers.push(payload),
-            Untold::Message(end) => self.give_message_back(state, end),
+            Untold::Memory => state.leftovers.push(end.payload.take()),
+            Untold::Message => self.give_message_back(state, end),
         }
     }
 
     /// The owner of a shared receive has gone while a message landed in it: the message goes back
     /// to the receives it came from (ruling 4).
-    fn give_message_back(&self, state: &mut PortState, end: End) {
+    fn give_message_back(&self, state: &mut PortState, end: &mut End) {
         // A connected endpoint's receives are withdrawn in the connection itself.
         let Some(side) = &mut state.side else {
-            state.leftovers.push(end.payload);
+            state.leftovers.push(end.payload.take());
             return;
         };
-        match message_of(end) {
+        match message_of(end.take()) {
             Ok(early) => side.receives.give_back(early),
             Err(payload) => state.leftovers.push(payload),
         }
@@ -197,74 +230,80 @@ pub(super) struct Telling<'a> {
     pub(super) sender: Option<SourceName>,
 }
 
-/// What is left when an end has been told.
+/// What of an end is left where it lies, when it has been told.
 pub(super) enum Untold {
     Nothing,
-    /// Nobody asks for this memory any more. It is the user's, and is dropped with no lock held.
-    Memory(Payload),
+    /// Nobody asks for its memory any more. It is the user's, and is dropped with no lock held.
+    Memory,
     /// Whoever awaited this message went away without it.
-    Message(End),
+    Message,
+}
+
+impl Untold {
+    /// All of this end.
+    fn all_of(end: &End) -> Self {
+        match end.is_message() {
+            true => Untold::Message,
+            false => Untold::Memory,
+        }
+    }
 }
 
 impl Telling<'_> {
     /// Tells of an end where the operation reports.
-    pub(super) fn tell(&self, report: Report, mut end: End, wakes: &mut WakeList) -> Untold {
+    pub(super) fn tell(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.leave_regions();
-        let report = match report {
-            Report::Told => return Untold::Memory(end.payload),
+        match report {
+            Report::Told => return Untold::Memory,
             Report::Timed(timed) => match timed.take() {
-                Some(report) => report,
+                Some(taken) => *report = taken,
                 // The clock was faster, and has told.
-                None if end.is_message() => return Untold::Message(end),
-                None => return Untold::Memory(end.payload),
+                None => return Untold::all_of(end),
             },
-            report => report,
-        };
+            _ => {}
+        }
         let (counted, succeeded) = (self.counter, end.result.is_ok());
         let untold = self.tell_uncounted(report, end, wakes);
         match (&untold, counted) {
             // Nobody has received it.
-            (Untold::Message(_), _) | (_, None) => {}
+            (Untold::Message, _) | (_, None) => {}
             (_, Some(counter)) if succeeded => counter.add_into(1, wakes),
             (_, Some(counter)) => counter.add_error_into(1, wakes),
         }
         untold
     }
 
-    fn tell_uncounted(&self, report: Report, end: End, wakes: &mut WakeList) -> Untold {
+    fn tell_uncounted(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
         match report {
-            Report::Future(cell) => match cell.complete(end, wakes) {
-                None => Untold::Nothing,
-                Some(end) if end.is_message() => Untold::Message(end),
-                Some(end) => Untold::Memory(end.payload),
-            },
-            Report::Piece { many, slot } => {
-                many.tell_piece(slot, end, self, wakes);
-                Untold::Nothing
-            }
+            Report::Future(cell) if cell.complete(end, wakes) => Untold::Nothing,
+            Report::Future(_) => Untold::all_of(end),
             Report::Queue {
                 context,
                 kind,
-                slot: Some(slot),
-                ..
-            } => {
-                slot.fill(self.completion(context, kind, end), wakes);
-                Untold::Nothing
-            }
-            // Never accepted: whoever waited for that is told, and the queue is not.
-            Report::Queue {
-                slot: None,
+                slot,
                 waiting,
                 ..
-            } => match waiting {
-                None => Untold::Memory(end.payload),
-                Some(cell) => (cell.complete(end, wakes))
-                    .map_or(Untold::Nothing, |end| Untold::Memory(end.payload)),
+            } => match slot.take() {
+                Some(slot) => {
+                    slot.fill(self.completion(*context, *kind, end), wakes);
+                    Untold::Nothing
+                }
+                // Never accepted: whoever waited for that is told, and the queue is not.
+                None => match waiting {
+                    Some(cell) if cell.complete(end, wakes) => Untold::Nothing,
+                    _ => Untold::Memory,
+                },
             },
+            Report::Piece { .. } => {
+                if let Report::Piece { many, slot } = std::mem::replace(report, Report::Told) {
+                    many.tell_piece(slot, end, self, wakes);
+                }
+                Untold::Nothing
+            }
             // What was injected is a copy of our own.
             Report::Nowhere if end.operation == OperationKind::Inject => Untold::Nothing,
-            Report::Nowhere | Report::Told | Report::Timed(_) => Untold::Memory(end.payload),
+            Report::Nowhere | Report::Told | Report::Timed(_) => Untold::Memory,
         }
     }
 
@@ -273,7 +312,7 @@ impl Telling<'_> {
         &self,
         context: Context,
         kind: CompletionFlags,
-        end: End,
+        end: &mut End,
     ) -> Completion {
         let direction = match end.operation {
             OperationKind::Send => CompletionFlags::SEND,
@@ -285,7 +324,7 @@ impl Telling<'_> {
         let mut completion =
             Completion::new(self.endpoint, context, end.operation, direction | kind)
                 .with_len(end.len)
-                .with_buffers(end.payload.into_buffers());
+                .with_buffers(end.payload.take().into_buffers());
         if let Some(data) = end.data {
             completion = completion.with_data(data);
         }
@@ -297,8 +336,8 @@ impl Telling<'_> {
         if let Some(source) = numbered.or(self.sender.map(Source::Named)) {
             completion = completion.with_source(source);
         }
-        if let Err(error) = end.result {
-            let error = CompletionError::new(error).with_overflow_len(end.overflow);
+        if let Err(error) = &end.result {
+            let error = CompletionError::new(error.clone()).with_overflow_len(end.overflow);
             completion = completion.with_error(error);
         }
         completion

@@ -27,11 +27,19 @@ pub(crate) struct OpCell {
 }
 
 #[derive(Debug)]
-enum CellState {
-    Pending(Option<Waker>),
+struct CellState {
+    stage: Stage,
+    waker: Option<Waker>,
+    /// An end of nothing, but between the end and the moment in which it is fetched.
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Pending,
     /// A waiting operation that reports to a queue was accepted: the queue has its end.
     Accepted,
-    Ended(End),
+    Ended,
     Taken,
     /// The future was dropped before the end, and nobody else awaits it.
     Abandoned,
@@ -40,20 +48,37 @@ enum CellState {
 impl CellState {
     /// A waker that is replaced goes to `stale`, to be dropped after unlocking: the last waker of a
     /// task may run its destructor.
-    fn poll(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> Poll<End> {
-        match self {
-            CellState::Pending(Some(held)) if held.will_wake(waker) => Poll::Pending,
-            CellState::Pending(held) => {
-                *stale = held.replace(waker.clone());
+    fn poll<R>(
+        &mut self,
+        waker: &Waker,
+        stale: &mut Option<Waker>,
+        fetch: impl FnOnce(&mut End) -> R,
+    ) -> Poll<R> {
+        match self.stage {
+            Stage::Pending => {
+                if !self
+                    .waker
+                    .as_ref()
+                    .is_some_and(|held| held.will_wake(waker))
+                {
+                    *stale = self.waker.replace(waker.clone());
+                }
                 Poll::Pending
             }
-            CellState::Ended(_) => match std::mem::replace(self, CellState::Taken) {
-                CellState::Ended(end) => Poll::Ready(end),
-                _ => unreachable!("matched above"),
-            },
-            CellState::Accepted | CellState::Taken | CellState::Abandoned => {
+            Stage::Ended => {
+                self.stage = Stage::Taken;
+                Poll::Ready(fetch(&mut self.end))
+            }
+            Stage::Accepted | Stage::Taken | Stage::Abandoned => {
                 panic!("an operation's future was polled after it ended")
             }
+        }
+    }
+
+    /// Whoever waits is woken when `wakes` is dropped.
+    fn wake(&mut self, wakes: &mut WakeList) {
+        if let Some(waker) = self.waker.take() {
+            wakes.push(waker);
         }
     }
 }
@@ -63,7 +88,11 @@ impl OpCell {
         let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
         kept.ok().flatten().unwrap_or_else(|| {
             Arc::new(OpCell {
-                state: Mutex::new(CellState::Pending(None)),
+                state: Mutex::new(CellState {
+                    stage: Stage::Pending,
+                    waker: None,
+                    end: End::of_nothing(),
+                }),
             })
         })
     }
@@ -73,7 +102,11 @@ impl OpCell {
         let Some(OpCell { state }) = Arc::get_mut(&mut cell) else {
             return;
         };
-        *state.get_mut().unwrap_or_else(PoisonError::into_inner) = CellState::Pending(None);
+        let state = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        debug_assert_eq!(state.stage, Stage::Taken, "its end was fetched");
+        state.stage = Stage::Pending;
+        state.waker = None;
+        state.end.result = Ok(());
         // A thread that is ending keeps nothing.
         let _ = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
@@ -93,46 +126,44 @@ impl OpCell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores the end; the future is woken when `wakes` is dropped. The end comes back if the
-    /// operation was abandoned.
-    pub(crate) fn complete(&self, end: End, wakes: &mut WakeList) -> Option<End> {
+    /// Takes the end, and leaves one of nothing; the future is woken when `wakes` is dropped.
+    /// False: the operation was abandoned, and the end stays where it is.
+    pub(crate) fn complete(&self, end: &mut End, wakes: &mut WakeList) -> bool {
         let mut state = self.lock();
-        match &mut *state {
-            CellState::Pending(waker) => {
-                if let Some(waker) = waker.take() {
-                    wakes.push(waker);
-                }
-                *state = CellState::Ended(end);
-                None
+        match state.stage {
+            Stage::Pending => {
+                state.wake(wakes);
+                state.stage = Stage::Ended;
+                std::mem::swap(&mut state.end, end);
+                true
             }
-            CellState::Abandoned => Some(end),
+            Stage::Abandoned => false,
             // It has ended before, which is not to be undone.
-            CellState::Accepted | CellState::Ended(_) | CellState::Taken => None,
+            Stage::Accepted | Stage::Ended | Stage::Taken => true,
         }
     }
 
     /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
     pub(crate) fn abandon(&self) -> Option<End> {
-        self.leave(CellState::Abandoned)
+        self.leave(Stage::Abandoned)
     }
 
-    /// What was there is dropped with the cell unlocked, its waker included.
-    fn leave(&self, state: CellState) -> Option<End> {
-        let before = std::mem::replace(&mut *self.lock(), state);
-        match before {
-            CellState::Ended(end) => Some(end),
-            _ => None,
-        }
+    /// Goes to this stage, and gives the end if there is one. The waker of whoever waited is
+    /// dropped with the cell unlocked.
+    fn leave(&self, to: Stage) -> Option<End> {
+        let _waker; // Declared before the guard, and so dropped after it.
+        let mut state = self.lock();
+        _waker = state.waker.take();
+        let was = std::mem::replace(&mut state.stage, to);
+        (was == Stage::Ended).then(|| state.end.take())
     }
 
     /// A waiting operation is accepted now and will end elsewhere.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         let mut state = self.lock();
-        if let CellState::Pending(waker) = &mut *state {
-            if let Some(waker) = waker.take() {
-                wakes.push(waker);
-            }
-            *state = CellState::Accepted;
+        if state.stage == Stage::Pending {
+            state.wake(wakes);
+            state.stage = Stage::Accepted;
         }
     }
 
@@ -141,26 +172,27 @@ impl OpCell {
     pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), End>> {
         let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
-        match &*state {
-            CellState::Accepted => Poll::Ready(Ok(())),
-            _ => state.poll(waker, &mut stale).map(Err),
+        match state.stage {
+            Stage::Accepted => Poll::Ready(Ok(())),
+            _ => state.poll(waker, &mut stale, End::take).map(Err),
         }
     }
 
-    /// The end, once.
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<End> {
+    /// Fetches the end, once, where it lies: `fetch` takes no lock.
+    #[inline]
+    pub(crate) fn poll<R>(&self, waker: &Waker, fetch: impl FnOnce(&mut End) -> R) -> Poll<R> {
         let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
-        state.poll(waker, &mut stale)
+        state.poll(waker, &mut stale, fetch)
     }
 
     /// The end if there is one, for a future that is being dropped.
     pub(crate) fn take(&self) -> Option<End> {
-        self.leave(CellState::Taken)
+        self.leave(Stage::Taken)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        !matches!(&*self.lock(), CellState::Pending(_))
+        self.lock().stage != Stage::Pending
     }
 }
 
@@ -274,7 +306,7 @@ mod tests {
         std::thread::spawn(move || {
             let cell = OpCell::new();
             let waker = Waker::from(Arc::new(Last(Arc::clone(&cell), told)));
-            assert!(cell.poll(&waker).is_pending());
+            assert!(cell.poll(&waker, End::take).is_pending());
             drop(waker);
             then(&cell);
         });
@@ -286,7 +318,7 @@ mod tests {
     /// waker of a task drops what the task has, which may be operations of the same connection.
     #[test]
     fn a_waker_that_is_not_wanted_any_more_is_dropped_with_the_cell_unlocked() {
-        waker_goes(|cell| assert!(cell.poll(Waker::noop()).is_pending()));
+        waker_goes(|cell| assert!(cell.poll(Waker::noop(), End::take).is_pending()));
         waker_goes(|cell| assert!(cell.poll_accepted(Waker::noop()).is_pending()));
         waker_goes(|cell| assert!(cell.take().is_none()));
         waker_goes(|cell| assert!(cell.abandon().is_none()));

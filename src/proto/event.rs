@@ -36,6 +36,42 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// What is where no end is.
+    pub(crate) fn of_nothing() -> End {
+        End {
+            operation: OperationKind::Receive,
+            result: Ok(()),
+            len: 0,
+            overflow: 0,
+            data: None,
+            tag: None,
+            source: None,
+            connection: None,
+            order: 0,
+            from: None,
+            payload: Payload::empty(),
+        }
+    }
+
+    /// The end, which leaves one of nothing in its place: it is told where it lies, and moved once,
+    /// by whoever keeps it.
+    #[inline]
+    pub(crate) fn take(&mut self) -> End {
+        End {
+            operation: self.operation,
+            result: std::mem::replace(&mut self.result, Ok(())),
+            len: self.len,
+            overflow: self.overflow,
+            data: self.data,
+            tag: self.tag,
+            source: self.source,
+            connection: self.connection,
+            order: self.order,
+            from: self.from,
+            payload: self.payload.take(),
+        }
+    }
+
     /// True of a receive that got a message, in full or as much as fits.
     pub(crate) fn is_message(&self) -> bool {
         let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;

@@ -256,6 +256,7 @@ impl BaseHeader {
     }
 
     #[inline]
+    /// The number is at [`ID_AT`].
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
         let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
@@ -278,6 +279,15 @@ impl BaseHeader {
             s7,
         ]
     }
+}
+
+/// Where a header has the number of its frame.
+const ID_AT: usize = 7;
+
+/// Numbers a frame that was encoded before its place among all was known.
+#[inline]
+pub(crate) fn set_id(frame: &mut [u8], id: u8) {
+    frame[ID_AT] = id;
 }
 
 /// A frame's header as it goes out. Invariant: `16 <= len <= 120`.

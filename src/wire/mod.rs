@@ -74,7 +74,7 @@ pub(crate) use extension::{AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, Off
 pub(crate) use frame::{
     Decoded, FrameHeader, INDEX_MAX, INDEX_MIN, RemoteSegment, Segments, decode,
 };
-pub(crate) use header::{ByteOrder, Op};
+pub(crate) use header::{ByteOrder, Op, set_id};
 pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
 pub(crate) use peer::{PeerData, RXM_REJECT, is_rxm_request};
 

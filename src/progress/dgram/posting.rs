@@ -126,7 +126,7 @@ impl DgramPort {
     /// Tells of all that has ended. True if there was anything.
     pub(super) fn publish(&self, state: &mut State) -> bool {
         let mut any = false;
-        while let Some((report, end)) = state.machine.poll_ended() {
+        while let Some((mut report, mut end)) = state.machine.poll_ended() {
             any = true;
             let telling = Telling {
                 endpoint: self.id,
@@ -134,10 +134,10 @@ impl DgramPort {
                 sources: None,
                 sender: end.from.map(|from| name_of(&state.vector, from)),
             };
-            match telling.tell(report, end, &mut state.wakes) {
+            match telling.tell(&mut report, &mut end, &mut state.wakes) {
                 Untold::Nothing => {}
-                Untold::Memory(payload) => state.leftovers.push(payload),
-                Untold::Message(end) => give_back(state, end),
+                Untold::Memory => state.leftovers.push(end.payload),
+                Untold::Message => give_back(state, end),
             }
         }
         any

@@ -169,11 +169,11 @@ impl ReceiveContext {
         for (receive, early) in std::mem::take(&mut due.delivered) {
             due.ended.push(deliver(receive, early));
         }
-        for (report, end) in std::mem::take(&mut due.ended) {
-            match telling.tell(report, end, &mut due.wakes) {
+        for (mut report, mut end) in std::mem::take(&mut due.ended) {
+            match telling.tell(&mut report, &mut end, &mut due.wakes) {
                 Untold::Nothing => {}
-                Untold::Memory(payload) => due.leftovers.push(payload),
-                Untold::Message(end) => match message_of(end) {
+                Untold::Memory => due.leftovers.push(end.payload),
+                Untold::Message => match message_of(end) {
                     Ok(early) => self.keep_again(early, due),
                     Err(payload) => due.leftovers.push(payload),
                 },

@@ -57,7 +57,7 @@ impl ManyReceive {
     pub(in crate::progress) fn tell_piece(
         self: Arc<Self>,
         slot: CqSlot,
-        end: End,
+        end: &mut End,
         telling: &Telling<'_>,
         wakes: &mut WakeList,
     ) {

@@ -160,7 +160,7 @@ struct Receive {
 impl Receive {
     #[track_caller]
     fn end(&self) -> End {
-        match self.cell.poll(Waker::noop()) {
+        match self.cell.poll(Waker::noop(), End::take) {
             Poll::Ready(end) => end,
             Poll::Pending => panic!("it has not ended"),
         }
@@ -261,7 +261,7 @@ impl Sender {
     fn end(&mut self, met: (Arrival, PostedReceive<Report>), bytes: &[u8]) {
         let (arrival, mut receive) = met;
         receive.payload.copy_in(0, bytes).unwrap();
-        let end = End {
+        let mut end = End {
             operation: OperationKind::Receive,
             result: Ok(()),
             len: bytes.len(),
@@ -277,8 +277,8 @@ impl Sender {
         let context = Arc::clone(&self.receives.context);
         let told = context
             .telling()
-            .tell(receive.token, end, &mut WakeList::new());
-        if let Untold::Message(end) = told {
+            .tell(&mut receive.token, &mut end, &mut WakeList::new());
+        if let Untold::Message = told {
             self.receives.give_back(message_of(end).unwrap());
         }
     }

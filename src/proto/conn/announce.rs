@@ -92,7 +92,6 @@ impl Announcements {
             },
             payload: Payload::empty(),
             op: message.op,
-            is_injected: false,
         };
         let kept = Announced::Kept { message, number };
         match self.named.get_mut(at) {

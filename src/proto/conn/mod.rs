@@ -344,7 +344,33 @@ impl<T> Connection<T> {
         self.ops.len()
     }
 
+    /// True if there are events to publish.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// True if injected messages have ended since it was asked how many.
+    #[inline]
+    pub(crate) fn has_injected_ends(&self) -> bool {
+        self.tx.injected.has_ends()
+    }
+
+    /// All there is to publish, in order.
+    pub(crate) fn take_events(&mut self) -> VecDeque<Event<T>> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// A list that was taken comes back, to be used again; what is in it has been published.
+    pub(crate) fn keep_events(&mut self, mut events: VecDeque<Event<T>>) {
+        events.clear();
+        if self.events.is_empty() {
+            self.events = events;
+        }
+    }
+
     /// The next thing to publish.
+    #[cfg(test)]
     pub(crate) fn poll_event(&mut self) -> Option<Event<T>> {
         self.events.pop_front()
     }

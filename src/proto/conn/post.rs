@@ -40,6 +40,12 @@ impl<T> Connection<T> {
                 payload: post.into_payload(),
             });
         }
+        let post = match post {
+            Post::Receive { payload } if accepted => {
+                return Ok(self.accept_receive(payload, token, host));
+            }
+            post => post,
+        };
         let key = self.ops.insert(Op {
             token,
             operation: post.operation(),
@@ -76,7 +82,7 @@ impl<T> Connection<T> {
         }
         queue.used += 1;
         let header = message(None, data, false, bytes.len() as u64);
-        self.tx.push_injected(header, bytes);
+        self.tx.push_injected(header, bytes, self.order);
         self.invariants();
         Ok(())
     }
@@ -104,8 +110,22 @@ impl<T> Connection<T> {
             );
         }
         let early = self.matcher.take_early().expect("seen above");
+        let key = self.enter_receive(payload, token);
+        self.deliver_early(key, early);
+        Ok(key)
+    }
+
+    /// A receive that need not wait, the usual one, is made as it is to be.
+    fn accept_receive(&mut self, payload: Payload, token: T, host: &mut impl Host<T>) -> OpKey {
+        let key = self.enter_receive(payload, token);
+        self.match_receive(key, host);
+        self.invariants();
+        key
+    }
+
+    fn enter_receive(&mut self, payload: Payload, token: T) -> OpKey {
         self.receive.used += 1;
-        let key = self.ops.insert(Op {
+        self.ops.insert(Op {
             token,
             operation: OperationKind::Receive,
             phase: Phase::Queued,
@@ -116,9 +136,15 @@ impl<T> Connection<T> {
             fence: false,
             number: 0,
             orphaned: false,
-        });
-        self.deliver_early(key, early);
-        Ok(key)
+        })
+    }
+
+    /// A receive is posted, or takes the message that is there.
+    fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
+        if let Found::Early(early) = self.matcher.post(key) {
+            self.deliver_early(key, early);
+        }
+        self.resume(host);
     }
 
     pub(super) fn context(&mut self, receive: bool) -> &mut ContextQueue {
@@ -303,10 +329,7 @@ impl<T> Connection<T> {
             Post::Receive { payload } => {
                 op.len = payload.len();
                 op.payload = Some(payload);
-                if let Found::Early(early) = self.matcher.post(key) {
-                    self.deliver_early(key, early);
-                }
-                self.resume(host);
+                self.match_receive(key, host);
             }
         }
     }

@@ -44,10 +44,8 @@ use lane::Lane;
 pub(super) struct Queued {
     pub(super) header: FrameHeader,
     pub(super) payload: Payload,
-    /// The operation it belongs to; none for acks and read responses, and what is injected.
+    /// The operation it belongs to; none for acks and read responses.
     pub(super) op: Option<OpKey>,
-    /// Its payload is among the bytes of injected messages.
-    pub(super) is_injected: bool,
 }
 
 impl Queued {
@@ -56,15 +54,6 @@ impl Queued {
             header,
             payload: Payload::empty(),
             op: None,
-            is_injected: false,
-        }
-    }
-
-    /// Bytes of its payload that this side holds.
-    fn len(&self) -> usize {
-        match self.is_injected {
-            true => self.header.payload_len() as usize,
-            false => self.payload.len(),
         }
     }
 }
@@ -144,7 +133,6 @@ impl Tx {
             header,
             payload,
             op: None,
-            is_injected: false,
         });
     }
 
@@ -164,7 +152,6 @@ impl Tx {
             header,
             payload,
             op,
-            is_injected: false,
         };
         let number = self.next_number;
         self.next_number += 1;
@@ -176,18 +163,11 @@ impl Tx {
     }
 
     /// A message of which these bytes are copied. Its end is told by count only.
-    pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8]) {
+    pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8], order: ByteOrder) {
         debug_assert!(self.staying.is_none(), "of a connected endpoint");
         let number = self.begin_op(false);
         self.next_number += 1;
-        self.injected.push(bytes);
-        let queued = Queued {
-            header,
-            payload: Payload::empty(),
-            op: None,
-            is_injected: true,
-        };
-        self.messages.push(number, queued);
+        self.injected.push(number, &header, bytes, order);
     }
 
     #[inline]
@@ -272,6 +252,7 @@ impl Tx {
             && self.control.is_empty()
             && self.reads.is_empty()
             && self.messages.queue.is_empty()
+            && self.injected.len() == 0
             && self.others.queue.is_empty()
             && self.data.queue.is_empty()
     }
@@ -284,15 +265,15 @@ impl Tx {
     #[cfg(test)]
     pub(super) fn check(&self) {
         for lane in [&self.messages, &self.others, &self.data] {
-            let bytes: usize = lane.queue.iter().map(|(_, queued)| queued.len()).sum();
+            let bytes: usize = lane.queue.iter().map(|(_, it)| it.payload.len()).sum();
             assert_eq!(lane.bytes, bytes, "a lane counts the bytes of its frames");
         }
     }
 
     /// Enough is queued to be sent without waiting for more.
     pub(super) fn is_gathered(&self) -> bool {
-        let frames = self.messages.queue.len() + self.others.queue.len();
-        let bytes = self.messages.bytes + self.others.bytes;
+        let frames = self.messages.queue.len() + self.injected.len() + self.others.queue.len();
+        let bytes = self.messages.bytes + self.injected.bytes() + self.others.bytes;
         self.is_open && (frames >= GATHER_FRAMES_ENOUGH || bytes >= GATHER_BYTES_MAX)
     }
 
@@ -339,15 +320,13 @@ impl Tx {
         while frames.is_empty() && run.is_empty()
             || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX)
         {
-            if self.messages.is_next_injected() {
-                let room = GATHER_BYTES_MAX.saturating_sub(bytes);
-                let (gathered, of_bytes) = self.gather_injected(&mut run, room, order);
-                if gathered > 0 {
-                    count += gathered;
-                    bytes += of_bytes;
-                    self.is_users_turn = false;
-                    continue;
-                }
+            let room = GATHER_BYTES_MAX.saturating_sub(bytes);
+            let (gathered, of_bytes) = self.gather_injected(&mut run, room);
+            if gathered > 0 {
+                count += gathered;
+                bytes += of_bytes;
+                self.is_users_turn = false;
+                continue;
             }
             count += 1;
             let sign = self.signs.pop().map(Queued::sign);
@@ -370,7 +349,6 @@ impl Tx {
                 (answer.header, answer.payload, token_of(answer.part))
             } else if let Some(queued) = self.pop_user() {
                 self.is_users_turn = false;
-                debug_assert!(!queued.is_injected, "gathered above");
                 // The regions among its memory are our own operation's, which is inside already.
                 let is_announced = matches!(queued.header, FrameHeader::Rts { .. });
                 if let Some(op) = queued.op {
@@ -421,34 +399,34 @@ impl Tx {
 
     /// Puts the injected messages that go out next into a run, for about `room` bytes; says how
     /// many they are, and how many bytes.
-    fn gather_injected(&mut self, run: &mut Run, room: usize, order: ByteOrder) -> (usize, usize) {
-        let (mut count, mut bytes) = (0, 0);
+    fn gather_injected(&mut self, run: &mut Run, room: usize) -> (usize, usize) {
+        let Some(number) = self.injected.next() else {
+            return (0, 0);
+        };
         let first = self.signs.is_empty() && self.control.is_empty();
         let first = first && (self.is_users_turn || self.reads.is_empty());
-        if !first || !self.is_open || !self.data.queue.is_empty() {
+        let first = first && self.is_open && self.data.queue.is_empty();
+        let before = |next: Option<u64>| next.is_none_or(|next| number < next);
+        let first = first && before(self.messages.next()) && before(self.others.next());
+        // Nothing stands between those that are gathered at a time, no fence either.
+        if !first || !self.fences.let_pass(number) {
             return (0, 0);
         }
-        let other = self.others.next();
-        while bytes < room
-            && let Some((number, queued)) = self.messages.queue.front()
-            && queued.is_injected
-            && other.is_none_or(|other| *number < other)
-            && self.fences.let_pass(*number)
-        {
-            let len = queued.header.payload_len();
-            if let Some(credit) = &mut self.credit {
+        let (credit, next_id) = (&mut self.credit, &mut self.next_id);
+        let (count, bytes) = self.injected.gather(run, room, |len| {
+            if let Some(credit) = credit {
                 if !credit.allows(len) {
-                    break;
+                    return None;
                 }
                 credit.take(len);
             }
-            tracing::trace!(header = %queued.header, "handed out");
-            bytes += run.push(&mut self.injected, &queued.header, order, self.next_id);
-            self.next_id = self.next_id.wrapping_add(1);
-            self.last_message = Some(*number);
-            self.messages.bytes -= queued.len();
-            self.messages.queue.pop_front();
-            count += 1;
+            let id = *next_id;
+            *next_id = next_id.wrapping_add(1);
+            Some(id)
+        });
+        if count > 0 {
+            tracing::trace!(count, bytes, "handed out, injected");
+            self.last_message = Some(number + count as u64 - 1);
         }
         (count, bytes)
     }
@@ -468,7 +446,7 @@ impl Tx {
         }
         let fences = &self.fences;
         let passing = |number: &u64| fences.let_pass(*number);
-        let message = self.messages.next().filter(passing);
+        let message = self.next_message().filter(passing);
         let mut other = self.others.next().filter(passing);
         if let Some(number) = message
             && other.is_none_or(|other| number < other)
@@ -483,8 +461,18 @@ impl Tx {
         self.others.pop()
     }
 
+    /// The number of the oldest message, injected or not.
+    fn next_message(&self) -> Option<u64> {
+        let both = [self.messages.next(), self.injected.next()];
+        both.into_iter().flatten().min()
+    }
+
     /// The oldest message or its announcement, or word that it waits for credit; `None`: it waits.
     fn pop_message(&mut self, number: u64) -> Option<Queued> {
+        if self.injected.next() == Some(number) {
+            // It would have been gathered if it could go out.
+            return self.credit.as_mut()?.stall().map(Queued::sign);
+        }
         let (_, queued) = self.messages.queue.front()?;
         let kept_max = self.credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
         let announcing = (self.announcements.as_mut())

@@ -229,3 +229,39 @@ fn frames_are_counted_through_when_an_answer_ends_otherwise() {
         assert_eq!(*id, first.wrapping_add(at as u8), "{header}");
     }
 }
+
+/// "Byte 7 of each header counts the frames of this direction in transmission order, which debug
+/// builds of libfabric insist on", of injected messages too, which are written before.
+#[test]
+fn frames_of_injected_messages_are_numbered_as_they_go_out() {
+    let mut pair = Pair::connected();
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    pair.b.wire.clear();
+    let mut next = None;
+    for round in 0..3 {
+        pair.a.machine.inject(b"one", None).unwrap();
+        pair.a.machine.inject(b"two", Some(7)).unwrap();
+        pair.a.send(round, b"between");
+        pair.a.machine.inject(b"", None).unwrap();
+        pair.a.hand_out();
+        pair.a.move_out(usize::MAX, &mut pair.b.wire);
+        let bytes: Vec<u8> = pair.b.wire.drain(..).collect();
+        let (mut rest, mut seen) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let Ok(Decoded::Frame {
+                header,
+                header_len,
+                id,
+            }) = decode(rest, ByteOrder::Native)
+            else {
+                panic!("a header");
+            };
+            assert_eq!(next.unwrap_or(id), id);
+            next = Some(id.wrapping_add(1));
+            seen.push((header.payload_len(), header.data()));
+            rest = &rest[header_len + header.payload_len() as usize..];
+        }
+        assert_eq!(seen, [(3, None), (3, Some(7)), (7, None), (0, None)]);
+    }
+}

@@ -2,9 +2,12 @@
 //! runtime may lack them; a peer at the other end of a socket knows of neither (ruling 12).
 
 use std::os::fd::OwnedFd;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
+use futures::task::AtomicWaker;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -19,6 +22,30 @@ pub(in crate::transport) struct TimerClock {
     timer: AsyncFd<OwnedFd>,
     /// What the timer is set to; `None` before the first use and once it has rung.
     set: Option<Instant>,
+    bell: Arc<Bell>,
+    /// What the reactor wakes: the bell.
+    ringer: Waker,
+    /// Who is woken when it rings.
+    driver: Option<Waker>,
+}
+
+/// Remembers that it rang: the driver asks at each of its polls, and most of those have nothing to
+/// do with the time.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicBool,
+    driver: AtomicWaker,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.driver.wake();
+    }
 }
 
 impl TimerClock {
@@ -28,9 +55,13 @@ impl TimerClock {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|error| Error::from_io(&error.into(), doing))?;
+        let bell = Arc::<Bell>::default();
         Ok(TimerClock {
             timer: register(fd, doing)?,
             set: None,
+            ringer: Waker::from(Arc::clone(&bell)),
+            bell,
+            driver: None,
         })
     }
 
@@ -74,6 +105,21 @@ impl Clock for TimerClock {
     }
 
     fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let is_same = self
+            .driver
+            .as_ref()
+            .is_some_and(|it| it.will_wake(cx.waker()));
+        if is_same && self.set == Some(at) && !self.bell.rung.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        if !is_same {
+            self.driver = Some(cx.waker().clone());
+        }
+        // Before the reactor is asked: whoever rings from then on is heard.
+        self.bell.rung.store(false, Ordering::Release);
+        self.bell.driver.register(cx.waker());
+        let ringer = self.ringer.clone();
+        let cx = &mut Context::from_waker(&ringer);
         loop {
             if at <= Instant::now() {
                 self.set = None;

@@ -42,6 +42,8 @@ pub(in crate::transport) struct EpollLink {
     local: SocketAddr,
     stages: Arc<StagePool>,
     submitted: Submitted,
+    /// The socket had no room when it was tried last, so the reactor is asked before the next try.
+    full: bool,
     /// The socket may hold bytes although its readiness was cleared: watching does that.
     unread: bool,
     /// An error that the system told only once, to [`Link::watch`]; the end of the stream that a
@@ -84,6 +86,7 @@ impl EpollLink {
             local,
             stages,
             submitted: Submitted::new(peer, waker),
+            full: false,
             unread: false,
             died_of: None,
         })
@@ -121,6 +124,7 @@ impl EpollLink {
             local: handed.local,
             stages: Arc::clone(stages),
             submitted: handed.submitted,
+            full: false,
             unread: false,
             died_of: handed.died_of,
         })
@@ -188,25 +192,30 @@ impl EpollLink {
         let fd = self.fd.as_ref()?;
         let batch = self.submitted.batch.as_ref()?;
         let result = loop {
-            let mut guard = match poll_ready(fd, Side::Write, &self.submitted.waker) {
-                Poll::Pending => return None,
-                Poll::Ready(Err(error)) => break Err(error),
-                Poll::Ready(Ok(guard)) => guard,
+            // Mostly there is room, and asking the reactor would cost half as much as the call.
+            let mut guard = if self.full {
+                match poll_ready(fd, Side::Write, &self.submitted.waker) {
+                    Poll::Pending => return None,
+                    Poll::Ready(Err(error)) => break Err(error),
+                    Poll::Ready(Ok(guard)) => Some(guard),
+                }
+            } else {
+                None
             };
-            // A short send does not clear readiness. Mostly it means a full socket, and then the
-            // next call says so; but it may also have met a page that cannot be read, and then no
-            // edge would ever come.
-            match send_some(guard.get_inner(), batch, self.submitted.sizes.send) {
-                Ok(count) => {
-                    guard.retain_ready();
-                    break Ok(count);
-                }
-                Err(error) if would_block(&error) => guard.clear_ready(),
-                Err(error) if interrupted(&error) => guard.retain_ready(),
-                Err(error) => {
-                    guard.retain_ready();
-                    break Err(Error::from_io(&error, "sending"));
-                }
+            let attempt = send_some(fd.get_ref(), batch, self.submitted.sizes.send);
+            // A short send is none of a full socket. Mostly it means one, and then the next call
+            // says so; but it may also have met a page that cannot be read, and then no edge would
+            // ever come.
+            self.full = attempt.as_ref().is_err_and(would_block);
+            match guard.as_mut() {
+                Some(guard) if self.full => guard.clear_ready(),
+                Some(guard) => guard.retain_ready(),
+                None => {}
+            }
+            match attempt {
+                Ok(count) => break Ok(count),
+                Err(error) if would_block(&error) || interrupted(&error) => {}
+                Err(error) => break Err(Error::from_io(&error, "sending")),
             }
         };
         self.submitted.sent(result)

@@ -1,11 +1,15 @@
 //! Messages that were copied when they were posted (`inject`). Nobody has a name for one, and of
-//! their ends only the count is told. So each is a header in its lane and bytes in a queue, and
-//! those that are handed out together are one frame: a *run*, one message behind the other.
+//! their ends only the count is told. So they are written as they go out when they are posted, one
+//! frame behind the other, and lack nothing but the numbers of their frames; those that are handed
+//! out together are one piece of memory: a *run*.
 //!
-//! Invariant: the bytes are those of the injected messages in the lane, in its order.
+//! Invariant: the bytes are those of the frames whose sizes are known, and those are as many as the
+//! stretches have numbers, in the same order.
+
+use std::collections::VecDeque;
 
 use crate::buf::{ConvertMany, Frame, Payload};
-use crate::wire::{ByteOrder, FrameHeader};
+use crate::wire::{ByteOrder, FrameHeader, set_id};
 
 /// Lists of bytes that are kept to be used again.
 const SPARE_MAX: usize = 32;
@@ -26,8 +30,16 @@ struct Bytes {
 }
 
 impl Bytes {
+    fn len(&self) -> usize {
+        self.list.len() - self.taken
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         self.list.extend_from_slice(bytes);
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.list[self.taken..]
     }
 
     /// Moves the first `len` bytes behind others.
@@ -49,6 +61,27 @@ impl Bytes {
     }
 }
 
+/// Messages whose places among all that was posted follow each other.
+#[derive(Debug)]
+struct Stretch {
+    first: u64,
+    count: u64,
+}
+
+/// Bytes of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    header: u8,
+    /// At most `INJECT_SIZE_MAX`.
+    payload: u8,
+}
+
+impl Size {
+    fn all(self) -> usize {
+        usize::from(self.header) + usize::from(self.payload)
+    }
+}
+
 /// How many injected messages have ended, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InjectedEnds {
@@ -59,7 +92,9 @@ pub(crate) struct InjectedEnds {
 /// The injected messages of a connection.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
-    bytes: Bytes,
+    stretches: VecDeque<Stretch>,
+    sizes: VecDeque<Size>,
+    frames: Bytes,
     /// Queued or handed out.
     under_way: usize,
     /// Not told yet.
@@ -68,15 +103,106 @@ pub(in crate::proto::conn) struct Injected {
 }
 
 impl Injected {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.push(bytes);
+    /// A message of this number.
+    pub(super) fn push(
+        &mut self,
+        number: u64,
+        header: &FrameHeader,
+        bytes: &[u8],
+        order: ByteOrder,
+    ) {
+        let header = header.encode(order, 0);
+        self.frames.push(&header);
+        self.frames.push(bytes);
+        self.sizes.push_back(Size {
+            header: header.len() as u8, // at most HEADER_SIZE_MAX
+            payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
+        });
+        match self.stretches.back_mut() {
+            Some(last) if last.first + last.count == number => last.count += 1,
+            _ => self.stretches.push_back(Stretch {
+                first: number,
+                count: 1,
+            }),
+        }
         self.under_way += 1;
     }
 
-    /// The last one that is queued, of so many bytes, does not go out.
-    pub(super) fn drop_last(&mut self, len: usize) {
-        self.bytes.drop_last(len);
-        self.end(0, 1);
+    /// The number of the first one that is queued.
+    #[inline]
+    pub(super) fn next(&self) -> Option<u64> {
+        self.stretches.front().map(|stretch| stretch.first)
+    }
+
+    /// How many are queued.
+    pub(super) fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Bytes of their frames.
+    pub(super) fn bytes(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Puts what is queued first, and nothing stands between, into a run, for about `room` bytes;
+    /// `each` allows a payload of so many bytes to go out, and gives the number of its frame. Says
+    /// how many messages and bytes it was.
+    pub(super) fn gather(
+        &mut self,
+        run: &mut Run,
+        room: usize,
+        mut each: impl FnMut(u64) -> Option<u8>,
+    ) -> (usize, usize) {
+        let Some(stretch) = self.stretches.front_mut() else {
+            return (0, 0);
+        };
+        let frames = self.frames.as_mut_slice();
+        let (mut count, mut bytes) = (0, 0);
+        while stretch.count > 0
+            && bytes < room
+            && let Some(&size) = self.sizes.front()
+            && let Some(id) = each(size.payload.into())
+        {
+            self.sizes.pop_front();
+            set_id(&mut frames[bytes..], id);
+            bytes += size.all();
+            count += 1;
+            stretch.first += 1;
+            stretch.count -= 1;
+        }
+        if stretch.count == 0 {
+            self.stretches.pop_front();
+        }
+        if count > 0 {
+            if run.is_empty() {
+                run.bytes = self.spare.pop().unwrap_or_default();
+            }
+            self.frames.pop(bytes, &mut run.bytes);
+            run.count += count as u32; // of at most GATHER_BYTES_MAX bytes
+        }
+        (count, bytes)
+    }
+
+    /// The number of each that is queued, and the bytes of its payload.
+    pub(super) fn queued(&self) -> impl Iterator<Item = (u64, u64)> {
+        let stretches = self.stretches.iter();
+        let numbers = stretches.flat_map(|it| it.first..it.first + it.count);
+        numbers.zip(self.sizes.iter().map(|size| size.payload.into()))
+    }
+
+    /// Those of this number and behind it do not go out: they have failed. Gives their numbers.
+    pub(super) fn drop_from(&mut self, number: u64) -> Vec<u64> {
+        let numbers = self.queued().map(|(number, _)| number);
+        let dropped: Vec<u64> = numbers.filter(|it| *it >= number).collect();
+        for size in self.sizes.split_off(self.sizes.len() - dropped.len()) {
+            self.frames.drop_last(size.all());
+        }
+        self.stretches.retain_mut(|it| {
+            it.count = it.count.min(number.saturating_sub(it.first));
+            it.count > 0
+        });
+        self.end(0, dropped.len());
+        dropped
     }
 
     /// A run of so many messages has gone.
@@ -94,7 +220,9 @@ impl Injected {
     pub(in crate::proto::conn) fn fail_all(&mut self) -> usize {
         let count = self.under_way;
         self.end(0, count);
-        self.bytes = Bytes::default();
+        self.stretches.clear();
+        self.sizes.clear();
+        self.frames = Bytes::default();
         count
     }
 
@@ -109,12 +237,19 @@ impl Injected {
         self.under_way
     }
 
+    #[inline]
+    pub(in crate::proto::conn) fn has_ends(&self) -> bool {
+        self.ends.sent + self.ends.failed > 0
+    }
+
     pub(in crate::proto::conn) fn take_ends(&mut self) -> InjectedEnds {
         std::mem::take(&mut self.ends)
     }
 
     pub(super) fn shrink(&mut self) {
-        self.bytes.list.shrink_to_fit();
+        self.stretches.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+        self.frames.list.shrink_to_fit();
         self.spare = Vec::new();
     }
 }
@@ -129,25 +264,6 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Puts the first injected message that is queued behind the others; gives the bytes it takes.
-    pub(super) fn push(
-        &mut self,
-        injected: &mut Injected,
-        header: &FrameHeader,
-        order: ByteOrder,
-        id: u8,
-    ) -> usize {
-        if self.is_empty() {
-            self.bytes = injected.spare.pop().unwrap_or_default();
-        }
-        let before = self.bytes.len();
-        let len = header.payload_len() as usize; // at most INJECT_SIZE_MAX
-        self.bytes.extend_from_slice(&header.encode(order, id));
-        injected.bytes.pop(len, &mut self.bytes);
-        self.count += 1;
-        self.bytes.len() - before
     }
 
     /// The frame of what is in it; the next run begins.

@@ -18,21 +18,14 @@ pub(super) struct Lane {
 impl Lane {
     #[inline]
     pub(super) fn push(&mut self, number: u64, queued: Queued) {
-        self.bytes += queued.len();
+        self.bytes += queued.payload.len();
         self.queue.push_back((number, queued));
-    }
-
-    /// True if the oldest is an injected message.
-    #[inline]
-    pub(super) fn is_next_injected(&self) -> bool {
-        let next = self.queue.front();
-        next.is_some_and(|(_, queued)| queued.is_injected)
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Queued> {
         let (_, queued) = self.queue.pop_front()?;
-        self.bytes -= queued.len();
+        self.bytes -= queued.payload.len();
         Some(queued)
     }
 
@@ -42,7 +35,7 @@ impl Lane {
             .iter()
             .position(|(_, queued)| queued.op == Some(op))?;
         let (number, queued) = self.queue.remove(at)?;
-        self.bytes -= queued.len();
+        self.bytes -= queued.payload.len();
         Some((number, queued.payload))
     }
 
@@ -50,7 +43,7 @@ impl Lane {
     pub(super) fn split_off(&mut self, from: u64) -> VecDeque<(u64, Queued)> {
         let at = self.queue.partition_point(|(number, _)| *number < from);
         let taken = self.queue.split_off(at);
-        let bytes = taken.iter().map(|(_, queued)| queued.len());
+        let bytes = taken.iter().map(|(_, queued)| queued.payload.len());
         self.bytes -= bytes.sum::<usize>();
         taken
     }
@@ -60,7 +53,9 @@ impl Lane {
         let all = std::mem::take(&mut self.queue).into_iter();
         let (taken, left) = all.partition(|(_, queued)| wanted(queued));
         self.queue = left;
-        let bytes = taken.iter().map(|(_, queued): &(u64, Queued)| queued.len());
+        let bytes = taken
+            .iter()
+            .map(|(_, queued): &(u64, Queued)| queued.payload.len());
         self.bytes -= bytes.sum::<usize>();
         taken
     }

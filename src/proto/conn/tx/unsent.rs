@@ -34,22 +34,29 @@ impl Tx {
     fn first_waiting(&self) -> Option<u64> {
         let mut credit = self.credit.clone();
         let announcements = self.announcements.as_ref();
-        let mut waits = |queued: &Queued| {
-            let kept_max = credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
-            if announcements.is_some_and(|it| it.wants(&queued.header, kept_max)) {
+        let kept_max = (credit.as_ref()).map_or(u64::MAX, SendCredit::kept_max);
+        let queued = self.messages.queue.iter();
+        let queued = queued.map(|(number, queued)| {
+            let is_announced = announcements.is_some_and(|it| it.wants(&queued.header, kept_max));
+            (*number, queued.header.payload_len(), is_announced)
+        });
+        let injected = self.injected.queued();
+        let injected = injected.map(|(number, len)| (number, len, false));
+        let mut all: Vec<_> = queued.chain(injected).collect();
+        all.sort_unstable();
+        let waits = |(_, len, is_announced): &(u64, u64, bool)| {
+            if *is_announced {
                 return true;
             }
-            let len = queued.header.payload_len();
             let Some(credit) = &mut credit else {
                 return false;
             };
-            let is_allowed = credit.allows(len);
-            credit.take(len);
+            let is_allowed = credit.allows(*len);
+            credit.take(*len);
             !is_allowed
         };
-        let mut queue = self.messages.queue.iter();
-        let first = queue.find(|(_, queued)| waits(queued));
-        first.map(|(number, _)| *number)
+        let at = all.iter().position(waits)?;
+        Some(all[at].0)
     }
 
     /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
@@ -62,15 +69,11 @@ impl Tx {
             return (Vec::new(), 0);
         };
         let waiting = self.messages.split_off(first);
-        let mut injected = 0;
-        for (number, queued) in waiting.iter().rev() {
-            if queued.is_injected {
-                self.injected.drop_last(queued.len());
-                self.fences.ended(*number);
-                injected += 1;
-            }
+        let injected = self.injected.drop_from(first);
+        for number in &injected {
+            self.fences.ended(*number);
         }
-        (self.take_back(waiting), injected)
+        (self.take_back(waiting), injected.len())
     }
 
     /// Takes back the atomic operations that were queued before the connection was up.
