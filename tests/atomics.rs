@@ -5,13 +5,16 @@ mod common;
 #[path = "common/peers.rs"]
 mod peers;
 
+use std::time::Duration;
+
 use common::{on_each_at_once, on_every_backend};
 use peers::{open_region, peer_with, toward};
+use tokio::runtime::RuntimeFlavor;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
     Access, AddressRange, AtomicOp, AtomicType, Caps, CompareOp, CompletionFlags, Context,
-    DomainBind, Endpoint, EndpointType, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
-    MrMode, MsgOrder, OnRefusal, OperationKind, Phase, Refusal, RemoteRegion,
+    DomainBind, Driver, Endpoint, EndpointType, Error, ErrorKind, Hints, MemoryRegion, MrBind,
+    MrFlags, MrMode, MsgOrder, OnRefusal, OperationKind, Phase, Refusal, RemoteRegion,
 };
 
 /// Two connected endpoints that live with refusals, and an open region of the second's.
@@ -317,6 +320,8 @@ fn what_is_refused_says_why_and_changes_nothing() {
         assert_eq!(empty.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         let lone = x.compare_atomic(CompareOp::Swap, [1u64, 2], 1u64, region.remote());
         assert_eq!(lone.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let lone = x.compare_atomic(CompareOp::Swap, 1u64, [1u64, 2], region.remote());
+        assert_eq!(lone.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         assert_eq!(peers::bytes_of(&region), vec![0; 8192]);
         assert!(x.is_connected());
         drop(guard);
@@ -464,6 +469,53 @@ fn cancelled_dropped_and_closed_operations_end() {
     });
 }
 
+/// fi_endpoint(3), FI_FENCE: "Indicates that the requested operation, also known as the fenced
+/// operation, and any operation posted after the fenced operation will be deferred until all
+/// previous operations targeting the same peer endpoint have completed." FI_MORE holds an operation
+/// back for the next; a time limit counts while it waits.
+#[test]
+fn they_are_fenced_held_back_and_limited_in_time() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let y = b.domain.endpoint().unexpected_bytes(0).open().unwrap();
+        let x = a.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let region = open_region(&b, vec![0u8; 8]).await;
+        let ours = open_region(&a, vec![0u8; 8]).await;
+        let word = first(&region, 8);
+        // Nothing goes out within the call, as one alone on an idle connection may, and before the
+        // driver has its turn.
+        let held = x.atomic(AtomicOp::Sum, 1u64, word).more().post().unwrap();
+        let flavor = tokio::runtime::Handle::current().runtime_flavor();
+        if flavor == RuntimeFlavor::CurrentThread && x.domain().driver() == Driver::Task {
+            assert_eq!(held.phase(), Phase::Queued);
+        }
+        held.await.unwrap();
+        // Has no receive, and waits for one.
+        let message = x.send("waits").post().unwrap();
+        let limit = Duration::from_millis(20);
+        let limited = x.atomic(AtomicOp::Sum, 8u64, word).fence().timeout(limit);
+        let error = limited.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let fenced = x.atomic(AtomicOp::Sum, 2u64, word).fence().post().unwrap();
+        let behind = x.fetch_atomic(AtomicOp::Sum, 4u64, word).post().unwrap();
+        // All that might go out to the peer has, when it has had two answers.
+        for _ in 0..2 {
+            y.read(vec![0u8; 8], ours.remote()).await.unwrap();
+        }
+        assert_eq!(region.load::<u64>(0).unwrap(), 1);
+        assert_eq!(
+            (fenced.phase(), behind.phase()),
+            (Phase::Queued, Phase::Queued)
+        );
+        y.recv(vec![0u8; 8]).await.unwrap();
+        message.await.unwrap();
+        fenced.await.unwrap();
+        assert_eq!(behind.await.unwrap(), 3);
+        assert_eq!(region.load::<u64>(0).unwrap(), 7);
+    });
+}
+
 /// fi_mr(3): "Generates an event whenever a remote RMA write or atomic operation modifies the
 /// memory region."
 /// fi_endpoint(3): FI_REMOTE_READ counts "an RMA read, atomic fetch, or atomic compare operation",
@@ -576,8 +628,22 @@ fn operands_and_results_may_be_in_regions_and_must_with_local() {
         }
         let values = z.atomic(AtomicOp::Sum, 1u64, word).await.unwrap_err();
         assert_eq!(values.kind(), ErrorKind::InvalidArgument);
+        let results = local.domain.register(vec![0u8; 8]).access(Access::READ);
+        let results = results.now().map_err(Error::from).unwrap();
+        let into = || results.slice(..).unwrap();
+        let fetch = z.fetch_atomic(AtomicOp::Sum, 1u64, word);
+        let values = fetch.results_into(into()).await.unwrap_err();
+        assert_eq!(values.kind(), ErrorKind::InvalidArgument, "operands too");
         let region_of_z = local.domain.register(vec![0u8; 8]).access(Access::WRITE);
         let source = region_of_z.now().map_err(Error::from).unwrap();
+        let operand = source.slice(..).unwrap().numbers_of::<u64>();
+        let swap = z.compare_atomic(CompareOp::Swap, 1u64, operand, word);
+        let values = swap.results_into(into()).await.unwrap_err();
+        assert_eq!(
+            values.kind(),
+            ErrorKind::InvalidArgument,
+            "what is compared too"
+        );
         let operand = source.slice(..).unwrap().numbers_of::<u64>();
         let values = z
             .fetch_atomic(AtomicOp::Sum, operand, word)

@@ -79,12 +79,14 @@ pub(crate) struct RegionMemory {
     /// changed by who has the only reference to all of this, or by who has claimed the gate, after
     /// which nobody is inside any more. Those of read-only memory are not changed, and are read
     /// also once the gate is over.
-    owners: UnsafeCell<Few<Held>>,
+    owners: Owners,
 }
 
-// SAFETY: all of it may be shared but for `owners`, which is used as its field says; a `Held` may
-// be sent and shared.
-unsafe impl Sync for RegionMemory {}
+struct Owners(UnsafeCell<Few<Held>>);
+
+// SAFETY: used as the one field says that has it, by one at a time or to read; a `Held` may be sent
+// and shared.
+unsafe impl Sync for Owners {}
 
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
@@ -123,19 +125,19 @@ impl RegionMemory {
             },
             attached: Attached::new(traits),
             pins: OnceLock::new(),
-            owners: UnsafeCell::new(Few::None),
+            owners: Owners(UnsafeCell::new(Few::None)),
         }
     }
 
     #[inline]
     pub(super) fn owners_mut(&mut self) -> &mut Few<Held> {
-        self.owners.get_mut()
+        self.owners.0.get_mut()
     }
 
     /// Finds the places of its buffers. False if they cannot be one region: [`Draft::join`].
     #[inline]
     pub(super) fn join(&mut self) -> bool {
-        let owners = &*self.owners.get_mut();
+        let owners = &*self.owners.0.get_mut();
         let Some(first) = owners.first() else {
             return false;
         };
@@ -353,7 +355,7 @@ impl RegionMemory {
         self.unpin();
         // SAFETY: one caller claims the gate, which nobody is inside of any more, whatever else
         // still holds the `Arc`; so nobody has a reference to the owners, or ever gets one.
-        Some(unsafe { &mut *self.owners.get() })
+        Some(unsafe { &mut *self.owners.0.get() })
     }
 
     #[cold]
@@ -363,7 +365,7 @@ impl RegionMemory {
         }
         self.unpin();
         // SAFETY: the buffers of read-only memory are not changed while it is shared.
-        let owners = unsafe { &*self.owners.get() };
+        let owners = unsafe { &*self.owners.0.get() };
         let shared = owners.iter().map(Held::share);
         let shared = shared.collect::<Option<Vec<_>>>()?;
         (!shared.is_empty()).then(|| Few::from(shared))
@@ -396,7 +398,7 @@ impl RegionMemory {
     pub(crate) fn windows(&self) -> Option<Vec<Held>> {
         let _inside = self.gate.inside_unless_closed().ok()?;
         // SAFETY: inside the gate to the end of this function.
-        let owners = unsafe { &*self.owners.get() };
+        let owners = unsafe { &*self.owners.0.get() };
         let windows = owners.iter();
         let windows = windows.map(|held| held.as_window().map(|_| held.share())?);
         let windows: Option<Vec<_>> = windows.collect();
@@ -410,7 +412,7 @@ impl RegionMemory {
             return false;
         };
         // SAFETY: inside the gate to the end of this function.
-        let owners = unsafe { &*self.owners.get() };
+        let owners = unsafe { &*self.owners.0.get() };
         !owners.is_empty() && owners.iter().all(Held::is_ours_alone)
     }
 

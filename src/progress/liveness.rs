@@ -70,7 +70,7 @@ pub(super) struct Life {
     unanswered: u32,
     pub(super) questions: u64,
     /// The system asks for the peer's, when the connection has long been silent.
-    kept_alive: bool,
+    pub(super) kept_alive: bool,
     /// The system was told to ask as often as for outstanding operations.
     hurried: bool,
     /// Found dead: the connection is reset, since nobody will take what was not sent.

@@ -50,6 +50,25 @@ fn idle_connections_to_one_domain_ask_it_together() {
     });
 }
 
+/// docs/extension.md: connections are vouched for by others where the system asks whether they are
+/// there; without such a system each asks for itself.
+#[test]
+fn connections_that_no_system_asks_after_ask_for_themselves() {
+    run(|net: Net| async move {
+        let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
+        let mut all = Vec::new();
+        for _ in 0..CONNECTIONS {
+            all.extend(idle(&a, &b, 1).await);
+            for port in ports(&a) {
+                port.lock("as without a system").life.kept_alive = false;
+            }
+        }
+        tokio::time::sleep(10 * IDLE).await;
+        let asked = questions(&a);
+        assert!(asked >= 8 * CONNECTIONS as u64, "{asked} questions");
+    });
+}
+
 /// docs/extension.md: "Connections that are vouched for rest": nobody looks at them while their
 /// peer is known to live, and what comes or is posted is seen to all the same.
 #[test]

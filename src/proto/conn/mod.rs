@@ -397,6 +397,7 @@ impl<T> Connection<T> {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.invariants();
+        self.tx.check();
         for receive in [false, true] {
             let queue = if receive {
                 &self.receive

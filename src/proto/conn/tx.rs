@@ -261,6 +261,15 @@ impl Tx {
         self.out
     }
 
+    /// All that must hold between two calls.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        for lane in [&self.messages, &self.others, &self.data] {
+            let bytes: usize = lane.queue.iter().map(|(_, it)| it.payload.len()).sum();
+            assert_eq!(lane.bytes, bytes, "a lane counts the bytes of its frames");
+        }
+    }
+
     /// Enough is queued to be sent without waiting for more.
     pub(super) fn is_gathered(&self) -> bool {
         let frames = self.messages.queue.len() + self.injected.len() + self.others.queue.len();

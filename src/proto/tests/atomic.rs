@@ -304,6 +304,21 @@ fn by_default_a_refused_atomic_ends_the_connection_after_itself() {
     }
 }
 
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it": whoever guesses
+/// keys by atomic operations is not let guess more often than one who writes and reads.
+#[test]
+fn guesses_by_atomic_operations_are_counted() {
+    for form in [AtomicForm::Update, AtomicForm::Fetch] {
+        let mut pair = living_with(3);
+        for token in 0..10 {
+            pair.a.atomic(token, sum(form), &[0; 8], &[(9, 0, 8)]);
+        }
+        pair.run();
+        assert_eq!(pair.a.ended.len(), 3, "{form:?}");
+        assert!(pair.b.machine.has_had_enough());
+    }
+}
+
 /// One end each, with its memory, wherever the connection breaks.
 #[test]
 fn a_lost_connection_ends_each_operation_once_with_its_memory() {

@@ -1,11 +1,12 @@
 //! Injected messages, which go out in runs and of whose ends only the count is told.
 
 use super::extension::EXTENDED;
-use super::pair::{Pair, Rng, sizes};
+use super::pair::{Pair, REMOTE, Rng, segments, sizes};
+use super::refusal::{flush, living_with};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::proto::{InjectedEnds, Post, PostFlags, Sizes};
-use crate::wire::{ByteOrder, Decoded, decode};
+use crate::wire::{ByteOrder, Decoded, FrameHeader, decode};
 
 fn sent(sent: usize) -> InjectedEnds {
     InjectedEnds { sent, failed: 0 }
@@ -146,7 +147,21 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
         pair.a.machine.inject(&[byte; 10], None).unwrap();
     }
     let send = pair.a.send(7, b"behind them");
+    let region = pair.b.world.region(1, vec![0; 8], REMOTE);
+    let write = Post::Write {
+        payload: Payload::from_vec(b"through".to_vec()),
+        data: None,
+        ack: true,
+        commit: false,
+        segments: segments(&[(1, 0, 7)]),
+    };
+    let flags = PostFlags {
+        wait: true,
+        fence: true,
+    };
+    pair.a.try_post_with(8, write, flags).unwrap();
     pair.run();
+    assert_eq!(pair.a.ended.len(), 0, "it waits for what is before it");
     assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
     pair.b.machine.begin_end();
     pair.run();
@@ -154,11 +169,65 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     assert_eq!((ends.sent, ends.failed), (0, 3));
     assert_eq!(pair.a.machine.phase(send), None);
     assert_eq!(pair.a.end_kind(7), ErrorKind::PeerClosed);
+    // Nothing is left that a fence waits for, and there is always room for a write.
+    assert_eq!(pair.a.end_of(8).0, Ok(7));
+    let mut bytes = [0; 7];
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, *b"through");
     for token in 0..2 {
         pair.b.receive(token, 10);
         assert_eq!(pair.b.end_of(token), (Ok(10), vec![token as u8; 10]));
     }
     pair.a.machine.check();
+}
+
+/// The frame counters and headers of what a side has said.
+fn said(mut bytes: &[u8]) -> Vec<(u8, FrameHeader)> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let Ok(Decoded::Frame {
+            header, header_len, ..
+        }) = decode(bytes, ByteOrder::Native)
+        else {
+            panic!("no frame: {bytes:?}");
+        };
+        let id = bytes[7];
+        bytes = &bytes[header_len + header.payload_len() as usize..];
+        frames.push((id, header));
+    }
+    frames
+}
+
+/// Byte 7 of each header counts the frames, "which debug builds of libfabric insist on": also that
+/// of an answer's end that is written anew, since a region was revoked, with a run behind it.
+#[test]
+fn frames_are_counted_through_when_an_answer_ends_otherwise() {
+    let mut pair = living_with(1);
+    let region = pair.b.world.region(1, vec![1; 100], REMOTE);
+    pair.a.read(1, 100, &[(1, 0, 100)]);
+    flush(&mut pair.a, &mut pair.b.wire);
+    while pair.b.move_in(usize::MAX) {}
+    pair.b.send(2, b"between");
+    for _ in 0..3 {
+        pair.b.machine.inject(b"run", None).unwrap();
+    }
+    pair.b.hand_out();
+    pair.b.move_out(0, &mut pair.a.wire);
+    region.gate().revoke();
+    let mut wire = std::collections::VecDeque::new();
+    flush(&mut pair.b, &mut wire);
+    let frames = said(wire.make_contiguous());
+    let kinds = frames.iter().map(|(_, header)| match header {
+        FrameHeader::ReadData { .. } => 'd',
+        FrameHeader::ReadEnd { refused: Some(_) } => 'e',
+        FrameHeader::Message { .. } => 'm',
+        _ => '?',
+    });
+    assert_eq!(kinds.collect::<String>(), "dmemmm");
+    let first = frames[0].0;
+    for (at, (id, header)) in frames.iter().enumerate() {
+        assert_eq!(*id, first.wrapping_add(at as u8), "{header}");
+    }
 }
 
 /// "Byte 7 of each header counts the frames of this direction in transmission order, which debug

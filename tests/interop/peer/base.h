@@ -67,6 +67,10 @@ static struct {
 	int tx_completions; /* all entries ever seen on the transmit CQ */
 } g;
 
+#define EP g.ep
+#define TO FI_ADDR_UNSPEC
+#include "operations.h"
+
 /* ---- progress ------------------------------------------------------------------------------- */
 
 static bool drain_cq(struct fid_cq *cq)
@@ -80,15 +84,7 @@ static bool drain_cq(struct fid_cq *cq)
 	if (cq == g.tx_cq)
 		g.tx_completions++;
 	if (got == -FI_EAVAIL) {
-		struct fi_cq_err_entry error = {0};
-		MUST(fi_cq_readerr(cq, &error, 0));
-		op = error.op_context;
-		CHECK(op, "a completion error %d without a context", error.err);
-		CHECK(!op->done, "%s ended twice (error %d)", op->name, error.err);
-		CHECK(error.err > 0, "%s: an error entry without an error", op->name);
-		op->done = true;
-		op->error = error.err;
-		op->flags = error.flags;
+		take_error(cq);
 		return true;
 	}
 	CHECK(got == 1, "fi_cq_read: %s", fi_strerror((int)-got));
@@ -177,26 +173,16 @@ static void pause_ms(long ms)
 
 static void progress(void)
 {
-	static int idle;
 	bool found = drain_eq();
 
 	if (g.ep) {
 		found |= drain_cq(g.tx_cq);
 		found |= drain_cq(g.rx_cq);
 	}
-	idle = found ? 0 : idle + 1;
-	/* Leaves the processor to the other end when there is nothing to do. */
-	if (idle > 200) {
-		struct timespec moment = {0, 50000};
-		nanosleep(&moment, NULL);
-	}
+	rest_unless(found);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
-
-#define EP g.ep
-#define TO FI_ADDR_UNSPEC
-#include "operations.h"
 
 static void op_end(struct op *op)
 {

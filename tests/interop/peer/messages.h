@@ -107,59 +107,26 @@ static void run_inject(void)
 	close_orderly(true);
 }
 
-#define MANY 1000
-#define WINDOW 64
-#define MANY_SIZE 2048
+#include "many.h"
+
+static struct op *post_one_of_many(int k, uint8_t *bytes)
+{
+	(void)k;
+	return post_recv("a receive of many", bytes, MANY_SIZE);
+}
+
+static struct op *send_one_of_many(int k, uint8_t *bytes, size_t len)
+{
+	(void)k;
+	return post_send("a send of many", bytes, len);
+}
 
 static void run_many(void)
 {
-	struct op *sends[WINDOW] = {0}, *recvs[WINDOW] = {0};
-	uint8_t *out[WINDOW], *in[WINDOW];
-	unsigned my_seed = g.initiator ? 0 : 128, their_seed = g.initiator ? 128 : 0;
-	int sent = 0, received = 0, posted = 0, completed = 0;
-
-	for (int i = 0; i < WINDOW; i++) {
-		out[i] = buffer(MANY_SIZE, 0);
-		in[i] = buffer(MANY_SIZE, 0);
-	}
 	begin();
-	for (; posted < WINDOW; posted++)
-		recvs[posted] = post_recv("a receive of many", in[posted], MANY_SIZE);
+	post_first_of_many();
 	complete();
-	waiting_for = "the many messages";
-	while (completed < MANY || received < MANY) {
-		if (sent < MANY && sent - completed < WINDOW) {
-			int slot = sent % WINDOW;
-			size_t len = (size_t)(sent * 37) % 1500;
-			fill_pattern(out[slot], len, (unsigned)sent + my_seed);
-			sends[slot] = post_send("a send of many", out[slot], len);
-			sent++;
-		}
-		progress();
-		while (completed < sent && sends[completed % WINDOW]->done) {
-			CHECK(!sends[completed % WINDOW]->error, "send %d failed", completed);
-			free(sends[completed % WINDOW]);
-			completed++;
-		}
-		while (received < posted && received < MANY && recvs[received % WINDOW]->done) {
-			int slot = received % WINDOW;
-			size_t len = (size_t)(received * 37) % 1500;
-			CHECK(!recvs[slot]->error, "receive %d failed", received);
-			CHECK(recvs[slot]->len == len, "message %d has %zu bytes, not %zu", received,
-			      recvs[slot]->len, len);
-			check_pattern("a message of many", in[slot], len, (unsigned)received + their_seed);
-			free(recvs[slot]);
-			received++;
-			if (posted < MANY) {
-				recvs[slot] = post_recv("a receive of many", in[slot], MANY_SIZE);
-				posted++;
-			} else if (posted == MANY) {
-				posted++;
-				post_done_recv();
-			}
-		}
-	}
-	fact("%d messages each way", MANY);
+	exchange_many(g.initiator);
 	if (g.initiator) {
 		initiator_farewell();
 	} else {

@@ -80,3 +80,31 @@ static void check_message(struct op *op, size_t len, bool has_data, uint64_t dat
 		      (unsigned long long)op->data, (unsigned long long)data);
 	fact("%s: %zu bytes%s", op->name, len, has_data ? " and CQ data" : "");
 }
+
+/* Reads the error entry that a queue has: its operation has ended. */
+static void take_error(struct fid_cq *cq)
+{
+	struct fi_cq_err_entry error = {0};
+	struct op *op;
+
+	MUST(fi_cq_readerr(cq, &error, 0));
+	op = error.op_context;
+	CHECK(op, "a completion error %d without a context", error.err);
+	CHECK(!op->done, "%s ended twice (error %d)", op->name, error.err);
+	CHECK(error.err > 0, "%s: an error entry without an error", op->name);
+	op->done = true;
+	op->error = error.err;
+	op->flags = error.flags;
+}
+
+/* Leaves the processor to the other end when nothing was found for a while. */
+static void rest_unless(bool found)
+{
+	static int idle;
+
+	idle = found ? 0 : idle + 1;
+	if (idle > 200) {
+		struct timespec moment = {0, 50000};
+		nanosleep(&moment, NULL);
+	}
+}

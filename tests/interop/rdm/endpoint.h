@@ -103,6 +103,10 @@ static void tell_port(void)
 	fact("PORT %u", ntohs(address.sin_port));
 }
 
+#define EP r.ep
+#define TO r.peer
+#include "../peer/operations.h"
+
 /* ---- progress ------------------------------------------------------------------------------- */
 
 static void take_piece(struct op *op, uint8_t *bytes, size_t len, bool last)
@@ -122,15 +126,7 @@ static bool drain(void)
 	if (got == -FI_EAGAIN)
 		return false;
 	if (got == -FI_EAVAIL) {
-		struct fi_cq_err_entry error = {0};
-		MUST(fi_cq_readerr(r.cq, &error, 0));
-		op = error.op_context;
-		CHECK(op, "a completion error %d without a context", error.err);
-		CHECK(!op->done, "%s ended twice (error %d)", op->name, error.err);
-		CHECK(error.err > 0, "%s: an error entry without an error", op->name);
-		op->done = true;
-		op->error = error.err;
-		op->flags = error.flags;
+		take_error(r.cq);
 		return true;
 	}
 	CHECK(got == 1, "fi_cq_readfrom: %s", fi_strerror((int)-got));
@@ -166,15 +162,9 @@ static bool drain(void)
 
 static void progress(void)
 {
-	static int idle;
 	bool found = drain();
 
-	idle = found ? 0 : idle + 1;
-	/* Leaves the processor to the other end when there is nothing to do. */
-	if (idle > 200) {
-		struct timespec moment = {0, 50000};
-		nanosleep(&moment, NULL);
-	}
+	rest_unless(found);
 }
 
 /* Makes progress for a while. */
@@ -190,10 +180,6 @@ static void progress_for(long ms)
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
-
-#define EP r.ep
-#define TO r.peer
-#include "../peer/operations.h"
 
 static struct op *post_trecv(const char *name, uint8_t *bytes, size_t len, uint64_t tag,
 			     uint64_t ignore, fi_addr_t source)

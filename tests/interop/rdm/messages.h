@@ -206,10 +206,9 @@ static void run_unexpected(void)
 
 /* ---- many ----------------------------------------------------------------------------------- */
 
-#define MANY 1000
-#define WINDOW 64
-#define MANY_SIZE 2048
+#include "../peer/many.h"
 
+/* Every other one is tagged. */
 static struct op *post_one_of_many(int k, uint8_t *bytes)
 {
 	if (k % 2)
@@ -217,58 +216,24 @@ static struct op *post_one_of_many(int k, uint8_t *bytes)
 	return post_recv("one of many", bytes, MANY_SIZE);
 }
 
-/* Every other one tagged, both ways at the same time. */
+static struct op *send_one_of_many(int k, uint8_t *bytes, size_t len)
+{
+	struct op *op;
+
+	if (k % 2 == 0)
+		return post_send("a send of many", bytes, len);
+	op = op_new("a tagged send of many");
+	POST(fi_tsend(r.ep, bytes, len, NULL, r.peer, (uint64_t)k, op));
+	return op;
+}
+
 static void run_many(void)
 {
-	struct op *sends[WINDOW] = {0}, *recvs[WINDOW] = {0};
-	uint8_t *out[WINDOW], *in[WINDOW];
-	unsigned my_seed = r.initiator ? 0 : 128, their_seed = r.initiator ? 128 : 0;
-	int sent = 0, received = 0, posted = 0, completed = 0;
-
 	post_hello_recv();
-	for (; posted < WINDOW; posted++) {
-		out[posted] = buffer(MANY_SIZE, 0);
-		recvs[posted] = post_one_of_many(posted, in[posted] = buffer(MANY_SIZE, 0));
-	}
+	post_first_of_many();
 	tell_port();
 	say_hello();
-	while (completed < MANY || received < MANY) {
-		if (sent < MANY && sent - completed < WINDOW) {
-			int slot = sent % WINDOW;
-			size_t len = (size_t)(sent * 37) % 1500;
-			fill_pattern(out[slot], len, (unsigned)sent + my_seed);
-			if (sent % 2) {
-				sends[slot] = op_new("a tagged send of many");
-				POST(fi_tsend(r.ep, out[slot], len, NULL, r.peer, (uint64_t)sent, sends[slot]));
-			} else {
-				sends[slot] = post_send("a send of many", out[slot], len);
-			}
-			sent++;
-		}
-		waiting_for = "the many messages";
-		progress();
-		while (completed < sent && sends[completed % WINDOW]->done) {
-			CHECK(!sends[completed % WINDOW]->error, "send %d failed", completed);
-			free(sends[completed % WINDOW]);
-			completed++;
-		}
-		while (received < posted && received < MANY && recvs[received % WINDOW]->done) {
-			int slot = received % WINDOW;
-			size_t len = (size_t)(received * 37) % 1500;
-			CHECK(!recvs[slot]->error, "receive %d failed", received);
-			CHECK(recvs[slot]->len == len, "message %d has %zu bytes, not %zu", received,
-			      recvs[slot]->len, len);
-			check_pattern("one of many", in[slot], len, (unsigned)received + their_seed);
-			free(recvs[slot]);
-			received++;
-			if (posted < MANY)
-				recvs[slot] = post_one_of_many(posted, in[slot]);
-			else if (posted == MANY)
-				post_done_recv();
-			posted++;
-		}
-	}
-	fact("%d messages each way", MANY);
+	exchange_many(r.initiator);
 	farewell();
 }
 
