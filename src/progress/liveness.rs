@@ -295,8 +295,8 @@ impl Port {
     }
 
     /// Something has come while it rested, and much may follow: it is looked at again in its time,
-    /// even if nothing is outstanding in this moment. Else a connection at work would go to rest, and
-    /// be looked at, with every message.
+    /// even if nothing is outstanding in this moment. Else a connection at work would go to rest,
+    /// and be looked at, with every message.
     fn rise(
         &self,
         state: &mut PortState,
