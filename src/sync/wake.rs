@@ -1,5 +1,6 @@
 //! Wakers collected under a lock and woken after it, and the list of those who wait for a queue.
 
+use std::collections::BTreeSet;
 use std::task::Waker;
 
 /// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
@@ -52,6 +53,8 @@ pub(crate) struct WaiterKey(u64);
 pub(crate) struct Waiters {
     next: u64,
     list: Vec<(WaiterKey, Waker)>,
+    /// What those on the list that nobody will withdraw are told apart by: thousands may wait.
+    once: BTreeSet<(usize, usize)>,
 }
 
 impl Waiters {
@@ -75,7 +78,9 @@ impl Waiters {
 
     /// Registers a waker that nobody will withdraw, unless an equal one is there already.
     pub(crate) fn register_once(&mut self, waker: &Waker) {
-        if !self.list.iter().any(|(_, held)| held.will_wake(waker)) {
+        // What `Waker::will_wake` compares.
+        let vtable = std::ptr::from_ref(waker.vtable());
+        if self.once.insert((waker.data().addr(), vtable.addr())) {
             self.register(&mut None, waker);
         }
     }
@@ -90,6 +95,7 @@ impl Waiters {
 
     /// Moves all wakers to `wakes`.
     pub(crate) fn take_all(&mut self, wakes: &mut WakeList) {
+        self.once.clear();
         for (_, waker) in self.list.drain(..) {
             wakes.push(waker);
         }
@@ -98,5 +104,45 @@ impl Waiters {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// `register_once`: "unless an equal one is there already"; once woken it registers anew, and
+    /// who registers with a name is another matter.
+    #[test]
+    fn equal_wakers_are_registered_once_each_time() {
+        let counts: Vec<Arc<Counting>> = (0..100).map(|_| Arc::default()).collect();
+        let wakers: Vec<Waker> = counts.iter().cloned().map(Waker::from).collect();
+        let mut waiters = Waiters::default();
+        for round in 1..=3 {
+            for waker in wakers.iter().chain(&wakers) {
+                // As a handle of its own, which is equal.
+                waiters.register_once(&waker.clone());
+            }
+            let mut key = None;
+            waiters.register(&mut key, &wakers[0]);
+            assert_eq!(waiters.list.len(), 101);
+            assert!(waiters.remove(&mut key).is_some());
+            waiters.take_all(&mut WakeList::new());
+            let woken = counts.iter().map(|it| it.0.load(Ordering::Relaxed));
+            assert!(woken.into_iter().all(|count| count == round));
+        }
     }
 }
