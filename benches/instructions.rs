@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 1864,
+        most: 2000,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 11484,
+        most: 11462,
         run: || {
             let mut side = Side::new();
             repeat(|| side.inject(&[0; 64]));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
-        most: 1212,
+        most: 1188,
         run: || {
             let mut side = Side::new();
             let message = steps::message();
