@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::buf::{ConvertMany, Frame, Payload};
+use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
 /// Lists of bytes that are kept to be used again.
@@ -67,6 +68,9 @@ struct Stretch {
     first: u64,
     count: u64,
 }
+
+// Sizes are of a byte each.
+const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize && INJECT_SIZE_MAX <= u8::MAX as usize);
 
 /// Bytes of a frame.
 #[derive(Clone, Copy, Debug)]
