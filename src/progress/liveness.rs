@@ -114,6 +114,13 @@ struct Asked {
 }
 
 impl Life {
+    /// A visit of an idle connection, whose next one follows in its time.
+    fn is_visited(&mut self, now: Instant, grid: VisitGrid) {
+        let every = self.config.step(Pace::Idle);
+        self.last_visit = Some(now);
+        self.next_visit = Some(grid.at(now + every, every));
+    }
+
     pub(super) fn new(config: Liveness) -> Self {
         Life {
             config,
@@ -286,9 +293,7 @@ impl Port {
         let takes = state.life.config.answer_within();
         peers.rest(peer, self.auth_key(), self.key(), fresh, takes);
         // If it is to ask for all, it is not late before it would be if it did not rest.
-        let every = state.life.config.step(Pace::Idle);
-        state.life.last_visit = Some(now);
-        state.life.next_visit = Some(grid.at(now + every, every));
+        state.life.is_visited(now, grid);
         state.life.rests = true;
         shrink(state);
         None
@@ -307,12 +312,10 @@ impl Port {
         if let Some((peer, fresh)) = self.shared_life(state) {
             peers.heard(peer, self.auth_key(), heard_at(state, now), fresh);
         }
-        let every = state.life.config.step(Pace::Idle);
         let life = &mut state.life;
         life.is_alive();
         (life.rests, life.heard) = (false, false);
-        life.last_visit = Some(now);
-        life.next_visit = Some(grid.at(now + every, every));
+        life.is_visited(now, grid);
         life.next_visit
     }
 

@@ -70,7 +70,8 @@ struct Stretch {
 }
 
 // Sizes are of a byte each.
-const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize && INJECT_SIZE_MAX <= u8::MAX as usize);
+const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize);
+const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 
 /// Bytes of a frame.
 #[derive(Clone, Copy, Debug)]
