@@ -13,8 +13,9 @@
 //! [`Counter`] counts. An [`AddressVector`] names the peers of endpoints without a connection.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
-//! its result ([`Failed`] has them on error). Dropping its future detaches: the memory lives as
-//! long as anything may touch it. Every accepted operation ends exactly once.
+//! its result ([`Failed`] has them on error). Dropping its future withdraws it if it has not
+//! started; if it has, its memory lives as long as anything may touch it. [`Op::detach`] lets it go
+//! on with nobody waiting. Every accepted operation ends exactly once.
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
 //! `fi_mr(3)`, and `docs/features.md` lists what works.

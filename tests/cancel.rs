@@ -4,6 +4,8 @@
 #[path = "common/alone.rs"]
 mod alone;
 mod common;
+#[path = "cancel/detached.rs"]
+mod detached;
 #[path = "cancel/gone.rs"]
 mod gone;
 

@@ -108,7 +108,7 @@ fn only_the_initialised_bytes_are_offered() {
     assert_eq!(Payload::from_vec(Vec::new()).len(), 0);
 }
 
-/// api.md decision 1: dropping detaches, and "the buffer lives until nobody can touch it": an owner
+/// api.md decision 1: whatever is dropped, "the buffer lives until nobody can touch it": an owner
 /// that was taken apart is freed exactly once, as its own type would be.
 #[test]
 fn dropped_payload_frees_each_buffer_once() {

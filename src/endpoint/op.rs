@@ -55,15 +55,16 @@ impl Told for usize {}
 /// [`Received`](super::Received).
 ///
 /// # Cancel safety
-/// Dropping it detaches (ruling 4): an operation that has not started is withdrawn; one that has
-/// runs to its end, and its buffers live as long as anything may touch them. Dropping a *receive*
-/// un-posts it, and a message already matched to it goes back to the head of the early messages, so
-/// none is lost; of one that is longer than the dropped buffers, what fits them is kept. Leaking it
-/// is safe. `tokio::time::timeout(limit, op)` is always legal.
+/// Dropping it withdraws the operation: one that has not started never does; one that has runs to
+/// its end, and its buffers live as long as anything may touch them. [`detach`](Self::detach) lets
+/// it go on with nobody waiting. Dropping a *receive* un-posts it, and a message already matched to
+/// it goes back to the head of the early messages, so none is lost; of one that is longer than the
+/// dropped buffers, what fits them is kept. Leaking it is safe.
+/// `tokio::time::timeout(limit, op)` is always legal.
 ///
 /// It takes part in Tokio's cooperative budget, as registrations and queues do: a task whose
 /// operations have always ended already when it comes to await them starves no other.
-#[must_use = "a dropped operation is withdrawn if it has not started"]
+#[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct Op<B: IoBufs, R: Told = usize> {
     place: Place,
     key: OpKey,
@@ -106,6 +107,17 @@ impl<B: IoBufs, R: Told> Op<B, R> {
     /// it had started. `true` if it was still to be had.
     pub fn cancel(&self) -> bool {
         self.place.cancel(self.key)
+    }
+
+    /// Lets it go on to its end with nobody waiting, as a dropped `JoinHandle` of Tokio's does.
+    ///
+    /// It owns its buffers until then. Nobody is told of its end but the counters that are bound
+    /// for it: a detached send is delivered as long as the connection lives, also through an
+    /// orderly [`shutdown`](crate::Endpoint::shutdown) or the drop of the endpoint; a detached
+    /// receive takes a message, which is dropped.
+    pub fn detach(mut self) {
+        // Its buffers, if it has ended, are dropped here, with nothing locked.
+        drop(self.cell.take().and_then(|cell| cell.detach()));
     }
 }
 
@@ -158,7 +170,7 @@ impl<B: IoBufs, R: Told> Drop for Op<B, R> {
     fn drop(&mut self) {
         match self.cell.take() {
             Some(cell) if self.finished => OpCell::keep(cell),
-            Some(cell) => self.place.detach(self.key, &cell),
+            Some(cell) => self.place.withdraw(self.key, &cell),
             None => {}
         }
     }
@@ -198,8 +210,8 @@ impl<D: fmt::Debug> fmt::Debug for Queued<D> {
 ///
 /// # Cancel safety
 /// Dropped while the operation waits for room, the operation is withdrawn and its buffers are
-/// freed. Dropped later, nothing happens to it.
-#[must_use = "an operation that waits for room is withdrawn when this is dropped"]
+/// freed, unless it was [detached](Self::detach). Dropped later, nothing happens to it.
+#[must_use = "dropped, it is withdrawn if it waits for room; `detach` lets it go on"]
 pub struct QueuedOp<B: IoBufs> {
     pub(super) place: Place,
     pub(super) key: OpKey,
@@ -216,6 +228,12 @@ impl<B: IoBufs> QueuedOp<B> {
     /// True once the operation is accepted.
     pub fn is_accepted(&self) -> bool {
         self.waiting.as_ref().is_none_or(|cell| cell.has_ended())
+    }
+
+    /// Lets it go on with nobody waiting for its acceptance. Once accepted, the queue has its end;
+    /// if it never is, only counters are told.
+    pub fn detach(mut self) {
+        drop(self.waiting.take().and_then(|cell| cell.detach()));
     }
 }
 

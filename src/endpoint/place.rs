@@ -203,12 +203,12 @@ impl Place {
     }
 
     /// The operation's future is dropped (ruling 4).
-    pub(super) fn detach(&self, key: OpKey, cell: &OpCell) {
+    pub(super) fn withdraw(&self, key: OpKey, cell: &OpCell) {
         match self {
-            Place::Connection(endpoint) => endpoint.inner.port.detach(key, cell),
-            Place::Peer(_, port) => port.detach(key, cell),
-            Place::Receives(endpoint) => endpoint.detach_receive(key, cell),
-            Place::Datagrams(endpoint) => endpoint.inner.port.detach(key, cell),
+            Place::Connection(endpoint) => endpoint.inner.port.withdraw(key, cell),
+            Place::Peer(_, port) => port.withdraw(key, cell),
+            Place::Receives(endpoint) => endpoint.withdraw_receive(key, cell),
+            Place::Datagrams(endpoint) => endpoint.inner.port.withdraw(key, cell),
         }
     }
 

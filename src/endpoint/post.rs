@@ -207,6 +207,15 @@ macro_rules! posting_forms {
                 super::post::post_op(self, false)
             }
 
+            /// Posts now and lets the operation go on to its end with nobody waiting
+            /// ([`Op::detach`](crate::Op::detach)).
+            ///
+            /// # Errors
+            /// As of [`post`](Self::post).
+            pub fn detach(self) -> crate::Result<(), crate::Failed<B>> {
+                self.post().map(super::Op::detach)
+            }
+
             /// Ends it with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when it has taken
             /// this long, the time included in which it waits for its turn. Default: no limit.
             ///

@@ -294,8 +294,8 @@ impl RdmEndpoint {
 
     /// The future of a receive is dropped (ruling 4). When this returns, its message is in its
     /// place again, or will be as soon as it has come in full.
-    pub(super) fn detach_receive(&self, key: OpKey, cell: &OpCell) {
-        if self.inner.receives.detach(key, cell) {
+    pub(super) fn withdraw_receive(&self, key: OpKey, cell: &OpCell) {
+        if self.inner.receives.withdraw(key, cell) {
             self.inner.rdm.orphan(cell);
         }
     }

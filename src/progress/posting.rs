@@ -137,9 +137,9 @@ impl Port {
     }
 
     /// The future of an operation is dropped (ruling 4).
-    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
-        let mut state = self.lock("detach");
-        match state.machine.detach(key) {
+    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        let mut state = self.lock("withdraw");
+        match state.machine.withdraw(key) {
             Withdrawn::Ended => {}
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key)
@@ -186,7 +186,7 @@ impl Port {
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
     /// still waits.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        let mut state = self.lock("withdraw");
+        let mut state = self.lock("withdraw waiting");
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
             self.waker.wake_by_ref(); // Those behind it may have all they wait for.

@@ -16,7 +16,7 @@ use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
 use super::receive_context::message_of;
-use super::report::Report;
+use super::report::{Delivery, Report};
 
 impl Port {
     #[inline]
@@ -276,8 +276,11 @@ impl Telling<'_> {
 
     fn tell_uncounted(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
         match report {
-            Report::Future(cell) if cell.complete(end, wakes) => Untold::Nothing,
-            Report::Future(_) => Untold::all_of(end),
+            Report::Future(cell) => match cell.complete(end, wakes) {
+                Delivery::Delivered => Untold::Nothing,
+                Delivery::Abandoned => Untold::all_of(end),
+                Delivery::Detached => Untold::Memory,
+            },
             Report::Queue {
                 context,
                 kind,
@@ -291,7 +294,9 @@ impl Telling<'_> {
                 }
                 // Never accepted: whoever waited for that is told, and the queue is not.
                 None => match waiting {
-                    Some(cell) if cell.complete(end, wakes) => Untold::Nothing,
+                    Some(cell) if cell.complete(end, wakes) == Delivery::Delivered => {
+                        Untold::Nothing
+                    }
                     _ => Untold::Memory,
                 },
             },

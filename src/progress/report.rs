@@ -41,8 +41,21 @@ enum Stage {
     Accepted,
     Ended,
     Taken,
-    /// The future was dropped before the end, and nobody else awaits it.
+    /// The future was dropped before the end: the operation was withdrawn, or is to be.
     Abandoned,
+    /// The operation goes on to its end, which nobody awaits.
+    Detached,
+}
+
+/// What became of an operation's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// The future has it.
+    Delivered,
+    /// The future was dropped: a message goes back to where it came from.
+    Abandoned,
+    /// The future was detached: nothing of the end is needed any more.
+    Detached,
 }
 
 impl CellState {
@@ -69,7 +82,7 @@ impl CellState {
                 self.stage = Stage::Taken;
                 Poll::Ready(fetch(&mut self.end))
             }
-            Stage::Accepted | Stage::Taken | Stage::Abandoned => {
+            Stage::Accepted | Stage::Taken | Stage::Abandoned | Stage::Detached => {
                 panic!("an operation's future was polled after it ended")
             }
         }
@@ -127,25 +140,31 @@ impl OpCell {
     }
 
     /// Takes the end, and leaves one of nothing; the future is woken when `wakes` is dropped.
-    /// False: the operation was abandoned, and the end stays where it is.
-    pub(crate) fn complete(&self, end: &mut End, wakes: &mut WakeList) -> bool {
+    /// Of an operation that nobody awaits, the end stays where it is.
+    pub(super) fn complete(&self, end: &mut End, wakes: &mut WakeList) -> Delivery {
         let mut state = self.lock();
         match state.stage {
             Stage::Pending => {
                 state.wake(wakes);
                 state.stage = Stage::Ended;
                 std::mem::swap(&mut state.end, end);
-                true
+                Delivery::Delivered
             }
-            Stage::Abandoned => false,
+            Stage::Abandoned => Delivery::Abandoned,
+            Stage::Detached => Delivery::Detached,
             // It has ended before, which is not to be undone.
-            Stage::Accepted | Stage::Ended | Stage::Taken => true,
+            Stage::Accepted | Stage::Ended | Stage::Taken => Delivery::Delivered,
         }
     }
 
     /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
     pub(crate) fn abandon(&self) -> Option<End> {
         self.leave(Stage::Abandoned)
+    }
+
+    /// The operation goes on, and nobody awaits it: its end if there is one.
+    pub(crate) fn detach(&self) -> Option<End> {
+        self.leave(Stage::Detached)
     }
 
     /// Goes to this stage, and gives the end if there is one. The waker of whoever waited is
@@ -322,5 +341,6 @@ mod tests {
         waker_goes(|cell| assert!(cell.poll_accepted(Waker::noop()).is_pending()));
         waker_goes(|cell| assert!(cell.take().is_none()));
         waker_goes(|cell| assert!(cell.abandon().is_none()));
+        waker_goes(|cell| assert!(cell.detach().is_none()));
     }
 }

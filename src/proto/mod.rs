@@ -5,7 +5,7 @@
 //! in this order after each input:
 //!
 //! 1. getters (`&self`): state and what is wanted next;
-//! 2. application mutators: `post`, `cancel`, `detach`, `close`;
+//! 2. application mutators: `post`, `cancel`, `withdraw`, `close`;
 //! 3. `handle_*`: something came from outside: bytes, a sent batch, a lost link;
 //! 4. `poll_*`: what the owner must now do: `poll_event` (publish), `poll_transmit` (give these
 //!    frames to the transport), `poll_receive` (where the next bytes shall land).

@@ -245,6 +245,15 @@ macro_rules! atomic_forms {
                 PostedAtomic::post(self.0, false)
             }
 
+            /// Posts now and lets the operation go on to its end with nobody waiting
+            /// ([`Op::detach`](crate::Op::detach)).
+            ///
+            /// # Errors
+            /// As of [`post`](Self::post).
+            pub fn detach(self) -> Result<()> {
+                self.post().map(PostedAtomic::detach)
+            }
+
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
             /// There, results are the buffer of the [`Completion`](crate::Completion), in this
             /// machine's byte order, unless they went into a region.
@@ -311,9 +320,10 @@ atomic_forms!(FetchAtomic<R>, R);
 /// polled.
 ///
 /// # Cancel safety
-/// Dropping it detaches (ruling 4): an operation that has not started is withdrawn; one that has
-/// runs to its end. `tokio::time::timeout(limit, op)` is always legal.
-#[must_use = "a dropped operation is withdrawn if it has not started"]
+/// Dropping it withdraws the operation: one that has not started never does; one that has runs to
+/// its end. [`detach`](Self::detach) lets it go on with nobody waiting.
+/// `tokio::time::timeout(limit, op)` is always legal.
+#[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct PostedAtomic<R> {
     op: Op<AtomicMemory>,
     results: PhantomData<fn() -> R>,
@@ -342,6 +352,11 @@ impl<R: AtomicResults> PostedAtomic<R> {
     /// it had started. `true` if it was still to be had.
     pub fn cancel(&self) -> bool {
         self.op.cancel()
+    }
+
+    /// Lets it go on to its end with nobody waiting, as [`Op::detach`].
+    pub fn detach(self) {
+        self.op.detach();
     }
 }
 

@@ -95,8 +95,8 @@ impl DgramPort {
     }
 
     /// The future of an operation is dropped (ruling 4).
-    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) {
-        let mut state = self.lock("detach");
+    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        let mut state = self.lock("withdraw");
         if state.machine.cancel(key) == Withdrawn::Gone
             && let Some(end) = cell.take()
         {

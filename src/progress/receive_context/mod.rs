@@ -309,7 +309,7 @@ impl ReceiveContext {
     /// from the cell to whoever brings it.
     ///
     /// True if it had neither ended nor could be withdrawn: a connection has it, and is to be told.
-    pub(crate) fn detach(&self, key: OpKey, cell: &OpCell) -> bool {
+    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) -> bool {
         let Some(end) = cell.abandon() else {
             return self.cancel(key) != Withdrawn::Ended;
         };

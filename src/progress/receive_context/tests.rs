@@ -136,8 +136,8 @@ impl World {
         self.context.post(sought, payload, report, WAIT).unwrap()
     }
 
-    fn detach(&self, receive: Receive) {
-        self.context.detach(receive.key, &receive.cell);
+    fn withdraw(&self, receive: Receive) {
+        self.context.withdraw(receive.key, &receive.cell);
     }
 
     fn expire(&self) -> Option<Instant> {

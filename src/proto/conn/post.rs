@@ -360,7 +360,7 @@ impl<T> Connection<T> {
 
     /// The owner of the operation went away: withdraws it if it has not started; marks a receive
     /// that a message is landing in, so that the message survives. The end is still an event.
-    pub(crate) fn detach(&mut self, key: OpKey) -> Withdrawn {
+    pub(crate) fn withdraw(&mut self, key: OpKey) -> Withdrawn {
         let withdrawn = self.cancel(key);
         if withdrawn == Withdrawn::Running
             && let Some(op) = self.ops.get_mut(key)

@@ -62,7 +62,7 @@ fn half_a_message_before_the_end_is_a_failure() {
 
 /// fi_cancel(3), ruling 4: what has not started ends as Canceled with its memory, what has runs on.
 #[test]
-fn cancel_and_detach_in_each_phase() {
+fn cancel_and_withdraw_in_each_phase() {
     let mut pair = Pair::with(Sizes {
         tx_size: 2,
         rx_size: 1,
@@ -98,7 +98,7 @@ fn cancel_and_detach_in_each_phase() {
 
     let posted = pair.b.receive(1, 6);
     let behind = pair.b.receive(2, 6);
-    assert_eq!(pair.b.machine.detach(posted), Withdrawn::Ended);
+    assert_eq!(pair.b.machine.withdraw(posted), Withdrawn::Ended);
     pair.run();
     assert_eq!(
         pair.b.end_of(2),
@@ -106,7 +106,7 @@ fn cancel_and_detach_in_each_phase() {
         "it took the place that came free"
     );
     assert_eq!(pair.b.end_of(1), (Err(ErrorKind::Canceled), vec![0; 6]));
-    assert_eq!(pair.b.machine.detach(behind), Withdrawn::Gone);
+    assert_eq!(pair.b.machine.withdraw(behind), Withdrawn::Gone);
     assert_eq!(pair.a.end_of(1), (Ok(6), b"moving".to_vec()));
 
     // A read that awaits its answer cannot be withdrawn, one that is queued can.
@@ -114,7 +114,7 @@ fn cancel_and_detach_in_each_phase() {
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
     assert_eq!(pair.a.machine.phase(awaiting), Some(Phase::AwaitingPeer));
-    assert_eq!(pair.a.machine.detach(awaiting), Withdrawn::Running);
+    assert_eq!(pair.a.machine.withdraw(awaiting), Withdrawn::Running);
     let read = pair.a.read(5, 3, &[(1, 0, 3)]);
     assert_eq!(pair.a.machine.cancel(read), Withdrawn::Ended);
     pair.a.take_events();
@@ -136,7 +136,7 @@ fn the_message_of_a_dropped_receive_goes_to_the_next_one() {
         pair.a.move_out(18, &mut pair.b.wire);
         while pair.b.move_in(usize::MAX) {}
         assert_eq!(pair.b.machine.phase(dropped), Some(Phase::Moving));
-        assert_eq!(pair.b.machine.detach(dropped), Withdrawn::Running);
+        assert_eq!(pair.b.machine.withdraw(dropped), Withdrawn::Running);
         if receive_is_there {
             pair.b.receive(2, 10);
             pair.run();

@@ -243,7 +243,7 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     let phase = side.machine.phase(key);
     let is_started = !matches!(phase, Some(Phase::Waiting | Phase::Queued));
     let (detach, withdrawn) = match rng.below(3) {
-        0 => (true, side.machine.detach(key)),
+        0 => (true, side.machine.withdraw(key)),
         1 => (false, side.machine.cancel(key)),
         // Its owner is told, and hears no more of it.
         _ => (true, side.machine.expire(key)),

@@ -148,7 +148,7 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     let phase = side.machine.phase(sent.key);
     let withdrawn = match rng.below(3) {
         0 => side.machine.cancel(sent.key),
-        1 => side.machine.detach(sent.key),
+        1 => side.machine.withdraw(sent.key),
         _ => side.machine.expire(sent.key),
     };
     assert_ne!(withdrawn, Withdrawn::Gone, "an open operation is not gone");

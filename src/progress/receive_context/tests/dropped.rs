@@ -10,7 +10,7 @@ fn messages_of_dropped_receives_go_back_in_order() {
     let world = World::new(8, 1 << 16, 4);
     let mut sender = world.sender(1, 1);
     let unposted = world.post(Wanted::Message, 8);
-    world.detach(unposted);
+    world.withdraw(unposted);
     for bytes in [b"1", b"2", b"3"] {
         sender.send_early(None, bytes);
     }
@@ -18,8 +18,8 @@ fn messages_of_dropped_receives_go_back_in_order() {
         world.post(Wanted::Message, 8),
         world.post(Wanted::Message, 8),
     );
-    world.detach(first);
-    world.detach(second);
+    world.withdraw(first);
+    world.withdraw(second);
     assert_eq!(sender.receives.held(), 3);
     for bytes in [b"1", b"2", b"3"] {
         assert_eq!(bytes_of(&world.post(Wanted::Message, 8).end()), bytes);
@@ -34,7 +34,7 @@ fn a_message_that_lands_for_nobody_goes_to_the_next_receive() {
     let dropped = world.post(Wanted::Message, 8);
     let met = sender.meet(None, 4);
     assert_eq!(world.context.phase(dropped.key), Phase::Moving);
-    world.detach(dropped);
+    world.withdraw(dropped);
     let next = world.post(Wanted::Message, 8);
     sender.end(met, b"lost");
     assert_eq!(bytes_of(&next.end()), b"lost");
