@@ -143,7 +143,7 @@ mod wire;
 pub use av::{AddressVector, AddressVectorBuilder, Insert, Inserted, Insertion};
 pub use buf::{
     AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
-    RegionBuf, RegionBufs, SharedBuffer, SharedMemory,
+    RegionBuf, RegionBufs, RegionContents, SharedBuffer, SharedMemory,
 };
 pub use cntr::{Counter, CounterError, CounterWait};
 pub use cq::{

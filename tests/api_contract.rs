@@ -148,7 +148,6 @@ fn futures_may_be_spawned() {
         spawn(region.quiesce());
         spawn(region.revoke());
         spawn(region.deregister());
-        spawn(region.deregister_all());
         spawn(counter.wait_for(1));
         spawn(async move {
             (

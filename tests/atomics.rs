@@ -18,7 +18,7 @@ use tokio_fabric::{
 };
 
 /// Two connected endpoints that live with refusals, and an open region of the second's.
-async fn scene(net: &Net) -> (Peer, Peer, Endpoint, Endpoint, MemoryRegion) {
+async fn scene(net: &Net) -> (Peer, Peer, Endpoint, Endpoint, MemoryRegion<Vec<u8>>) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let open = |peer: &Peer| {
         let builder = peer.domain.endpoint();
@@ -32,7 +32,7 @@ async fn scene(net: &Net) -> (Peer, Peer, Endpoint, Endpoint, MemoryRegion) {
     (a, b, x, y, region)
 }
 
-fn first(region: &MemoryRegion, len: u64) -> RemoteRegion {
+fn first<B: 'static>(region: &MemoryRegion<B>, len: u64) -> RemoteRegion {
     region.remote().slice(..len).unwrap()
 }
 
@@ -260,19 +260,19 @@ fn what_is_refused_says_why_and_changes_nothing() {
             .access(Access::REMOTE)
             .now()
             .unwrap();
-        let claimed = |region: &MemoryRegion, addr| RemoteRegion::new(addr, 8, region.key());
+        let claimed = |region: MemoryRegion, addr| RemoteRegion::new(addr, 8, region.key());
         let cases = [
-            (claimed(&read_only, 0), Refusal::AccessDenied),
+            (claimed(read_only.erase(), 0), Refusal::AccessDenied),
             (unregistered.slice(..8).unwrap(), Refusal::UnknownKey),
             (
                 RemoteRegion::new(0, 8, region.key() ^ 1),
                 Refusal::UnknownKey,
             ),
-            (claimed(&region, 8189), Refusal::OutOfBounds),
-            (claimed(&region, 3), Refusal::Misaligned),
-            (claimed(&revoked, 0), Refusal::Revoked),
-            (claimed(&held, 0), Refusal::Held),
-            (claimed(&range, 0), Refusal::Unsupported),
+            (claimed(region.erase(), 8189), Refusal::OutOfBounds),
+            (claimed(region.erase(), 3), Refusal::Misaligned),
+            (claimed(revoked.erase(), 0), Refusal::Revoked),
+            (claimed(held.erase(), 0), Refusal::Held),
+            (claimed(range.erase(), 0), Refusal::Unsupported),
         ];
         for (remote, reason) in cases {
             let update = x.atomic(AtomicOp::Sum, 1u64, remote).await.map(|()| 0);
@@ -293,16 +293,16 @@ fn what_is_refused_says_why_and_changes_nothing() {
             }
         }
         // What is told takes the right to read, and what only reads takes no other.
-        let write_only = claimed(&write_only, 0);
+        let write_only = claimed(write_only.erase(), 0);
         x.atomic(AtomicOp::Sum, 1u64, write_only).await.unwrap();
         let error = x
             .fetch_atomic(AtomicOp::Sum, 1u64, write_only)
             .await
             .unwrap_err();
         assert_eq!(error.refusal(), Some(Refusal::AccessDenied));
-        let seen = x.fetch_atomic(AtomicOp::Read, 0u64, claimed(&read_only, 0));
+        let seen = x.fetch_atomic(AtomicOp::Read, 0u64, claimed(read_only.erase(), 0));
         assert_eq!(seen.await.unwrap(), u64::from_ne_bytes([1; 8]));
-        let stolen = x.fetch_atomic(AtomicOp::Write, 0u64, claimed(&read_only, 0));
+        let stolen = x.fetch_atomic(AtomicOp::Write, 0u64, claimed(read_only.erase(), 0));
         assert_eq!(
             stolen.await.unwrap_err().refusal(),
             Some(Refusal::AccessDenied)

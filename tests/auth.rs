@@ -132,7 +132,7 @@ fn an_endpoint_has_its_own_key_or_its_domains() {
 }
 
 /// A region of `target` with a key of its own.
-fn keyed_region(target: &Peer, bytes: &[u8]) -> MemoryRegion {
+fn keyed_region(target: &Peer, bytes: &[u8]) -> MemoryRegion<Vec<u8>> {
     let registered = target.domain.register(vec![1u8; 64]);
     let registered = registered.access(Access::REMOTE).auth_key(key(bytes));
     registered.now().unwrap()

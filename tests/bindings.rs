@@ -21,7 +21,7 @@ fn is_held(error: &Error) -> bool {
     error.refusal() == Some(Refusal::Held)
 }
 
-fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion {
+fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion<Vec<u8>> {
     let made = peer.domain.register(vec![1u8; 64]).flags(flags).now();
     made.map_err(Error::from).unwrap()
 }
@@ -361,7 +361,7 @@ fn with_local_a_region_of_another_domain_is_no_valid_descriptor() {
         let (x, y) = connect(&strict, &other).await.unwrap();
         let own = open_region(&strict, vec![1u8; 8]).await;
         let foreign = open_region(&other, vec![2u8; 8]).await;
-        let slice = |region: &MemoryRegion| region.slice(..).unwrap();
+        let slice = |region: &MemoryRegion<Vec<u8>>| region.slice(..).unwrap();
         let kind = |failed: tokio_fabric::Failed<_>| failed.kind();
         let invalid = ErrorKind::InvalidArgument;
         assert_eq!(kind(x.send(slice(&foreign)).post().unwrap_err()), invalid);

@@ -8,7 +8,7 @@ mod peers;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use caches::{passed, plain, with_cache};
 use common::{on, on_every_backend};
 use futures::FutureExt;
@@ -256,6 +256,28 @@ fn merged_regions_keep_all_their_owners_and_those_in_use_go_on() {
         let got = passed(&here, &there, part.slice(..).unwrap()).await;
         assert_eq!(got, bytes[104..128]);
     });
+}
+
+/// Memory that others only read and memory that may be written to never share a registration, not
+/// even where one begins at the other's end: each is what it was alone.
+#[tokio::test]
+async fn read_only_and_writable_neighbours_are_not_merged() {
+    let peer = Net::loopback().peer().unwrap();
+    let cache = plain(&peer).merge_regions(true).open().unwrap();
+    let mut whole = BytesMut::from(&[7u8; 128][..]);
+    let bytes = whole.split_off(64).freeze();
+    let shared = SharedBuffer::new(whole);
+    for _ in 0..2 {
+        let read_only = cache.register(&bytes, ..).access(Access::SEND).now();
+        let read_only = read_only.unwrap();
+        let writable = cache.register(&shared, ..).access(Access::SEND).now();
+        writable.unwrap().write_at(0, &[8; 64]).unwrap();
+        let refused = read_only.write_at(0, &[9]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AccessDenied);
+        assert_eq!(read_only.registered_len(), 64);
+    }
+    assert_eq!(counts(&cache), (2, 2, 0));
+    assert_eq!(bytes[..], [7; 64]);
 }
 
 /// The registration of memory goes when its owner lets go of it: what is mapped there next is not

@@ -24,7 +24,7 @@ async fn deaf(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     (a, b, x, y)
 }
 
-async fn region(peer: &Peer, len: usize) -> MemoryRegion {
+async fn region(peer: &Peer, len: usize) -> MemoryRegion<Vec<u8>> {
     let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
     let registered = peer.domain.register(bytes).access(Access::all());
     registered.await.unwrap()

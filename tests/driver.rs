@@ -158,7 +158,7 @@ async fn registers(net: &Net) {
 }
 
 /// A message each way, and a large write.
-async fn talk(a: &Endpoint, b: &Endpoint, region: &tokio_fabric::MemoryRegion) {
+async fn talk(a: &Endpoint, b: &Endpoint, region: &tokio_fabric::MemoryRegion<Vec<u8>>) {
     for (from, to) in [(a, b), (b, a)] {
         let receiving = to.recv(vec![0; 16]).post().unwrap();
         from.send("hello").await.unwrap();
@@ -174,7 +174,15 @@ async fn talk(a: &Endpoint, b: &Endpoint, region: &tokio_fabric::MemoryRegion) {
 }
 
 /// Two connected endpoints, a region of the second's domain, and what they live in.
-async fn scene(net: &Net) -> (Peer, Peer, Endpoint, Endpoint, tokio_fabric::MemoryRegion) {
+async fn scene(
+    net: &Net,
+) -> (
+    Peer,
+    Peer,
+    Endpoint,
+    Endpoint,
+    tokio_fabric::MemoryRegion<Vec<u8>>,
+) {
     let (near, far) = (net.peer().unwrap(), net.peer().unwrap());
     let (a, b) = connect(&near, &far).await.unwrap();
     let region = far.domain.register(vec![0; 1 << 20]).await.unwrap();

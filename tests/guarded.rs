@@ -52,7 +52,7 @@ impl Field {
         pages.protect(5, 1, libc::PROT_NONE);
         let range = peer.domain.register(pages.range(start, LEN)).access(access);
         Field {
-            region: range.now().unwrap(),
+            region: range.now().unwrap().erase(),
             access,
             revoked: false,
             model,
@@ -77,7 +77,7 @@ impl Field {
         }
         let registered = peer.domain.register(buffers).access(access);
         Field {
-            region: registered.now().unwrap(),
+            region: registered.now().unwrap().erase(),
             access,
             revoked: false,
             model,

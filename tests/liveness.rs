@@ -163,7 +163,7 @@ fn the_other_process() {
     })
 }
 
-async fn open_region(peer: &Peer) -> MemoryRegion {
+async fn open_region(peer: &Peer) -> MemoryRegion<Vec<u8>> {
     let registered = peer.domain.register(vec![0; 100]).access(Access::all());
     registered.await.unwrap()
 }

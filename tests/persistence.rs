@@ -14,7 +14,8 @@ use peers::{open_region, peer_with, toward};
 use tempfile::NamedTempFile;
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Caps, DomainBind, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags, Persistence, Refusal,
+    AddressRange, Caps, DomainBind, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
+    Persistence, Refusal,
 };
 
 /// A file of zeros, on the device that the crate is built on and not in memory.
@@ -25,7 +26,7 @@ fn file(pages: usize) -> NamedTempFile {
     file
 }
 
-fn register(peer: &Peer, pages: &Pages, len: usize) -> Result<MemoryRegion, Error> {
+fn register(peer: &Peer, pages: &Pages, len: usize) -> Result<MemoryRegion<AddressRange>, Error> {
     let range = peer.domain.register(pages.range(0, len));
     range.flags(MrFlags::RMA_PMEM).now().map_err(Error::from)
 }

@@ -43,7 +43,7 @@ async fn pages_are_pinned_only_when_asked_and_until_the_region_ends() {
         let pinned = register.await.unwrap();
         assert_eq!((locked(), progress.bytes_ready()), (5 * MIB, 5 * MIB));
         pinned.write_at(2 * MIB - 2, b"both").unwrap();
-        let buffers = pinned.deregister_all().await.unwrap();
+        let buffers = pinned.deregister().await.unwrap();
         assert_eq!((locked(), &buffers[1][..2]), (0, &b"th"[..]));
 
         let mapped = MappedBuffer::new(4 * MIB).unwrap();

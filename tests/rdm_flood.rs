@@ -22,7 +22,7 @@ const TAG: u64 = 7;
 /// What the flooded endpoint has of others, and what they have of it.
 struct Crowd {
     flooded: RdmEndpoint,
-    region: MemoryRegion,
+    region: MemoryRegion<Vec<u8>>,
     others: Vec<Other>,
     _peers: Vec<Peer>,
 }

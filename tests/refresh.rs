@@ -16,7 +16,7 @@ use tokio_fabric::{Error, ErrorKind, Hints, MemoryRegion, MrMode, Refusal};
 
 /// A refresh that is at work. It looks at the pages elsewhere, and once in a while that is done
 /// before it is asked again.
-fn begin(region: &MemoryRegion) -> impl Future<Output = Result<(), Error>> {
+fn begin<B: 'static>(region: &MemoryRegion<B>) -> impl Future<Output = Result<(), Error>> {
     loop {
         let mut refreshing = Box::pin(region.refresh(&[]));
         if refreshing.as_mut().now_or_never().is_none() {

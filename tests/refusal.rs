@@ -34,8 +34,8 @@ fn living_with(limit: u32) -> impl Fn(EndpointBuilder) -> EndpointBuilder {
 
 /// What a peer may not do to these regions, and why.
 struct Forbidden {
-    good: MemoryRegion,
-    _others: Vec<MemoryRegion>,
+    good: MemoryRegion<Vec<u8>>,
+    _others: Vec<MemoryRegion<Vec<u8>>>,
     list: Vec<(RemoteRegion, OperationKind, Refusal)>,
 }
 
@@ -47,7 +47,7 @@ async fn forbidden(target: &Peer) -> Forbidden {
     let revoked = open_region(target, vec![1u8; 64]).await;
     revoked.revoke().await;
     let (key, both) = (good.key(), [OperationKind::Write, OperationKind::Read]);
-    let claimed = |region: &MemoryRegion| RemoteRegion::new(0, 8, region.key());
+    let claimed = |region: &MemoryRegion<Vec<u8>>| RemoteRegion::new(0, 8, region.key());
     let mut list = vec![
         (claimed(&read_only), both[0], Refusal::AccessDenied),
         (claimed(&write_only), both[1], Refusal::AccessDenied),

@@ -257,8 +257,7 @@ fn huge_pages_are_used_when_offered() {
             _ => assert_eq!(huge, 0),
         }
         region.write_at(len - 3, b"end").unwrap();
-        let back = region.deregister().await.unwrap();
-        let back: MappedBuffer = back.downcast().unwrap();
+        let back: MappedBuffer = region.deregister().await.unwrap();
         assert_eq!((&back[len - 3..], back.pages()), (&b"end"[..], pages));
     });
 }

@@ -76,7 +76,7 @@ fn absent() -> (Vec<u8>, *const u8) {
     (bytes, start)
 }
 
-fn all_there(start: *const u8, region: &MemoryRegion) {
+fn all_there<B: 'static>(start: *const u8, region: &MemoryRegion<B>) {
     let (there, pages) = resident(start, LEN);
     assert_eq!(there, pages, "pages are missing after registration");
     assert_eq!(region.len(), LEN);

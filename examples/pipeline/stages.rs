@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_fabric::{Access, Domain, DomainBind, Endpoint, Fabric, Hints, MemoryRegion, MrMode};
 
@@ -70,7 +70,7 @@ fn read_all(
 async fn register_all(
     domain: &Domain,
     mut read: Receiver<Traveller<Vec<u8>>>,
-    next: Sender<Traveller<MemoryRegion>>,
+    next: Sender<Traveller<MemoryRegion<Vec<u8>>>>,
 ) -> Result<()> {
     while let Some(mut batch) = read.recv().await {
         let begin = Instant::now();
@@ -93,7 +93,7 @@ async fn register_all(
 
 async fn transfer_all(
     endpoint: &Endpoint,
-    mut registered: Receiver<Traveller<MemoryRegion>>,
+    mut registered: Receiver<Traveller<MemoryRegion<Vec<u8>>>>,
 ) -> Result<Timeline> {
     let mut timeline = Timeline::default();
     while let Some(mut batch) = registered.recv().await {
@@ -109,8 +109,7 @@ async fn transfer_all(
         batch.spans.push(Span::since(Stage::Transfer, begin));
         let bytes = batch.is.len();
         // Nobody reads from it any more; what it is made of is freed.
-        let buffer = batch.is.deregister().await?;
-        drop(buffer.into_vec().ok().context("it was a vector")?);
+        drop(batch.is.deregister().await?);
         timeline.add(batch.found.rows(), bytes, batch.spans);
     }
     // An empty message says that this is all.

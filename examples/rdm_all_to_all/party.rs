@@ -41,7 +41,7 @@ pub struct Local {
     pub announced: Announced,
     pub inbox: Inbox,
     /// What peers read.
-    _region: MemoryRegion,
+    _region: MemoryRegion<Vec<u8>>,
 }
 
 /// An endpoint of this process or another.

@@ -172,7 +172,11 @@ impl Client {
 
     /// Registers the memory that the source's bytes go through: all of them at once if they are
     /// few.
-    async fn windows(&self, len: Option<u64>, access: Access) -> Result<Vec<MemoryRegion>> {
+    async fn windows(
+        &self,
+        len: Option<u64>,
+        access: Access,
+    ) -> Result<Vec<MemoryRegion<Vec<u8>>>> {
         // One byte more than the source has, so that the first window says that it is the last.
         let all = len.and_then(|len| usize::try_from(len).ok()?.checked_add(1));
         let size = all.unwrap_or(WINDOW).min(WINDOW);
@@ -187,7 +191,7 @@ impl Client {
     /// Tells the server of each window; it reads them when it likes and answers when it is done.
     async fn offer_to_pull(
         &mut self,
-        windows: &[MemoryRegion],
+        windows: &[MemoryRegion<Vec<u8>>],
         filler: &mut Filler,
         progress: impl Fn(u64),
     ) -> Result<u64> {
@@ -223,7 +227,7 @@ impl Client {
     /// Writes each window, piece by piece, into memory that the server offers.
     async fn push(
         &mut self,
-        windows: &[MemoryRegion],
+        windows: &[MemoryRegion<Vec<u8>>],
         filler: &mut Filler,
         progress: impl Fn(u64),
     ) -> Result<u64> {
@@ -278,7 +282,10 @@ impl Client {
     }
 
     /// Regions of the server's to write into, as many as can be of use.
-    async fn ask_for_memory(&mut self, windows: &[MemoryRegion]) -> Result<Vec<RemoteRegion>> {
+    async fn ask_for_memory(
+        &mut self,
+        windows: &[MemoryRegion<Vec<u8>>],
+    ) -> Result<Vec<RemoteRegion>> {
         let mut left: u64 = windows.iter().map(|window| window.len() as u64).sum();
         let mut memory = Vec::new();
         while left > 0 && memory.len() < OFFERS {

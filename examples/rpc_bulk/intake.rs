@@ -32,7 +32,7 @@ struct Window {
 /// A chunk in the server's memory. While this exists nobody else can touch the memory: a client
 /// that goes on writing is cut off, so that what was digested is what is there.
 struct Arrived {
-    memory: MemoryRegion,
+    memory: MemoryRegion<Vec<u8>>,
     bytes: Quiesced,
     len: usize,
     request: Option<u64>,
@@ -40,7 +40,7 @@ struct Arrived {
 
 /// A chunk that is part of the digest.
 pub struct Digested {
-    memory: MemoryRegion,
+    memory: MemoryRegion<Vec<u8>>,
     pub len: usize,
     /// The request to answer now.
     pub request: Option<u64>,
@@ -52,9 +52,9 @@ pub struct Intake {
     windows: VecDeque<Window>,
     arriving: FuturesOrdered<BoxFuture<'static, Result<Arrived>>>,
     /// Memory for reads.
-    free: Vec<MemoryRegion>,
+    free: Vec<MemoryRegion<Vec<u8>>>,
     /// Memory that the client may write into, by its key.
-    offered: HashMap<u64, MemoryRegion>,
+    offered: HashMap<u64, MemoryRegion<Vec<u8>>>,
     /// Pieces of memory there are of either kind, wherever they are.
     for_reads: usize,
     for_writes: usize,
@@ -147,7 +147,7 @@ impl Intake {
         Ok(Some(remote))
     }
 
-    async fn memory(&mut self, access: Access) -> Result<MemoryRegion> {
+    async fn memory(&mut self, access: Access) -> Result<MemoryRegion<Vec<u8>>> {
         Ok(self.domain.register(vec![0; CHUNK]).access(access).await?)
     }
 

@@ -1,7 +1,6 @@
 //! A buffer given back without its type.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -10,22 +9,23 @@ use super::range::AddressRange;
 use super::traits::IoBuf;
 
 /// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
-/// with its type put aside so that completions of all operations fit into one queue.
+/// with its type erased so that completions of all operations fit into one queue.
 ///
-/// It derefs to its bytes; to none if it is an address range. [`Buffer::downcast`] gives the
-/// original type back. It can be registered and posted again as it is.
+/// It may be read-only memory that others hold too, so what it can be used for is what any buffer
+/// can: it derefs to its bytes (to none if it is an address range), and it can be sent.
+/// [`Buffer::downcast`] gives the original type back, and with it what that type allows: to be
+/// received into, registered, shared.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// # use tokio_fabric::{Fabric, Hints};
 /// # let domain = Fabric::open(Hints::new())?.domain().open()?;
-/// let region = domain.register(vec![7u8; 64]).await?;
-/// let buffer = region.deregister().await?;
-/// let bytes: Vec<u8> = buffer.downcast().expect("it was registered as a Vec");
+/// let region = domain.register(vec![7u8; 64]).await?.erase();
+/// let mut buffers = region.deregister().await?;
+/// let bytes: Vec<u8> = buffers.remove(0).downcast().expect("it was registered as a Vec");
 /// assert_eq!(bytes, [7; 64]);
 /// # Ok(()) }
 /// ```
-#[repr(transparent)]
 pub struct Buffer {
     /// Out of every operation: nobody else has its span.
     held: Held,
@@ -37,36 +37,12 @@ impl Buffer {
         Buffer { held }
     }
 
-    /// Each as a buffer.
-    #[inline]
-    pub(crate) fn all(held: Vec<Held>) -> Vec<Buffer> {
-        let mut held = ManuallyDrop::new(held);
-        let (start, len, capacity) = (held.as_mut_ptr(), held.len(), held.capacity());
-        // SAFETY: the parts of a `Vec` that nobody uses any more, of elements that are what a
-        // `Buffer` is made of and nothing else (`repr(transparent)`).
-        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
-    }
-
-    /// What each is made of.
-    #[inline]
-    pub(super) fn all_into_held(all: Vec<Buffer>) -> Vec<Held> {
-        let mut all = ManuallyDrop::new(all);
-        let (start, len, capacity) = (all.as_mut_ptr(), all.len(), all.capacity());
-        // SAFETY: as in `Buffer::all`, the other way.
-        unsafe { Vec::from_raw_parts(start.cast(), len, capacity) }
-    }
-
     pub(crate) fn into_held(self) -> Held {
         self.held
     }
 
     pub(super) fn is_range(&self) -> bool {
         self.held.is_range()
-    }
-
-    /// One message's part of a buffer that others have landed in too.
-    pub(super) fn is_part(&self) -> bool {
-        self.held.as_window().is_some()
     }
 
     /// The address range that was registered.
@@ -111,6 +87,7 @@ impl Buffer {
     /// The buffer that several messages landed in (`FI_MULTI_RECV`), of which this is one, to be
     /// posted again: only for the last of them, once no message can come into it any more. `None`
     /// for the others, which are gone then. A buffer that is no such part is the whole.
+    /// [`downcast`](Self::downcast) gives it the type that it was posted as.
     pub fn into_whole(self) -> Option<Buffer> {
         let Some(whole) = self.held.as_window().map(Arc::clone) else {
             return Some(self);

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::buffer::Buffer;
 use super::draft::Place;
+use super::few::Few;
 use super::held::Held;
 use super::mapped::MappedBuffer;
 use super::payload::Payload;
@@ -85,18 +86,8 @@ impl Convert for Buffer {
     }
 
     fn into_held(self) -> Result<Held, Refused<Self>> {
-        match self.is_part() {
-            true => Err((part(), self)),
-            false => Ok(Buffer::into_held(self)),
-        }
-    }
-
-    #[inline]
-    fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
-        match all.iter().any(Buffer::is_part) {
-            true => Err((part(), all)),
-            false => Ok(Buffer::all_into_held(all)),
-        }
+        let what = "a buffer without its type is no memory of a region: downcast it";
+        Err((Error::new(ErrorKind::InvalidArgument, what), self))
     }
 
     fn from_held(held: Held) -> Result<Self, Held> {
@@ -109,7 +100,6 @@ impl Convert for Buffer {
 }
 
 impl IoBuf for Buffer {}
-impl RegionBuf for Buffer {}
 
 /// Only for registration: it is no buffer of an operation by itself.
 impl Convert for AddressRange {
@@ -145,6 +135,11 @@ impl<B: Convert> ConvertMany for B {
 
     fn from_payload(payload: Payload) -> Option<Self> {
         B::from_memory(payload.into_single()?).ok()
+    }
+
+    #[inline]
+    fn from_taken(taken: Few<Held>) -> Option<Self> {
+        B::from_held(taken.into_one()?).ok()
     }
 
     fn count(&self) -> usize {
@@ -187,6 +182,11 @@ impl<B: Convert> ConvertMany for Vec<B> {
         into_buffers(payload.into_pieces())
     }
 
+    fn from_taken(taken: Few<Held>) -> Option<Self> {
+        let back = taken.into_vec().into_iter();
+        back.map(|held| B::from_held(held).ok()).collect()
+    }
+
     fn count(&self) -> usize {
         self.len()
     }
@@ -213,6 +213,10 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
         into_buffers(payload.into_pieces())?.try_into().ok()
     }
 
+    fn from_taken(taken: Few<Held>) -> Option<Self> {
+        Vec::from_taken(taken)?.try_into().ok()
+    }
+
     fn count(&self) -> usize {
         N
     }
@@ -224,13 +228,6 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     fn is_registered(&self) -> bool {
         self.iter().all(B::is_piece_registered)
     }
-}
-
-/// Peers would write beside bytes that others look at.
-#[cold]
-fn part() -> Error {
-    let what = "a message's part of a larger buffer: the whole can be registered (into_whole)";
-    Error::new(ErrorKind::InvalidArgument, what)
 }
 
 fn all_back<B, const N: usize>((error, back): Refused<Vec<B>>) -> Refused<[B; N]> {

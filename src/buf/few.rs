@@ -5,7 +5,7 @@ use std::ops::Deref;
 /// None, one, or several, in order. One, the usual case, needs no allocation: completions are made
 /// where nothing may fail.
 #[derive(Debug)]
-pub(crate) enum Few<T> {
+pub enum Few<T> {
     None,
     One(T),
     Many(Vec<T>),

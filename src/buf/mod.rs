@@ -54,7 +54,9 @@ pub use buffer::Buffer;
 pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};
-pub use traits::{IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs};
+pub use traits::{
+    IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs, RegionContents,
+};
 
 pub(crate) use attached::RegionTraits;
 pub(crate) use carving::Carving;

@@ -332,19 +332,6 @@ impl RegionMemory {
         (!owners.is_empty()).then_some(owners)
     }
 
-    /// As [`RegionMemory::take`], of a region of one writable buffer, which is not moved more often
-    /// than it must be.
-    #[inline(always)]
-    pub(crate) fn take_one(&self) -> Option<Held> {
-        if !self.writable {
-            return self.share()?.into_one();
-        }
-        match mem::replace(self.claim()?, Few::None) {
-            Few::One(held) => Some(held),
-            others => others.into_one(),
-        }
-    }
-
     /// The buffers of writable memory, for the first who asks once the gate is over.
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]

@@ -22,9 +22,8 @@ use bytes::Bytes;
 use super::buffer::Buffer;
 use super::copy;
 use super::held::Held;
-use super::piece::Memory;
 use super::range::AddressRange;
-use super::traits::{LocalUse, RegionBuf};
+use super::traits::{IoBufMut, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Is told when the application lets go of memory that it had shared.
@@ -34,8 +33,8 @@ pub(crate) trait Released: Send + Sync {
 }
 
 /// Writable memory with any number of owners, to be registered by ranges in a
-/// [`RegistrationCache`](crate::RegistrationCache). It is made of a buffer of any kind that regions
-/// own, and gives it back.
+/// [`RegistrationCache`](crate::RegistrationCache). It is made of a writable buffer of any kind
+/// that regions own, and gives it back.
 ///
 /// Peers, local operations and other handles may write to it at any time, so there is no `&[u8]`
 /// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
@@ -72,17 +71,18 @@ struct Handle {
 }
 
 impl SharedBuffer {
-    /// Makes shared memory of a buffer; no byte is copied.
-    pub fn new(buffer: impl RegionBuf) -> SharedBuffer {
-        // A buffer that a region can own is never part of another, so neither arm is missing.
-        let memory = match buffer.into_memory(LocalUse::Receive) {
-            Ok(Memory::Held(held)) => held,
-            Ok(Memory::Region(_)) | Err(_) => unreachable!("a region owns whole buffers"),
+    /// Makes shared memory of a buffer that is owned alone and writable, of the types that both
+    /// traits name; no byte is copied.
+    pub fn new(buffer: impl RegionBuf + IoBufMut) -> SharedBuffer {
+        let Ok(memory) = buffer.into_held() else {
+            unreachable!("the types that both traits name are owned whole");
         };
         Self::of(Arc::new(memory))
     }
 
     fn of(memory: Arc<Held>) -> SharedBuffer {
+        // That every byte may be read and written in place is what all its functions rest on.
+        assert!(memory.is_writable() && !memory.is_range());
         SharedBuffer {
             handle: Arc::new(Handle {
                 memory,
@@ -121,7 +121,7 @@ impl SharedBuffer {
     /// As for [`read_at`](Self::read_at).
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
-        // SAFETY: as in `read_at`; a buffer that a region can own is writable.
+        // SAFETY: as in `read_at`; writable, as `of` has checked.
         unsafe { copy::write_shared(self.handle.memory.span(), offset, from) };
         Ok(())
     }

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use super::exclusive::Quiescing;
 use super::span::Span;
 use super::*;
-use crate::error::ErrorKind;
 use crate::sync::{Drained, GateClosed, Role};
 
 mod regions;
+mod rights;
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
     let held: Vec<_> = segments.iter().map(|it| Held::from(it.to_vec())).collect();
@@ -191,23 +191,6 @@ fn buffer_gives_bytes_vec_and_type_back() {
     let at = boxed.as_ptr();
     let back = Buffer::new(boxed.into()).into_vec().unwrap();
     assert_eq!(back.as_ptr(), at);
-}
-
-/// `RegionBuf`: "a `Buffer` that was one of them, to be registered again". A part of a buffer that
-/// others look at is none, alone or among others, which come back with it.
-#[test]
-fn a_part_of_a_larger_buffer_is_no_region() {
-    let whole = Arc::new(Held::from(vec![0; 64]));
-    let part = || Buffer::new(Held::window(&whole, 8, 3));
-    let (_, back) = Draft::of(part(), RegionTraits::plain(0)).err().unwrap();
-    assert_eq!(back.len(), 3);
-    let all = vec![Buffer::from(vec![1]), part(), Buffer::from(vec![2])];
-    let (error, back) = Draft::of(all, RegionTraits::plain(0)).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert_eq!(
-        back.iter().map(|it| it.len()).collect::<Vec<_>>(),
-        [1, 3, 1]
-    );
 }
 
 /// House section 6: "tx: sent <= handed_out <= queued": the cursor covers header and payload.

@@ -1,7 +1,9 @@
 //! What may be given to an operation, and what may be registered. All traits are sealed: the types
 //! are those whose taking apart and putting together `held.rs` has proven.
 
+use super::buffer::Buffer;
 use super::draft::Place;
+use super::few::Few;
 use super::held::Held;
 use super::payload::Payload;
 use super::piece::Memory;
@@ -92,6 +94,10 @@ pub trait ConvertMany: Sized {
     #[doc(hidden)]
     fn from_payload(payload: Payload) -> Option<Self>;
 
+    /// As [`ConvertMany::from_payload`], of what a region gave back.
+    #[doc(hidden)]
+    fn from_taken(taken: Few<Held>) -> Option<Self>;
+
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.
     #[doc(hidden)]
     fn count(&self) -> usize;
@@ -127,15 +133,18 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 /// The buffers of one operation that receives: one [`IoBufMut`], or an array or `Vec` of them.
 pub trait IoBufsMut: IoBufs {}
 
-/// A buffer that a region can own and peers may write to: `Vec<u8>`, `Box<[u8]>`, `BytesMut`,
-/// [`MappedBuffer`](crate::MappedBuffer); a [`Buffer`](crate::Buffer) that was one of them, to be
-/// registered again (one that was not is refused); or an [`AddressRange`](crate::AddressRange),
-/// which nobody owns. Sealed.
+/// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
+/// [`MappedBuffer`](crate::MappedBuffer), which the region owns; or an
+/// [`AddressRange`](crate::AddressRange), which nobody owns. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
 /// as one (`fi_mr_regv(3)`).
 pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
+
+/// What a region gives back when it is deregistered: the buffers it was made of, in their own
+/// type; of a region [without its type](crate::MemoryRegion::erase), `Vec<Buffer>`. Sealed.
+pub trait RegionContents: ConvertMany + Send + Sized + 'static {}
 
 /// A buffer that a read-only region can own, whose bytes never change: `Bytes`, `Arc<[u8]>`,
 /// `&'static [u8]`, `&'static str`. Sealed.
@@ -148,6 +157,9 @@ impl<B: IoBuf> IoBufs for Vec<B> {}
 impl<B: IoBufMut> IoBufsMut for B {}
 impl<B: IoBufMut, const N: usize> IoBufsMut for [B; N] {}
 impl<B: IoBufMut> IoBufsMut for Vec<B> {}
+
+impl<B: RegionBufs> RegionContents for B {}
+impl RegionContents for Vec<Buffer> {}
 
 impl<B: RegionBuf> RegionBufs for B {}
 impl<B: RegionBuf, const N: usize> RegionBufs for [B; N] {}

@@ -11,7 +11,7 @@ use crate::info::{Caps, MrMode};
 use crate::mr::{MemoryRegion, MrBind, MrFlags, RegionSlice};
 use crate::sync::Attachable;
 
-impl MemoryRegion {
+impl<B: 'static> MemoryRegion<B> {
     /// Lets a counter count peers' accesses to this region (`fi_mr_bind` with a counter): those
     /// through endpoints with [`Caps::RMA_EVENT`]. It goes on until the counter is closed or its
     /// last handle is dropped; the region cannot be deregistered before.

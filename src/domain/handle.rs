@@ -1,5 +1,6 @@
 //! The two kinds of region that a registration can give.
 
+use crate::buf::{IoBuf, RegionContents};
 use crate::eq::Event;
 use crate::id::Context;
 use crate::mr::{
@@ -18,7 +19,7 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
     /// What tells of its registration.
     #[doc(hidden)]
-    fn told(self, context: Context) -> Event;
+    fn told(&self, context: Context) -> Event;
 
     #[doc(hidden)]
     fn region_key(&self) -> u64;
@@ -39,7 +40,7 @@ impl<R: RegionHandle> Made for R {
     }
 
     fn event(&self, context: Context) -> Option<Event> {
-        Some(self.clone().told(context))
+        Some(self.told(context))
     }
 
     fn key_made(&self) -> u64 {
@@ -62,19 +63,19 @@ impl Made for FreshRegion {
     }
 }
 
-impl RegionHandle for MemoryRegion {
+impl<B: RegionContents> RegionHandle for MemoryRegion<B> {
     const ACCESS_MAX: Access = Access::all();
 
     #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
     fn create(parts: NewRegion) -> Result<Self, NotMade> {
-        MemoryRegion::create(parts)
+        Self::create(parts)
     }
 
-    fn told(self, context: Context) -> Event {
+    fn told(&self, context: Context) -> Event {
         Event::MrComplete {
             context,
-            region: self,
+            region: self.erase(),
         }
     }
 
@@ -83,19 +84,19 @@ impl RegionHandle for MemoryRegion {
     }
 }
 
-impl RegionHandle for ReadOnlyRegion {
+impl<B: IoBuf> RegionHandle for ReadOnlyRegion<B> {
     const ACCESS_MAX: Access = Access::READ_ONLY;
 
     #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
     fn create(parts: NewRegion) -> Result<Self, NotMade> {
-        ReadOnlyRegion::create(parts)
+        Self::create(parts)
     }
 
-    fn told(self, context: Context) -> Event {
+    fn told(&self, context: Context) -> Event {
         Event::MrReadOnlyComplete {
             context,
-            region: self,
+            region: self.erase(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::mr::MemoryRegion;
 use crate::progress::{Engine, beside};
 use crate::sync::{Drained, Gated};
 
-impl MemoryRegion {
+impl<B: 'static> MemoryRegion<B> {
     /// Tells the library that the pages behind these parts of the region, in bytes from its start,
     /// may have changed (`fi_mr_refresh`); behind all of it, if no part is named.
     ///

@@ -27,7 +27,7 @@ use super::{Domain, RegistrationProgress};
 /// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion> {
+pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion<B>> {
     pub(super) domain: Domain,
     pub(super) buffers: B,
     pub(super) request: Request,
@@ -36,7 +36,7 @@ pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion> {
 
 /// A registration of bytes that nobody changes; see
 /// [`Domain::register_read_only`](super::Domain::register_read_only).
-pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion>;
+pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion<B>>;
 
 impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

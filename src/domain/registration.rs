@@ -26,7 +26,7 @@ use super::request::{Buffers, give_buffers, take_buffers};
 /// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
-pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion> {
+pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion<B>> {
     /// A few words, since a future is moved before it is polled.
     state: State<B, R>,
 }

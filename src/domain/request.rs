@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::buf::{
-    ConvertMany, Draft, Held, Memory, Payload, RegionMemory, RegionTraits, check_kernel_copies,
-};
+use crate::buf::{ConvertMany, Draft, Held, RegionMemory, RegionTraits, check_kernel_copies};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::Context;
 use crate::info::{AuthKey, Caps, MrMode};
@@ -247,8 +245,6 @@ pub(super) fn check_address_ranges() -> Result<()> {
 #[allow(clippy::boxed_local, reason = "as it comes, for `map_err`")]
 pub(super) fn give_buffers<B: Buffers>(refused: NotMade) -> Failed<B> {
     let (error, held) = *refused;
-    let pieces = held.into_vec().into_iter().map(Memory::Held);
-    let payload = Payload::from_pieces(pieces.collect());
     let error = error.with_operation(OperationKind::Register);
-    Failed::new(error, B::from_payload(payload))
+    Failed::new(error, B::from_taken(held))
 }

@@ -9,7 +9,7 @@ use crate::mr::MemoryRegion;
 use crate::proto::Lifecycle;
 use crate::sync::{Attachable, WakeList};
 
-impl MemoryRegion {
+impl<B: 'static> MemoryRegion<B> {
     /// Binds the region to an endpoint of its domain (`fi_mr_bind` with an endpoint), of any kind.
     /// In a domain with [`MrMode::ENDPOINT`](crate::MrMode::ENDPOINT), peers and operations then
     /// reach the region through the endpoints it is bound to, once it is enabled, and through no

@@ -75,7 +75,7 @@ integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 /// of bytes may begin anywhere) is not a multiple of its size, or it is not all within one buffer
 /// of the region; with `Unsupported` on address ranges, where there are no atomics; with `BadState`
 /// if the region is deregistered, and `Busy` while it is quiesced or refreshed.
-impl MemoryRegion {
+impl<B: 'static> MemoryRegion<B> {
     /// Loads the integer at `offset`.
     ///
     /// # Errors

@@ -1,24 +1,24 @@
 //! The end of a region, for who wants its buffers back.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::core::{RegionCore, given_back};
-use crate::buf::RegionMemory;
-use crate::error::{Error, ErrorKind, Result};
+use crate::buf::ConvertMany;
+use crate::error::Result;
 use crate::sync::{Drained, Draining, Gated};
 
-/// Deregisters at its first poll, waits for those inside, and takes what `take` gives. Written by
-/// hand, so that the usual way is part of its caller: a buffer is a handful of words, and the
-/// processor waits for those that are written one by one and read in pairs.
-pub(super) struct Deregistration<T> {
+/// Deregisters at its first poll, waits for those inside, and takes the buffers, which the region
+/// was made of as a `B`, or which any `B` can be made of. Written by hand, so that the usual way is
+/// part of its caller: a buffer is a handful of words, and the processor waits for those that are
+/// written one by one and read in pairs.
+pub(super) struct Deregistration<B> {
     core: Arc<RegionCore>,
-    /// Refuse a region of several buffers, or of none.
-    of_one: bool,
-    take: T,
     state: State,
+    contents: PhantomData<fn() -> B>,
 }
 
 enum State {
@@ -27,24 +27,14 @@ enum State {
     Drained,
 }
 
-impl<B, T: Fn(&RegionMemory) -> Option<B> + Unpin> Deregistration<T> {
+impl<B> Deregistration<B> {
     #[inline(always)]
-    pub(super) fn new(core: &Arc<RegionCore>, of_one: bool, take: T) -> Self {
+    pub(super) fn new(core: &Arc<RegionCore>) -> Self {
         Deregistration {
             core: Arc::clone(core),
-            of_one,
-            take,
             state: State::Open,
+            contents: PhantomData,
         }
-    }
-
-    /// Says whether nobody is inside.
-    #[inline(always)]
-    fn begin(&self) -> Result<bool> {
-        if self.of_one && self.core.memory().segment_count() != 1 {
-            return Err(several());
-        }
-        self.core.deregister()
     }
 
     #[cold]
@@ -60,28 +50,21 @@ impl<B, T: Fn(&RegionMemory) -> Option<B> + Unpin> Deregistration<T> {
     }
 }
 
-impl<B, T: Fn(&RegionMemory) -> Option<B> + Unpin> Future for Deregistration<T> {
+impl<B: ConvertMany> Future for Deregistration<B> {
     type Output = Result<B>;
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
         let is_drained = match self.state {
-            State::Open => self.begin()?,
+            State::Open => self.core.deregister()?,
             State::Draining(_) => false,
             State::Drained => true,
         };
         if !is_drained {
             ready!(self.wait(context));
         }
-        let taken = (self.take)(self.core.memory());
-        Poll::Ready(taken.ok_or_else(given_back))
+        let taken = self.core.memory().take().ok_or_else(given_back)?;
+        let back = B::from_taken(taken);
+        Poll::Ready(Ok(back.expect("the handle has the type of its buffers")))
     }
-}
-
-#[cold]
-fn several() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "the region has several buffers: deregister_all gives them back",
-    )
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::core::{NewRegion, NotMade, RegionCore, unprepare};
 use super::deregistration::Deregistration;
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
-use crate::buf::Buffer;
+use crate::buf::{Buffer, IoBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 
@@ -20,15 +21,25 @@ use crate::id::Context;
 ///
 /// Clones are handles of the same region. When the last one is dropped, the key is void at once,
 /// and the memory is released as soon as no operation uses it any more.
-#[derive(Clone)]
-pub struct ReadOnlyRegion {
+///
+/// `B` is the type it was registered from, and what [`deregister`](Self::deregister) gives back; of
+/// a handle without it, a [`Buffer`].
+pub struct ReadOnlyRegion<B = Buffer> {
     core: Arc<RegionCore>,
+    /// Its memory was taken from a `B`, or `B` is the erased type.
+    contents: PhantomData<fn() -> B>,
 }
 
-impl ReadOnlyRegion {
+impl<B: 'static> Clone for ReadOnlyRegion<B> {
+    fn clone(&self) -> Self {
+        ReadOnlyRegion::of(Arc::clone(&self.core))
+    }
+}
+
+impl<B: IoBuf> ReadOnlyRegion<B> {
     /// Registers prepared memory; the buffers come back if it is not read-only and of one piece, or
     /// if the key cannot be had.
-    pub(crate) fn create(parts: NewRegion) -> Result<ReadOnlyRegion, NotMade> {
+    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
         if parts.memory.as_read_only().is_none() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
@@ -36,8 +47,34 @@ impl ReadOnlyRegion {
             );
             return Err(unprepare(error, &parts.memory));
         }
-        let core = RegionCore::create(parts)?;
-        Ok(ReadOnlyRegion { core })
+        RegionCore::create(parts).map(ReadOnlyRegion::of)
+    }
+
+    /// Takes the region out of the domain and gives its buffer back; as
+    /// [`MemoryRegion::deregister`](super::MemoryRegion::deregister). Other handles can still read
+    /// the bytes, and share the buffer with the one given back.
+    ///
+    /// # Errors
+    /// None at present.
+    ///
+    /// # Cancel safety
+    /// From the first poll on the region is closed; calling again gives the buffer.
+    pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
+        Deregistration::new(&self.core)
+    }
+}
+
+impl<B: 'static> ReadOnlyRegion<B> {
+    fn of(core: Arc<RegionCore>) -> Self {
+        ReadOnlyRegion {
+            core,
+            contents: PhantomData,
+        }
+    }
+
+    /// A handle of the same region without the type of its buffer.
+    pub fn erase(&self) -> ReadOnlyRegion {
+        ReadOnlyRegion::of(Arc::clone(&self.core))
     }
 
     /// The key peers name the region by (`fi_mr_key(3)`).
@@ -73,27 +110,12 @@ impl ReadOnlyRegion {
     ///
     /// # Cancel safety
     /// The first poll refuses peers for good; dropping the future only gives up waiting.
-    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
-    }
-
-    /// Takes the region out of the domain and gives its buffer back; as
-    /// [`MemoryRegion::deregister`](super::MemoryRegion::deregister). Other handles can still read
-    /// the bytes, and share the buffer with the one given back.
-    ///
-    /// # Errors
-    /// None at present.
-    ///
-    /// # Cancel safety
-    /// From the first poll on the region is closed; calling again gives the buffer.
-    pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
-        Deregistration::new(&self.core, false, |memory| {
-            memory.take_one().map(Buffer::new)
-        })
     }
 }
 
-impl std::ops::Deref for ReadOnlyRegion {
+impl<B: 'static> std::ops::Deref for ReadOnlyRegion<B> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -102,13 +124,13 @@ impl std::ops::Deref for ReadOnlyRegion {
     }
 }
 
-impl AsRef<[u8]> for ReadOnlyRegion {
+impl<B: 'static> AsRef<[u8]> for ReadOnlyRegion<B> {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl fmt::Debug for ReadOnlyRegion {
+impl<B> fmt::Debug for ReadOnlyRegion<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ReadOnlyRegion").field(&self.core).finish()
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::quiesce::Quiesced;
 use super::raw::{RawKey, RawKeyTooSmall};
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
-use crate::buf::{Buffer, RegionMemory};
+use crate::buf::{Buffer, RegionContents, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Context;
 
@@ -25,18 +26,41 @@ use crate::id::Context;
 /// a while with [`quiesce`](Self::quiesce), or for good with [`deregister`](Self::deregister).
 /// Bytes that are written while they are read are seen old or new, byte by byte.
 ///
+/// `B` is what it was registered from, and what [`deregister`](Self::deregister) gives back. An
+/// event carries a region without it, as does [`erase`](Self::erase): `MemoryRegion`, which gives
+/// [`Buffer`]s back.
+///
 /// Clones are handles of the same region. When the last one is dropped, the key is void at once,
 /// and the memory is freed as soon as no operation uses it any more.
-#[derive(Clone)]
-pub struct MemoryRegion {
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints, MemoryRegion};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let region: MemoryRegion<Vec<u8>> = domain.register(vec![0u8; 4096]).await?;
+/// region.write_at(4090, b"end")?;
+/// let bytes: Vec<u8> = region.deregister().await?;
+/// assert_eq!(bytes[4090..4093], *b"end");
+/// # Ok(()) }
+/// ```
+pub struct MemoryRegion<B = Vec<Buffer>> {
     core: Arc<RegionCore>,
+    /// Its memory was taken from a `B`, or `B` is the erased type.
+    contents: PhantomData<fn() -> B>,
 }
 
-impl MemoryRegion {
+impl<B: 'static> Clone for MemoryRegion<B> {
+    fn clone(&self) -> Self {
+        MemoryRegion::of(Arc::clone(&self.core))
+    }
+}
+
+impl<B: RegionContents> MemoryRegion<B> {
     /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
     /// had.
     #[inline]
-    pub(crate) fn create(parts: NewRegion) -> Result<MemoryRegion, NotMade> {
+    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
         if !parts.memory.is_writable() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
@@ -44,8 +68,45 @@ impl MemoryRegion {
             );
             return Err(unprepare(error, &parts.memory));
         }
-        let core = RegionCore::create(parts)?;
-        Ok(MemoryRegion { core })
+        RegionCore::create(parts).map(MemoryRegion::of)
+    }
+
+    /// Takes the region out of the domain and gives its buffers back (`fi_close` of `fi_mr(3)`):
+    /// the very buffers it was made of. The key is void at once and all new use is refused;
+    /// accesses on behalf of peers are cut short, local operations are waited for to their own end.
+    /// A posted receive into the region ends by a message or by being cancelled.
+    ///
+    /// Other handles stay behind empty-handed: their calls are answered with `BadState`.
+    ///
+    /// # Errors
+    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included, or while a counter or an
+    ///   endpoint that is bound to it is open; nothing has changed then.
+    /// - `BadState` if another handle has got the buffers.
+    ///
+    /// # Cancel safety
+    /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
+    /// buffers stay with the region: call again to get them, or they are freed with the last
+    /// handle.
+    #[inline(always)]
+    pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
+        Deregistration::new(&self.core)
+    }
+}
+
+impl<B: 'static> MemoryRegion<B> {
+    /// The handle is of the type that the region was made of, or of none.
+    #[inline]
+    fn of(core: Arc<RegionCore>) -> Self {
+        MemoryRegion {
+            core,
+            contents: PhantomData,
+        }
+    }
+
+    /// A handle of the same region without the type of its buffers, so that regions of all kinds
+    /// have one type.
+    pub fn erase(&self) -> MemoryRegion {
+        MemoryRegion::of(Arc::clone(&self.core))
     }
 
     /// The key peers name the region by (`fi_mr_key`). In a domain with
@@ -165,8 +226,8 @@ impl MemoryRegion {
     ///
     /// # Cancel safety
     /// Dropping the future lifts the exclusion; nothing else has happened.
-    pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<> {
-        let region = self.clone();
+    pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<B> {
+        let region = self.erase();
         async move {
             if region.core.memory().is_kernel_only() {
                 let what = "a region of address ranges gives no guard";
@@ -188,53 +249,12 @@ impl MemoryRegion {
     /// # Cancel safety
     /// The first poll refuses peers for good; dropping the future only gives up waiting for what
     /// the kernel is doing. Calling it again waits again.
-    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+    pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
-    }
-
-    /// Takes the region out of the domain and gives its buffer back (`fi_close` of `fi_mr(3)`): the
-    /// very buffer it was made of. The key is void at once and all new use is refused; accesses on
-    /// behalf of peers are cut short, local operations are waited for to their own end. A posted
-    /// receive into the region ends by a message or by being cancelled.
-    ///
-    /// Other handles stay behind empty-handed: their calls are answered with `BadState`.
-    ///
-    /// # Errors
-    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included, or while a counter or an
-    ///   endpoint that is bound to it is open; nothing has changed then.
-    /// - `InvalidArgument` if the region was made of several buffers; nothing has changed then. Use
-    ///   [`deregister_all`](Self::deregister_all).
-    /// - `BadState` if another handle has got the buffer.
-    ///
-    /// # Cancel safety
-    /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
-    /// buffer stays with the region: call again to get it, or it is freed with the last handle.
-    #[inline(always)]
-    pub fn deregister(&self) -> impl Future<Output = Result<Buffer>> + Send + 'static + use<> {
-        Deregistration::new(&self.core, true, |memory| {
-            memory.take_one().map(Buffer::new)
-        })
-    }
-
-    /// As [`deregister`](Self::deregister), for regions of any number of buffers, which come back
-    /// in order.
-    ///
-    /// # Errors
-    /// `Busy` and `BadState` as there.
-    ///
-    /// # Cancel safety
-    /// As there.
-    #[inline(always)]
-    pub fn deregister_all(
-        &self,
-    ) -> impl Future<Output = Result<Vec<Buffer>>> + Send + 'static + use<> {
-        Deregistration::new(&self.core, false, |memory| {
-            memory.take().map(|held| Buffer::all(held.into_vec()))
-        })
     }
 }
 
-impl fmt::Debug for MemoryRegion {
+impl<B> fmt::Debug for MemoryRegion<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MemoryRegion").field(&self.core).finish()
     }

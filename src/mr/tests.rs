@@ -279,7 +279,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::READ_ONLY.bits()),
     )
     .unwrap();
-    let region = ReadOnlyRegion::create(home.parts(memory, None)).unwrap();
+    let region = ReadOnlyRegion::<Bytes>::create(home.parts(memory, None)).unwrap();
     assert_eq!((region.as_ptr(), region.len()), (bytes.as_ptr(), 3));
     let clone = region.clone();
     let slice: &[u8] = &clone;
@@ -292,7 +292,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
     assert_eq!(sent.unwrap().len(), 2);
     let received = region.slice(1..).unwrap().into_memory(LocalUse::Receive);
     assert_eq!(received.unwrap_err().0.kind(), ErrorKind::AccessDenied);
-    let back: Bytes = region.deregister().await.unwrap().downcast().unwrap();
+    let back: Bytes = region.deregister().await.unwrap();
     assert_eq!(back.as_ptr(), bytes.as_ptr());
     drop((back, bytes, region));
     assert_eq!(slice, [1, 2, 3], "other handles still read it");
@@ -302,7 +302,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::READ_ONLY.bits()),
     )
     .unwrap();
-    let refused = ReadOnlyRegion::create(home.parts(memory, None)).unwrap_err();
+    let refused = ReadOnlyRegion::<Bytes>::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.0.kind(), refused.1.len()),
         (ErrorKind::InvalidArgument, 1)
@@ -312,7 +312,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::SEND.bits()),
     )
     .unwrap();
-    let refused = MemoryRegion::create(home.parts(memory, None)).unwrap_err();
+    let refused = <MemoryRegion>::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.0.kind(), refused.1.len()),
         (ErrorKind::InvalidArgument, 1)
@@ -427,7 +427,6 @@ fn handles_guards_and_futures_may_be_sent() {
     send(&region.revoke());
     send(&region.quiesce());
     send(&region.deregister());
-    send(&region.deregister_all());
     send(&region.slice(..).unwrap());
     fn guard<T: Send + Sync + 'static>() {}
     guard::<Quiesced>();

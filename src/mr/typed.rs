@@ -10,7 +10,7 @@ use super::quiesce::Quiesced;
 use super::region::MemoryRegion;
 use crate::error::{Error, ErrorKind, Result};
 
-impl MemoryRegion {
+impl<B: 'static> MemoryRegion<B> {
     /// Copies a value out of the region, from `offset` on, which need not be aligned. Any bytes
     /// make one; those that are written meanwhile are seen old or new, byte by byte.
     ///

@@ -82,7 +82,7 @@ pub struct Flight {
     pub flying: Vec<Box<dyn Flying>>,
     pub queue: CompletionQueue,
     _us: Peer,
-    _regions: Vec<MemoryRegion>,
+    _regions: Vec<MemoryRegion<Vec<u8>>>,
     _ends: Vec<(Endpoint, Endpoint)>,
     _them: Peer,
 }
@@ -166,7 +166,7 @@ impl Flight {
     }
 
     /// More than the context holds, behind what moves; from memory of all sorts.
-    fn queued(&mut self, a: &Endpoint, region: &MemoryRegion, remote: RemoteRegion) {
+    fn queued(&mut self, a: &Endpoint, region: &MemoryRegion<Vec<u8>>, remote: RemoteRegion) {
         for number in 0..2 * DEEP {
             let slice = || region.slice(..1000).unwrap();
             let there = remote.slice(..1000).unwrap();

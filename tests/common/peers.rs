@@ -79,7 +79,7 @@ pub async fn request(events: &EventQueue) -> ConnRequest {
 
 /// A region of the target that peers may do anything to.
 #[allow(dead_code, reason = "not every test file needs every helper")]
-pub async fn open_region(peer: &Peer, bytes: impl RegionBufs) -> MemoryRegion {
+pub async fn open_region<B: RegionBufs>(peer: &Peer, bytes: B) -> MemoryRegion<B> {
     let registered = peer
         .domain
         .register(bytes)
@@ -110,7 +110,7 @@ pub async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> 
 
 /// All bytes of a region.
 #[allow(dead_code, reason = "not every test file needs every helper")]
-pub fn bytes_of(region: &MemoryRegion) -> Vec<u8> {
+pub fn bytes_of<B: 'static>(region: &MemoryRegion<B>) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read_at(0, &mut bytes).expect("within the region");
     bytes

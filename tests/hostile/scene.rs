@@ -32,9 +32,9 @@ pub enum Manners {
 pub struct Scene {
     pub address: SocketAddr,
     /// Open to peers in both ways, in one, and in the other.
-    pub shared: MemoryRegion,
-    pub readable: MemoryRegion,
-    pub writable: MemoryRegion,
+    pub shared: MemoryRegion<Vec<u8>>,
+    pub readable: MemoryRegion<Vec<u8>>,
+    pub writable: MemoryRegion<Vec<u8>>,
     /// Endpoints of hostile peers report here.
     pub evil_events: EventQueue,
     pub requests: Arc<AtomicUsize>,

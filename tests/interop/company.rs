@@ -194,7 +194,7 @@ impl House {
 }
 
 /// Sends back what comes, until the client goes.
-async fn serve(endpoint: Endpoint, request: ConnRequest, region: MemoryRegion) {
+async fn serve(endpoint: Endpoint, request: ConnRequest, region: MemoryRegion<Vec<u8>>) {
     let accepting = endpoint.accept(request).data(region.remote().to_bytes());
     accepting.await.expect("the client waits");
     while let Ok((received, mut buffer)) = endpoint.recv(vec![0; 1000]).await {

@@ -63,7 +63,7 @@ struct Survivor {
     peer: Peer,
     queue: CompletionQueue,
     endpoint: Endpoint,
-    region: MemoryRegion,
+    region: MemoryRegion<Vec<u8>>,
     listener: PassiveEndpoint,
     requests: EventQueue,
     ledger: Ledger,

@@ -75,14 +75,14 @@ struct Awaited {
 pub struct Side {
     pub endpoint: Endpoint,
     pub events: EventQueue,
-    pub region: MemoryRegion,
+    pub region: MemoryRegion<Vec<u8>>,
     pub book: Book,
     transmits: CompletionQueue,
     receives: CompletionQueue,
     counters: [Counter; 4],
     remote: Option<RemoteRegion>,
     /// The peer's region itself, if it is in this process: what a write left there is looked at.
-    peer_region: Option<MemoryRegion>,
+    peer_region: Option<MemoryRegion<Vec<u8>>>,
     awaited: Vec<Awaited>,
     /// Operations that report to a queue and have been accepted: their names, and places.
     queued: HashMap<u64, (OperationId, Option<Place>)>,
@@ -97,7 +97,7 @@ pub struct Side {
 }
 
 /// A region for one side: writable places, noise, local places.
-pub fn region(domain: &Domain) -> MemoryRegion {
+pub fn region(domain: &Domain) -> MemoryRegion<Vec<u8>> {
     let mut bytes = vec![0; REGION_LEN];
     bytes[NOISE_AT..NOISE_AT + NOISE_LEN].copy_from_slice(noise(0, NOISE_LEN));
     domain
@@ -150,7 +150,7 @@ impl Side {
     }
 
     /// Where this side writes to and reads from.
-    pub fn meet(&mut self, remote: RemoteRegion, peer_region: Option<MemoryRegion>) {
+    pub fn meet(&mut self, remote: RemoteRegion, peer_region: Option<MemoryRegion<Vec<u8>>>) {
         self.remote = Some(remote);
         self.peer_region = peer_region;
     }

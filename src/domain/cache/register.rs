@@ -91,6 +91,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     fn kind(&self) -> CacheKind {
         CacheKind {
             access: self.access,
+            writable: self.memory.is_writable(),
             vouched: self.memory.is_vouched(),
         }
     }

@@ -13,6 +13,8 @@ use crate::mr::Access;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) access: Access,
+    /// The bytes may be written to. Those that may and those that may not are no region together.
+    pub(crate) writable: bool,
     /// The caller answers for the memory; else its owners keep it there.
     pub(crate) vouched: bool,
 }
@@ -107,6 +109,7 @@ mod tests {
 
     const KIND: Kind = Kind {
         access: Access::LOCAL,
+        writable: true,
         vouched: false,
     };
 

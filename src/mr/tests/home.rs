@@ -64,7 +64,9 @@ impl Home {
         access: Access,
         key: Option<u64>,
     ) -> Result<MemoryRegion, NotMade> {
-        MemoryRegion::create(self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key))
+        <MemoryRegion>::create(
+            self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key),
+        )
     }
 
     #[track_caller]

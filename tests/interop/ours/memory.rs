@@ -42,7 +42,7 @@ fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-pub async fn region(session: &Session, bytes: Vec<u8>, access: Access) -> MemoryRegion {
+pub async fn region(session: &Session, bytes: Vec<u8>, access: Access) -> MemoryRegion<Vec<u8>> {
     session
         .peer
         .domain
@@ -53,14 +53,17 @@ pub async fn region(session: &Session, bytes: Vec<u8>, access: Access) -> Memory
 }
 
 #[track_caller]
-pub fn assert_region(region: &MemoryRegion, image: &[u8]) {
+pub fn assert_region(region: &MemoryRegion<Vec<u8>>, image: &[u8]) {
     let mut bytes = vec![0; region.len()];
     region.read_at(0, &mut bytes).unwrap();
     assert_bytes("the region", &bytes, image);
 }
 
 /// How a target starts: connected, the descriptor sent. Gives the receive for "done".
-pub async fn open_target(session: &mut Session, region: &MemoryRegion) -> Op<Vec<u8>, Received> {
+pub async fn open_target(
+    session: &mut Session,
+    region: &MemoryRegion<Vec<u8>>,
+) -> Op<Vec<u8>, Received> {
     let endpoint = session.begin().await;
     let done = post_done(&endpoint);
     session.complete().await;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Buffer, Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MrMode, RegistrationCache,
+    Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MrMode, RegistrationCache,
     SharedBuffer,
 };
 
@@ -93,7 +93,7 @@ impl Side {
         over_and_over!(
             told,
             self.domain.register(buffer).now()?,
-            region => buffer = back(region.deregister().await?)?
+            region => buffer = region.deregister().await?
         )
     }
 
@@ -102,7 +102,7 @@ impl Side {
         over_and_over!(
             told,
             self.domain.register(buffer).await?,
-            region => buffer = back(region.deregister().await?)?
+            region => buffer = region.deregister().await?
         )
     }
 
@@ -118,18 +118,11 @@ impl Side {
     async fn vector(&self, told: &Told) -> Result<()> {
         let each = told.job.size / told.job.window;
         let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
-        let buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
-        // As they come back, so that nothing but the registration is measured.
-        let mut buffers = self
-            .domain
-            .register(buffers)
-            .now()?
-            .deregister_all()
-            .await?;
+        let mut buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
         over_and_over!(
             told,
             self.domain.register(buffers).now()?,
-            region => buffers = region.deregister_all().await?
+            region => buffers = region.deregister().await?
         )
     }
 
@@ -150,7 +143,7 @@ impl Side {
             for registration in under_way {
                 let region = registration.await?;
                 let made = Instant::now();
-                all.push(back(region.deregister().await?)?);
+                all.push(region.deregister().await?);
                 times.add(begin, made);
             }
             if meter.add(AT_ONCE as u64) {
@@ -200,12 +193,6 @@ fn ask(told: &Told, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Resu
     }
     times.tell();
     Ok(())
-}
-
-#[inline(always)]
-fn back(buffer: Buffer) -> Result<MappedBuffer> {
-    let buffer = buffer.downcast();
-    buffer.map_err(|_| anyhow!("another buffer came back than went in"))
 }
 
 /// What single calls took, with the one look at the clock that ends each.
