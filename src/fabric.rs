@@ -190,7 +190,9 @@ impl Fabric {
     /// Closes the fabric (`fi_close`). Handles that are left can open nothing more.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open.
+    /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open: a domain
+    /// until it is closed or its last handle is dropped, with the handles of what was opened in it.
+    /// [`closed`](Self::closed) waits for all of them.
     pub fn close(&self) -> Result<()> {
         self.inner.dependents.close().map_err(|names| {
             Error::new(
@@ -198,6 +200,24 @@ impl Fabric {
                 format!("still open in the fabric: {names}"),
             )
         })
+    }
+}
+
+impl Fabric {
+    /// Waits until all domains and passive endpoints of the fabric are closed or dropped, and
+    /// closes it then.
+    ///
+    /// # Cancel safety
+    /// Dropped before that, nothing has happened.
+    pub async fn closed(&self) {
+        let released = self.inner.dependents.released();
+        loop {
+            let notified = released.notified();
+            if self.inner.dependents.close().is_ok() {
+                return;
+            }
+            notified.await;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{backends, on, on_every_backend, with_room};
 use peers::{any, listener, nobody, open_region, request};
-use tokio_fabric::testing::{Net, connect, connect_endpoints};
+use tokio_fabric::testing::{Net, Peer, RdmSide, connect, connect_endpoints};
 use tokio_fabric::{
     Access, Backend, Context, DomainBind, EndpointId, ErrorKind, Event, EventQueue, Fabric, Hints,
     Refusal,
@@ -617,5 +617,119 @@ fn endpoints_of_one_domain_reach_each_other() {
             y.read(vec![0u8; 4], region.remote()).await.unwrap().1,
             vec![1u8; 4]
         );
+    });
+}
+
+/// `Domain::close`: "Handles that are left can open nothing more, and keep neither the fabric nor
+/// the event queue from being closed", however much of its future was awaited.
+#[test]
+fn a_closed_domain_keeps_nothing_busy() {
+    on_every_backend(|net| async move {
+        for awaited in [true, false] {
+            let Peer {
+                fabric,
+                domain,
+                events,
+            } = net.peer().unwrap();
+            let other = domain.clone();
+            assert_eq!(fabric.close().unwrap_err().kind(), ErrorKind::Busy);
+            if awaited {
+                domain.close().await.unwrap();
+            } else {
+                let _ = futures::poll!(std::pin::pin!(domain.close()));
+            }
+            events.close().await.unwrap();
+            fabric.close().unwrap();
+            fabric.closed().await;
+            assert_eq!(
+                other.endpoint().open().unwrap_err().kind(),
+                ErrorKind::BadState
+            );
+        }
+    });
+}
+
+/// An endpoint that was dropped does not keep its domain or its event queue busy, whatever kind it
+/// is of and whatever it was doing: close waits for its end.
+#[test]
+fn a_dropped_endpoint_keeps_nothing_busy() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = connect(&a, &b).await.unwrap();
+        for number in 0..100 {
+            x.send(vec![number; 1000]).detach().unwrap();
+        }
+        drop(x);
+        a.domain.close().await.unwrap();
+        a.events.close().await.unwrap();
+        a.fabric.close().unwrap();
+        for number in 0..100 {
+            let (received, bytes) = y.recv(vec![0; 1000]).await.unwrap();
+            assert_eq!(bytes[..received.len], vec![number; 1000]);
+        }
+        // One that was never connected.
+        drop(b.domain.endpoint().open().unwrap());
+        drop(y);
+        b.domain.close().await.unwrap();
+        b.events.close().await.unwrap();
+        // Connectionless ones, with vectors of their own.
+        let (here, there) = net.rdm_pair().unwrap();
+        here.endpoint.send("hello", here.other).await.unwrap();
+        let RdmSide { endpoint, peer, .. } = here;
+        drop(endpoint);
+        peer.domain.close().await.unwrap();
+        peer.fabric.close().unwrap();
+        there.endpoint.recv(vec![0; 8]).await.unwrap();
+    });
+}
+
+/// `Domain::closed`: "Waits until everything that was opened in the domain has ended, and closes it
+/// then"; "dropped while something is open, nothing has happened".
+#[test]
+fn closed_waits_for_all_that_belongs_to_a_domain() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = a.domain.completion_queue().open().unwrap();
+        let counter = a.domain.counter();
+        let x = a.domain.endpoint().transmit_queue(&queue);
+        let x = x.send_counter(&counter).open().unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let vector = a.domain.address_vector().open().unwrap();
+        let vectors = a.domain.rdm_endpoint().address_vector(&vector);
+        let rdm = vectors.listen_at(any()).open().unwrap();
+        let region = open_region(&a, vec![0; 8]).await;
+        {
+            let mut closed = std::pin::pin!(a.domain.closed());
+            assert!(futures::poll!(closed.as_mut()).is_pending());
+        }
+        let late = a.domain.endpoint().open();
+        drop(late.expect("nothing has happened"));
+        let mut closed = std::pin::pin!(a.domain.closed());
+        let mut fabric_closed = std::pin::pin!(a.fabric.closed());
+        let held: Vec<Box<dyn std::any::Any>> = vec![
+            Box::new(region),
+            Box::new(x),
+            Box::new(queue),
+            Box::new(counter),
+            Box::new(rdm),
+            Box::new(vector),
+        ];
+        for held in held {
+            assert!(futures::poll!(closed.as_mut()).is_pending());
+            assert!(futures::poll!(fabric_closed.as_mut()).is_pending());
+            drop(held);
+        }
+        closed.await;
+        fabric_closed.await;
+        a.events.close().await.unwrap();
+        a.domain.closed().await; // Of what is closed it is no error.
+        // Also where a region is the last to go.
+        let region = open_region(&b, vec![0; 8]).await;
+        drop(y);
+        let mut closed = std::pin::pin!(b.domain.closed());
+        assert!(futures::poll!(closed.as_mut()).is_pending());
+        drop(region);
+        closed.await;
     });
 }

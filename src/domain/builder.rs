@@ -165,7 +165,10 @@ impl DomainBuilder {
                 shards,
                 regions,
                 workers,
-                binding: Mutex::new(Binding::default()),
+                binding: Mutex::new(Binding {
+                    _fabric: self.dependence,
+                    ..Binding::default()
+                }),
                 registers: AtomicBool::new(false),
                 dependents: Dependents::new(),
                 context: self.context,
@@ -174,7 +177,6 @@ impl DomainBuilder {
                 auth_secret,
                 mapped: MappedKeys::new(raw),
                 _fabric: self.fabric,
-                _fabric_dependence: self.dependence,
             }),
         })
     }

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::av::AddressVectorBuilder;
+use crate::av::{AddressVector, AddressVectorBuilder};
 use crate::buf::{ReadOnlyBuf, RegionBufs};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
@@ -105,14 +105,16 @@ struct Inner {
     mapped: Arc<MappedKeys>,
     /// The fabric outlives its domains.
     _fabric: Keep,
-    _fabric_dependence: Option<Dependence>,
 }
 
+/// What the domain is bound to until it is closed.
 #[derive(Default)]
 struct Binding {
     events: Option<WeakEventQueue>,
     /// The queue cannot be closed while the domain is bound to it.
     dependence: Option<Dependence>,
+    /// Nor can the fabric while the domain is open.
+    _fabric: Option<Dependence>,
 }
 
 /// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
@@ -146,6 +148,30 @@ impl Inner {
             Some(names) => Err(format!("{names}, {open}")),
             None => Err(format!("still used by {open}")),
         }
+    }
+
+    /// Waits until the drivers of a closed domain have ended, then lets go of what the domain was
+    /// bound to; if nobody waits so long, at once.
+    async fn ended(&self) {
+        let _bound = Bound(self);
+        self.shards.stop();
+        self.shards.wait_gone().await;
+    }
+}
+
+/// Lets go of what a closed domain was bound to when it is dropped.
+struct Bound<'a>(&'a Inner);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        let mut binding = self
+            .0
+            .binding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let bound = std::mem::take(&mut *binding);
+        drop(binding);
+        drop(bound);
     }
 }
 
@@ -238,10 +264,7 @@ impl Domain {
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
     pub fn address_vector(&self) -> AddressVectorBuilder {
-        let workers = self.inner.workers.others();
-        let run = Box::new(move |work| workers.clone().run(work));
-        let info = self.inner.info.clone();
-        AddressVectorBuilder::new(self.lock_kind(), info, run, self.keep("address vector"))
+        self.vector_builder(self.keep("address vector"))
     }
 
     /// What moves the bytes. Never changes behind a program's back: a backend that is not available
@@ -278,11 +301,15 @@ impl Domain {
         self.inner.regions.lock("count regions").len()
     }
 
-    /// Closes the domain (`fi_close`): stops its driver and waits for its end.
+    /// Closes the domain (`fi_close`): stops its driver and waits for its end, and with it for the
+    /// end of the connections of endpoints that were dropped. Handles that are left can open
+    /// nothing more, and keep neither the fabric nor the event queue from being closed.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], naming them, while objects opened in the domain are still open; the
-    /// domain then goes on as before.
+    /// domain then goes on as before. An object is open as long as there is a handle of it, or an
+    /// endpoint that it is bound to, one that was dropped included until it has ended, or an unread
+    /// event or running insertion that holds it. [`closed`](Self::closed) waits for all of them.
     ///
     /// # Cancel safety
     /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
@@ -294,12 +321,42 @@ impl Domain {
                 format!("still open in the domain: {names}"),
             )
         })?;
-        self.inner.shards.stop();
-        self.inner.shards.wait_gone().await;
-        let mut binding = self.binding();
-        binding.dependence = None;
-        binding.events = None;
+        self.inner.ended().await;
         Ok(())
+    }
+
+    /// Waits until everything that was opened in the domain has ended, and closes it then, as
+    /// [`close`](Self::close) does. For who has dropped handles, or has given them to others, and
+    /// need not ask again and again. It waits for as long as anybody has one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// # use tokio_fabric::{Fabric, Hints};
+    /// let fabric = Fabric::open(Hints::new())?;
+    /// let domain = fabric.domain().open()?;
+    /// let queue = domain.completion_queue().open()?;
+    /// let user = tokio::spawn(async move { drop(queue) });
+    /// domain.closed().await;
+    /// fabric.close()?; // Nothing of the domain's keeps it busy.
+    /// # user.await.unwrap(); Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropped while something is open, nothing has happened; later, the domain is closed.
+    pub async fn closed(&self) {
+        let released = self.inner.dependents.released();
+        let regions = &self.inner.regions;
+        regions
+            .lock("wait for regions")
+            .notify_when_emptied(released);
+        loop {
+            // From here on, before looking: whatever goes in between is not missed.
+            let notified = released.notified();
+            if self.inner.close().is_ok() {
+                return self.inner.ended().await;
+            }
+            notified.await;
+        }
     }
 
     /// Something that keeps the domain open and is named in a Busy answer. `None` once closed.
@@ -319,6 +376,19 @@ impl Domain {
         CompletionQueue::builder(self.lock_kind(), None)
             .size(INTERNAL_QUEUE_SIZE)
             .open()
+    }
+
+    /// An address vector for an endpoint that was given none: it is part of the endpoint, and so
+    /// not named beside it while the domain is busy.
+    pub(crate) fn internal_vector(&self) -> Result<AddressVector> {
+        self.vector_builder(Some(Box::new(self.clone()))).open()
+    }
+
+    fn vector_builder(&self, keep: Option<Keep>) -> AddressVectorBuilder {
+        let workers = self.inner.workers.others();
+        let run = Box::new(move |work| workers.clone().run(work));
+        let info = self.inner.info.clone();
+        AddressVectorBuilder::new(self.lock_kind(), info, run, keep)
     }
 
     /// The local address of connections, when the application chose one.

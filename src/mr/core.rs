@@ -216,7 +216,11 @@ impl RegionCore {
         if !self.ended.load(Ordering::Acquire) {
             let mut table = self.parent.table().lock("deregister a region");
             table.remove(self.key, &self.memory);
+            let emptied = table.emptied();
             drop(table);
+            if let Some(emptied) = emptied {
+                emptied.notify_waiters();
+            }
             self.ended.store(true, Ordering::Release);
         }
         // Whoever uses the memory has it, and nobody can get it any more but by a handle; so mostly

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::access::Access;
 use super::auth::{AuthSecret, Through};
 use super::by_key::ByKey;
@@ -95,6 +97,8 @@ pub(crate) struct MrTable {
     random: RandomBits,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
+    /// Notified whenever the last region goes, once somebody waits for that.
+    emptied: Option<Arc<Notify>>,
 }
 
 impl MrTable {
@@ -106,6 +110,7 @@ impl MrTable {
             regions: ByKey::new(),
             random: RandomBits::default(),
             closed: false,
+            emptied: None,
         }
     }
 
@@ -161,6 +166,20 @@ impl MrTable {
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
         let is_meant = |it: &Registered| Arc::ptr_eq(&it.memory, memory);
         self.regions.remove(key, is_meant);
+    }
+
+    /// Notifies this one from now on whenever the last region goes.
+    pub(crate) fn notify_when_emptied(&mut self, notify: &Arc<Notify>) {
+        self.emptied = Some(Arc::clone(notify));
+    }
+
+    /// To be notified, with the lock released, if a region was removed and none is left.
+    #[inline]
+    pub(crate) fn emptied(&self) -> Option<Arc<Notify>> {
+        match self.emptied {
+            Some(ref notify) if self.is_empty() => Some(Arc::clone(notify)),
+            _ => None,
+        }
     }
 
     /// The memory that a claim means, if the peer that comes this way may have it.
@@ -237,7 +256,6 @@ impl MrTable {
         self.regions.capacity()
     }
 
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.regions.len() == 0
     }

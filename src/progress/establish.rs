@@ -82,7 +82,13 @@ impl Port {
     /// The last handle of the endpoint has gone: it closes in order, and nobody is told
     /// (`fi_close`).
     pub(crate) fn abandon(&self) {
-        self.lock("abandon").bindings.shutdown = None;
+        let mut state = self.lock("abandon");
+        let events = (
+            state.bindings.connected.take(),
+            state.bindings.shutdown.take(),
+        );
+        drop(state);
+        drop(events); // Whoever waits for room in their queue is woken.
         self.begin_close();
     }
 

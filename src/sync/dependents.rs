@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::{Lock, LockKind};
 
 /// Names shown in the message of a refused close; more are only counted.
@@ -41,6 +43,8 @@ impl State {
 #[derive(Clone, Debug)]
 pub(crate) struct Dependents {
     state: Arc<Lock<State>>,
+    /// Notified whenever the last dependent goes.
+    released: Arc<Notify>,
 }
 
 impl Dependents {
@@ -48,6 +52,7 @@ impl Dependents {
     pub(crate) fn new() -> Self {
         Dependents {
             state: Arc::new(Lock::new(LockKind::Mutex, State::default())),
+            released: Arc::default(),
         }
     }
 
@@ -83,6 +88,11 @@ impl Dependents {
         self.state.lock("name the dependents").names()
     }
 
+    /// Notifies its waiters whenever the last dependent goes.
+    pub(crate) fn released(&self) -> &Arc<Notify> {
+        &self.released
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock("ask whether closed").closed
     }
@@ -100,6 +110,11 @@ impl Drop for Dependence {
     fn drop(&mut self) {
         let mut state = self.of.state.lock("remove a dependent");
         state.names.remove(&self.number);
+        let is_last = state.names.is_empty();
+        drop(state);
+        if is_last {
+            self.of.released.notify_waiters();
+        }
     }
 }
 

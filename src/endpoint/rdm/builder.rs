@@ -152,7 +152,7 @@ impl RdmEndpointBuilder {
         let domain = common.domain.clone();
         let vector = match self.vector {
             Some(vector) => vector,
-            None => domain.address_vector().open()?,
+            None => domain.internal_vector()?,
         };
         common.dependences.push(vector.depend(format!("{id:?}"))?);
         let caps = capabilities(&domain);
