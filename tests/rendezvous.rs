@@ -194,3 +194,28 @@ fn more_announcements_than_names_wait_their_turn() {
         }
     });
 }
+
+/// Every operation ends, and once: with an announced message that nobody receives, and a fenced one
+/// behind it, a peer that disconnects is connected to again, and both arrive there.
+#[test]
+fn a_fenced_message_behind_an_announced_one_survives_a_disconnect() {
+    on_every_backend(|net| async move {
+        let Two { x, y, to_y, .. } = &two(&net, true);
+        let to_x = y.insert(x.local_addr()).unwrap();
+        let announced = x.send_tagged(message(MIN + 1), *to_y, 7).post().unwrap();
+        let fenced = x.send_tagged("fenced", *to_y, 7).fence().post().unwrap();
+        // So that the connection is up, and the announcement there.
+        while y.peek_tagged(7).now().is_err() {
+            tokio::task::yield_now().await;
+        }
+        y.disconnect(to_x).unwrap();
+        let receives = [0; 2].map(|_| y.recv_tagged(vec![0; MIN + 1], 7).post().unwrap());
+        announced.await.unwrap();
+        fenced.await.unwrap();
+        let mut lens = Vec::new();
+        for receive in receives {
+            lens.push(receive.await.unwrap().0.len);
+        }
+        assert_eq!(lens, [MIN + 1, 6]);
+    });
+}

@@ -116,9 +116,11 @@ impl<T> Connection<T> {
         self.ending.theirs
     }
 
-    /// The stream ended. `true`: as it should.
+    /// The stream ended. `true`: as it should, behind both CLOSEs. The peer cannot have ours before
+    /// it was handed out.
     pub(super) fn end_is_in_order(&mut self) -> bool {
-        self.ending.done = self.ending.ours && self.ending.theirs;
+        let is_said = self.ending.ours && !self.tx.has_queued_close();
+        self.ending.done = is_said && self.ending.theirs;
         self.ending.done
     }
 
@@ -127,16 +129,27 @@ impl<T> Connection<T> {
         for (_, kept) in self.tx.drain_overtaken() {
             self.end_untaken(kept.op, kept.payload);
         }
+        self.sort_out_waiting();
+    }
+
+    /// Of what is queued, the peer that closes takes in what it has room for, and asks for nothing
+    /// more: the rest goes over the next connection, or ends. Called at its CLOSE, and for all that
+    /// is admitted from then on.
+    pub(super) fn sort_out_waiting(&mut self) {
+        if self.has_staying() {
+            return; // What has been admitted since has joined it.
+        }
         let ops = &mut self.ops;
         let put_back = |key| {
             if let Some(op) = ops.get_mut(key) {
                 op.phase = Phase::Queued;
             }
         };
-        if self.peer.is_some() && !self.ending.wanted && self.tx.stay(put_back) {
-            return; // It may be idle only.
+        // It may be idle only.
+        let may_stay = self.peer.is_some() && !self.ending.wanted;
+        if may_stay && self.tx.stay(put_back) {
+            return;
         }
-        // Nothing will take what the peer had no room for. What it has room for still goes out.
         let (waiting, injected) = self.tx.drain_waiting();
         self.injected_ended(injected);
         for (key, payload) in waiting {
@@ -190,7 +203,7 @@ impl<T> Connection<T> {
             shared.forget_announcements();
         }
         self.ending.ours = true;
-        self.tx
-            .push_user(FrameHeader::Close, Payload::empty(), None);
+        // Not a user frame: a fence that goes over the next connection must not hold it back.
+        self.tx.push_control(FrameHeader::Close, Payload::empty());
     }
 }

@@ -247,6 +247,9 @@ impl<T> Connection<T> {
                 }
             }
         }
+        if self.ending.is_peer_closing() {
+            self.sort_out_waiting();
+        }
     }
 
     fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {

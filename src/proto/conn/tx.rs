@@ -67,7 +67,7 @@ pub(super) struct Tx {
     is_users_turn: bool,
     messages: Lane,
     pub(super) injected: Injected,
-    /// RMA, and the end of the direction.
+    /// RMA.
     others: Lane,
     /// Announced messages that the peer has asked for. All that waits elsewhere was posted behind
     /// them, and the peer may take nothing of that before it has them.
@@ -136,6 +136,12 @@ impl Tx {
         });
     }
 
+    /// True if a CLOSE was not handed out.
+    pub(super) fn has_queued_close(&self) -> bool {
+        let is_close = |queued: &Queued| matches!(queued.header, FrameHeader::Close);
+        self.control.iter().any(is_close)
+    }
+
     /// Acknowledges one more frame of the peer's. `together`: the peer knows acks of several
     /// frames, so that those of a turn go out as one.
     pub(super) fn push_ack(&mut self, together: bool) {
@@ -156,9 +162,8 @@ impl Tx {
         let number = self.next_number;
         self.next_number += 1;
         match &mut self.staying {
-            // The end of the direction is this connection's.
-            Some(staying) if op.is_some() => staying.push_back((number, queued)),
-            _ => self.push_numbered(number, queued),
+            Some(staying) => staying.push_back((number, queued)),
+            None => self.push_numbered(number, queued),
         }
     }
 

@@ -151,3 +151,53 @@ fn an_early_fence_holds() {
     assert_eq!(pair.a.order, [1, 2]);
     assert_eq!(pair.a.end_of(1), (Ok(4), vec![3; 4]));
 }
+
+/// Exactly one end: a fenced operation behind an announced message that nobody receives goes over
+/// the next connection with it, and does not hold up the end of this one.
+#[test]
+fn a_fence_behind_an_announced_message_survives_the_peers_disconnect() {
+    for fenced_post in [tagged(2, b"fenced", None, false), write(b"fenced")] {
+        let mut pair = extended().connected();
+        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.a.post(1, tagged(1, &[1; 5000], None, false));
+        fenced(&mut pair, 2, fenced_post);
+        pair.run();
+        pair.b.machine.begin_end();
+        pair.run();
+        for side in [&mut pair.a, &mut pair.b] {
+            assert!(side.machine.is_end_agreed(), "without a receive");
+            side.machine.handle_end();
+            assert!(side.machine.is_end_done());
+        }
+        assert!(pair.a.order.is_empty());
+        pair.b.close();
+        pair.a.machine.begin_again();
+        pair.b = extended().idle().b;
+        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.handshake_peers(crate::wire::ByteOrder::Native);
+        pair.b.receive_tagged(1, 1, 5000);
+        pair.b.receive_tagged(2, 2, 6);
+        pair.run();
+        assert_eq!(pair.a.order, [1, 2]);
+        assert!(pair.a.end_of(1).0.is_ok() && pair.a.end_of(2).0.is_ok());
+    }
+}
+
+/// What waits for room in its context when the peer closes has an end like what was queued then.
+#[test]
+fn what_is_admitted_after_the_peers_close_goes_over_the_next_connection() {
+    let mut setup = extended();
+    setup.sizes.tx_size = 1;
+    let mut pair = setup.connected();
+    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.a.post(1, write(b"first"));
+    pair.a.post(2, tagged(2, &[2; 5000], None, false));
+    pair.a.hand_out();
+    pair.b.machine.begin_end();
+    pair.b.hand_out();
+    pair.b.move_out(usize::MAX, &mut pair.a.wire);
+    while pair.a.move_in(usize::MAX) {}
+    pair.run();
+    assert_eq!(pair.a.order, [1]);
+    assert!(pair.a.machine.is_end_agreed() && pair.a.machine.has_staying());
+}

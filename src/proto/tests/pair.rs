@@ -456,6 +456,14 @@ impl Side {
 
     /// Takes everything back from the link and ends the machine, with its fault if it has one.
     pub(super) fn close(&mut self) {
+        self.take_back();
+        self.machine.handle_closed(&mut self.world);
+        self.take_events();
+        assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
+    }
+
+    /// The link gives everything back.
+    pub(super) fn take_back(&mut self) {
         if let Some((frames, leases)) = self.sending.take() {
             drop(leases);
             self.machine.handle_sent(frames, 0);
@@ -464,9 +472,6 @@ impl Side {
             self.machine.handle_direct(payload, 0, &mut self.world);
         }
         self.stage.clear();
-        self.machine.handle_closed(&mut self.world);
-        self.take_events();
-        assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
     }
 
     /// What was read of an attempt that is given up is nobody's.

@@ -1,7 +1,9 @@
 //! Random lists of operations between connectionless endpoints, against what must hold of them:
 //! everything accepted ends exactly once; a message is received once, whole, with its tag, data and
 //! source, by a receive that wants it; of one sender's messages none passes another that the same
-//! receive would take; what was withdrawn left no trace; a fenced operation waits.
+//! receive would take; what was withdrawn left no trace; a fenced operation waits. Connections end
+//! by agreement, at any moment and without the help of a clock, and what the peer had no receive for
+//! goes over the next one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,7 @@ use super::receives::{EXTENDED, Setup, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
-use crate::proto::{Kind, OpKey, Post, PostFlags, SendOrder, Wanted, Withdrawn};
+use crate::proto::{Kind, Lifecycle, OpKey, Post, PostFlags, SendOrder, Wanted, Withdrawn};
 use crate::wire::ByteOrder;
 
 const REGION_LEN: usize = 4096;
@@ -46,6 +48,18 @@ struct Model {
     matched: BTreeMap<u64, (u64, Wanted)>,
     ended: usize,
     seen: usize,
+    link: Link,
+}
+
+/// What a port knows of its connection's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Link {
+    #[default]
+    Up,
+    /// This side ends it.
+    Ending,
+    /// It is over; what is left goes over the next.
+    Over,
 }
 
 fn some_kind(rng: &mut Rng) -> Kind {
@@ -126,8 +140,61 @@ fn post(side: &mut Side, model: &mut Model, token: u64, rng: &mut Rng) {
             };
             model.sent.insert(token, sent);
         }
+        Err(error) if error.kind() == ErrorKind::PeerClosed => {
+            assert!(side.machine.is_peer_closing(), "it says so");
+        }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Again),
     }
+}
+
+/// What the port of this side does about the end of its connection.
+fn look_after(side: &mut Side, there: &mut Side, model: &mut Model) {
+    if model.link == Link::Over {
+        return;
+    }
+    there.finished |= side.machine.is_end_agreed();
+    if side.machine.is_end_agreed() && side.machine.is_end_done() {
+        model.link = Link::Over;
+        if side.machine.has_staying() {
+            side.take_back();
+            side.machine.begin_again();
+            return;
+        }
+        side.close();
+        assert_eq!(
+            side.told.last().map(String::as_str),
+            Some("closed: in order")
+        );
+        assert!(!side.machine.has_events() && side.machine.outstanding() == 0);
+    }
+}
+
+/// Both ends of a connection have ended: the next one comes up.
+fn connect_again(pair: &mut Pair, a: &mut Model, b: &mut Model, setup: Setup) {
+    if (a.link, b.link) != (Link::Over, Link::Over) {
+        return;
+    }
+    let Pair { a: near, b: far } = setup.idle();
+    for (side, model, fresh) in [(&mut pair.a, a, near), (&mut pair.b, b, far)] {
+        model.link = Link::Up;
+        if side.machine.lifecycle() == Lifecycle::Closed {
+            side.machine = fresh.machine;
+        }
+        side.wire.clear();
+        side.finished = false;
+    }
+    pair.handshake_peers(ByteOrder::Native);
+}
+
+/// Who has nothing to send can end a connection at any moment: the other side does not need a
+/// receive for that, nor a clock.
+fn must_agree(pair: &mut Pair, a: &mut Model, b: &mut Model, seed: u64) {
+    for _ in 0..4 {
+        pair.run();
+        look_after(&mut pair.a, &mut pair.b, a);
+        look_after(&mut pair.b, &mut pair.a, b);
+    }
+    assert_eq!((a.link, b.link), (Link::Over, Link::Over), "seed {seed}");
 }
 
 /// Asks some open operation to end early.
@@ -175,9 +242,16 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model, source: u64) {
                 Err(error) => {
                     let kind = error.kind();
                     assert!(
-                        matches!(kind, ErrorKind::Canceled | ErrorKind::TimedOut),
+                        matches!(
+                            kind,
+                            ErrorKind::Canceled | ErrorKind::TimedOut | ErrorKind::PeerClosed
+                        ),
                         "{error}"
                     );
+                    if kind == ErrorKind::PeerClosed {
+                        assert!(!model.matched.contains_key(&token), "nobody has got it");
+                        model.messages.remove(&token);
+                    }
                 }
             }
             continue;
@@ -253,9 +327,19 @@ fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64, rng: 
 }
 
 /// Lets everything end: each message gets a receive.
-fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &mut Rng) {
-    let is_done =
-        |model: &Model| model.sent.is_empty() && model.matched.len() == model.messages.len();
+fn settle(
+    pair: &mut Pair,
+    a: &mut Model,
+    b: &mut Model,
+    next: &mut u64,
+    setup: Setup,
+    rng: &mut Rng,
+) {
+    let is_done = |model: &Model| {
+        model.sent.is_empty()
+            && model.matched.len() == model.messages.len()
+            && model.link == Link::Up
+    };
     let mut rounds = 0;
     while !is_done(a) || !is_done(b) {
         rounds += 1;
@@ -263,6 +347,9 @@ fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &m
         offer(&mut pair.a, a, b, next, rng);
         offer(&mut pair.b, b, a, next, rng);
         pair.run_in_pieces(1 + rng.below(50_000));
+        look_after(&mut pair.a, &mut pair.b, a);
+        look_after(&mut pair.b, &mut pair.a, b);
+        connect_again(pair, a, b, setup);
         compare(&mut pair.a, a, b, 1);
         compare(&mut pair.b, b, a, 2);
     }
@@ -329,8 +416,9 @@ fn run(seed: u64, steps: usize) {
         } else {
             (far, near, &mut b, &mut a, 2)
         };
+        let mut is_ending = false;
         match rng.below(100) {
-            0..20 => post(side, model, next, rng),
+            0..20 if model.link == Link::Up => post(side, model, next, rng),
             20..40 => {
                 let len = [8 + rng.below(100), 60_000][rng.below(2)];
                 let wanted = some_wanted(rng);
@@ -341,8 +429,16 @@ fn run(seed: u64, steps: usize) {
             44..62 => side.hand_out(),
             62..80 => drop(side.move_out(1 + rng.below(most), &mut there.wire)),
             80..97 => drop(side.move_in(1 + rng.below(most))),
+            // Rarely, so that much is under way.
+            97 if is_extended && model.link == Link::Up && rng.chance(20) => {
+                side.machine.begin_end();
+                side.take_events();
+                model.link = Link::Ending;
+                is_ending = model.sent.is_empty();
+            }
             _ => side.nudge(),
         }
+        look_after(side, there, model);
         if is_extended {
             assert!(
                 !side.is_paused(),
@@ -352,15 +448,19 @@ fn run(seed: u64, steps: usize) {
         assert!(side.shared().held_bytes() <= side.shared().room);
         side.machine.check();
         compare(side, model, from, source);
+        if is_ending && rng.chance(50) {
+            must_agree(&mut pair, &mut a, &mut b, seed);
+        }
+        connect_again(&mut pair, &mut a, &mut b, setup);
         if rng.chance(1) && rng.chance(10) && is_up {
-            settle(&mut pair, &mut a, &mut b, &mut next, rng);
+            settle(&mut pair, &mut a, &mut b, &mut next, setup, rng);
         }
     }
     if early >= steps {
         pair.handshake_peers(ByteOrder::Native);
     }
-    if rng.chance(50) {
-        settle(&mut pair, &mut a, &mut b, &mut next, rng);
+    if rng.chance(50) || (a.link, b.link) != (Link::Up, Link::Up) {
+        settle(&mut pair, &mut a, &mut b, &mut next, setup, rng);
     }
     end(&mut pair.a, &mut a);
     end(&mut pair.b, &mut b);
