@@ -39,7 +39,9 @@ impl Port {
                     }
                 } else if state.machine.is_end_agreed() {
                     self.agree(state, now);
-                } else if state.machine.has_had_enough() {
+                } else if state.machine.has_had_enough() || state.machine.is_end_done() {
+                    // A peer whose stream has ended may not take what it has asked for: that waits
+                    // no longer than a close of ours would.
                     state.closing = Closing::Flushing;
                     self.waker.wake_by_ref();
                 }

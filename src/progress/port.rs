@@ -238,6 +238,9 @@ pub(crate) struct Port {
     auth_key: Option<AuthSecret>,
     wake_state: Arc<PortWaker>,
     pub(super) moved: Moved,
+    /// Turns it has had.
+    #[cfg(test)]
+    pub(super) turns: std::sync::atomic::AtomicU64,
 }
 
 /// What a port is made of by whoever opens it.
@@ -374,6 +377,8 @@ impl Port {
             auth_key: extending.auth_key,
             wake_state,
             moved: Moved::default(),
+            #[cfg(test)]
+            turns: std::sync::atomic::AtomicU64::new(0),
         });
         let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
         port.wake_state.enter(engine, driven)?;

@@ -4,15 +4,17 @@
 //! that hangs does.
 
 mod idle;
+mod shutdown;
 
 use std::future::{Future, IntoFuture};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 use crate::eq::{Event, EventQueue};
 use crate::error::ErrorKind;
 use crate::mr::Access;
+use crate::progress::Port;
 use crate::testing::{Net, Peer, connect_endpoints};
 
 /// Runs the test in paused time, on a thread of its own that is given up after a while.
@@ -58,6 +60,13 @@ async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
         .unwrap();
     connect_endpoints(&near, &far, &b.fabric).await.unwrap();
     (a, b, near, far)
+}
+
+/// The connections of this peer's domain.
+fn ports(peer: &Peer) -> Vec<Arc<Port>> {
+    let ports = peer.domain.engine_for_endpoint().lock_ports();
+    let all = ports.keys().into_iter().map(|key| ports.get(key).cloned());
+    all.filter_map(|driven| driven?.connection()).collect()
 }
 
 async fn until_shutdown(events: &EventQueue) {

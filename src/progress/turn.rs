@@ -149,6 +149,9 @@ impl Port {
     /// One turn.
     pub(super) fn turn(&self, now: Instant) -> Turned {
         self.is_queued_no_more();
+        #[cfg(test)]
+        self.turns
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         state.inline_spent = false;

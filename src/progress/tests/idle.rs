@@ -1,10 +1,9 @@
 //! What connections ask that have nothing to do.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::{run, settle};
-use crate::progress::{Liveness, Port};
+use super::{ports, run, settle};
+use crate::progress::Liveness;
 use crate::testing::{Net, Peer, connect_endpoints};
 
 /// Often enough to be shared, by far.
@@ -23,12 +22,6 @@ async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::En
         all.extend([near, far]);
     }
     all
-}
-
-fn ports(peer: &Peer) -> Vec<Arc<Port>> {
-    let ports = peer.domain.engine_for_endpoint().lock_ports();
-    let all = ports.keys().into_iter().map(|key| ports.get(key).cloned());
-    all.filter_map(|driven| driven?.connection()).collect()
 }
 
 fn questions(peer: &Peer) -> u64 {

@@ -76,6 +76,8 @@ impl<T> Connection<T> {
     fn is_reading(&self) -> bool {
         match self.lifecycle {
             _ if self.extension.is_refusing() => false,
+            // Behind the end of the stream comes only that end again, for ever.
+            _ if self.ending.is_done() => false,
             Lifecycle::Connecting | Lifecycle::Connected => true,
             Lifecycle::Accepting => self.extension.is_opening(),
             Lifecycle::Idle | Lifecycle::Closed => false,
