@@ -2,8 +2,8 @@
 //! everything accepted ends exactly once; a message is received once, whole, with its tag, data and
 //! source, by a receive that wants it; of one sender's messages none passes another that the same
 //! receive would take; what was withdrawn left no trace; a fenced operation waits. Connections end
-//! by agreement, at any moment and without the help of a clock, and what the peer had no receive for
-//! goes over the next one.
+//! by agreement, at any moment and without the help of a clock, and what the peer had no receive
+//! for goes over the next one.
 
 use std::collections::BTreeMap;
 
