@@ -133,6 +133,7 @@ mod mr;
 mod op_error;
 mod progress;
 mod proto;
+mod random;
 mod slab;
 mod sync;
 #[cfg(feature = "test-util")]

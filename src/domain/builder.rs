@@ -142,17 +142,25 @@ impl DomainBuilder {
         };
         let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
         let lock_kind = LockKind::Mutex;
+        let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
-        let table = MrTable::new(addressing, keys, RawKeys::new(raw)?)
-            .expecting(expected_regions(&self.info));
+        let table = MrTable::new(
+            addressing,
+            keys,
+            RawKeys::new(raw, &random)?,
+            random.clone(),
+        )
+        .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(lock_kind, table));
         let workers = match &first.runner {
+            Runner::Task(runtime) if random.is_seeded() => Workers::tasks(runtime.clone()),
             Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
             Runner::Thread(_) => Workers::threads(),
         };
         let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,
             regions: Arc::clone(&regions),
+            random: random.clone(),
             lock_kind,
             runner: selection.runner,
             busy_poll: self.busy_poll,
@@ -175,7 +183,7 @@ impl DomainBuilder {
                 mr_mode,
                 id: DomainId::next(),
                 auth_secret,
-                mapped: MappedKeys::new(raw),
+                mapped: MappedKeys::new(raw, random),
                 _fabric: self.fabric,
             }),
         })

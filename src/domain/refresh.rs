@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::job::FAULT_PIECE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MemoryRegion;
-use crate::progress::{Engine, beside};
+use crate::progress::{Engine, beside_or_task};
 use crate::sync::{Drained, Gated};
 
 impl<B: 'static> MemoryRegion<B> {
@@ -60,7 +60,7 @@ impl<B: 'static> MemoryRegion<B> {
             let (memory, from) = (self.memory().clone(), at);
             let step = FAULT_PIECE.min(part.end - at);
             let (tell, told) = tokio::sync::oneshot::channel();
-            beside(move || {
+            beside_or_task(self.is_seeded(), move || {
                 // Nobody listens when the refresh was given up.
                 let _ = tell.send(memory.find_pages(from, step));
             });

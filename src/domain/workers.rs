@@ -26,6 +26,8 @@ const TURN: Duration = Duration::from_millis(1);
 pub(super) struct Workers {
     /// None: threads of their own.
     runtime: Option<Handle>,
+    /// Tasks of the runtime do the work, in the order of the calls.
+    as_tasks: bool,
     queue: Arc<Mutex<Queue>>,
 }
 
@@ -41,13 +43,23 @@ impl Workers {
     pub(super) fn of_runtime(runtime: Handle) -> Self {
         Workers {
             runtime: Some(runtime),
+            as_tasks: false,
             queue: Arc::default(),
+        }
+    }
+
+    /// Work is done by tasks of the runtime, so that a seed decides what happens when.
+    pub(super) fn tasks(runtime: Handle) -> Self {
+        Workers {
+            as_tasks: true,
+            ..Workers::of_runtime(runtime)
         }
     }
 
     pub(super) fn threads() -> Self {
         Workers {
             runtime: None,
+            as_tasks: false,
             queue: Arc::default(),
         }
     }
@@ -56,12 +68,17 @@ impl Workers {
     pub(super) fn others(&self) -> Self {
         Workers {
             runtime: self.runtime.clone(),
+            as_tasks: self.as_tasks,
             queue: Arc::default(),
         }
     }
 
     /// Does the work some time. A runtime that ends before that drops it.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
+        if let (Some(runtime), true) = (&self.runtime, self.as_tasks) {
+            drop(runtime.spawn(async move { work() }));
+            return;
+        }
         {
             let mut queue = self.lock();
             queue.works.push_back(Box::new(work));

@@ -192,6 +192,11 @@ impl RegionCore {
         self.parent.nudge();
     }
 
+    /// See [`MrTable::is_seeded`].
+    pub(super) fn is_seeded(&self) -> bool {
+        self.parent.table().lock("refresh").is_seeded()
+    }
+
     pub(super) async fn revoke(self: Arc<Self>) {
         self.memory.gate().revoke();
         self.nudge();

@@ -3,6 +3,7 @@
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::RandomSource;
 use crate::sync::forks;
 
 /// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
@@ -44,8 +45,12 @@ impl KeyPolicy {
 
     /// A key that `is_taken` denies, of random bits that no peer can guess. Never zero, which C
     /// programs use for "no key".
-    pub(crate) fn choose(self, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
-        self.choose_from(&mut RandomBits::default(), is_taken)
+    pub(crate) fn choose(
+        self,
+        source: &RandomSource,
+        is_taken: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
+        self.choose_from(&mut RandomBits::new(source.clone()), is_taken)
     }
 
     /// As [`KeyPolicy::choose`], of bits that have been drawn ahead.
@@ -84,6 +89,7 @@ const PURPOSE: &[u8] = b"tokio-fabric memory region keys, version 1";
 /// given once and not kept. A forked child begins anew, so that it gives no key that its parent
 /// gives too.
 pub(super) struct RandomBits {
+    source: RandomSource,
     /// Whose they are.
     forks: u32,
     seed: [u8; 32],
@@ -92,9 +98,15 @@ pub(super) struct RandomBits {
     left: usize,
 }
 
-impl Default for RandomBits {
-    fn default() -> Self {
+impl RandomBits {
+    /// With the seed, a whole number of BLAKE3's blocks.
+    const AHEAD: usize = 124;
+    /// Refills from one look at the system's source to the next.
+    const RESEED: u32 = 64;
+
+    pub(super) fn new(source: RandomSource) -> Self {
         RandomBits {
+            source,
             forks: forks(),
             seed: [0; 32],
             refills: 0,
@@ -102,18 +114,15 @@ impl Default for RandomBits {
             left: 0,
         }
     }
-}
 
-impl RandomBits {
-    /// With the seed, a whole number of BLAKE3's blocks.
-    const AHEAD: usize = 124;
-    /// Refills from one look at the system's source to the next.
-    const RESEED: u32 = 64;
+    pub(super) fn is_seeded(&self) -> bool {
+        self.source.is_seeded()
+    }
 
     #[inline]
     fn draw(&mut self) -> Result<u64> {
         if self.forks != forks() {
-            *self = RandomBits::default();
+            *self = RandomBits::new(self.source.clone());
         }
         if self.left == 0 {
             self.refill()?;
@@ -128,10 +137,7 @@ impl RandomBits {
         hasher.update(PURPOSE);
         if self.refills.is_multiple_of(Self::RESEED) {
             let mut fresh = Zeroizing::new([0; 32]);
-            getrandom::fill(&mut *fresh).map_err(|error| {
-                let message = format!("random bytes for a key: {error}");
-                Error::new(ErrorKind::System, message)
-            })?;
+            self.source.fill(&mut *fresh, "a key")?;
             hasher.update(&*fresh);
         }
         self.refills = self.refills.wrapping_add(1);
@@ -152,8 +158,8 @@ impl RandomBits {
 }
 
 /// A key of 64 random bits that `is_taken` denies.
-pub(super) fn draw_key(is_taken: impl Fn(u64) -> bool) -> Result<u64> {
-    KeyPolicy::Provider.choose(is_taken)
+pub(super) fn draw_key(source: &RandomSource, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
+    KeyPolicy::Provider.choose(source, is_taken)
 }
 
 #[cfg(test)]
@@ -166,7 +172,10 @@ mod tests {
     /// set as not; and what has been given is not kept.
     #[test]
     fn drawn_bits_are_random_and_given_once() {
-        let (mut one, mut other) = (RandomBits::default(), RandomBits::default());
+        let (mut one, mut other) = (
+            RandomBits::new(RandomSource::default()),
+            RandomBits::new(RandomSource::default()),
+        );
         let count = RandomBits::AHEAD * (2 * RandomBits::RESEED as usize + 1);
         let mut seen = HashSet::new();
         let mut set = [0usize; 64];

@@ -10,6 +10,7 @@ use super::key::{KEY_NOT_AVAILABLE, draw_key};
 use super::raw::{RawKey, Tag};
 use super::remote::RemoteRegion;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::RandomSource;
 use crate::sync::{Keep, Lock, LockKind};
 
 /// What stands in a header for a key of the application's.
@@ -24,13 +25,15 @@ pub(crate) struct MappedKeys {
     keys: Lock<HashMap<u64, RawKey>>,
     /// `FI_MR_RAW`: keys that are not mapped are no keys.
     required: bool,
+    random: RandomSource,
 }
 
 impl MappedKeys {
-    pub(crate) fn new(required: bool) -> Arc<Self> {
+    pub(crate) fn new(required: bool, random: RandomSource) -> Arc<Self> {
         Arc::new(MappedKeys {
             keys: Lock::new(LockKind::Mutex, HashMap::new()),
             required,
+            random,
         })
     }
 
@@ -39,7 +42,7 @@ impl MappedKeys {
         let mut keys = self.keys.lock("map a raw key");
         // Drawn anew for each mapping, so that keys of different peers cannot be mistaken for each
         // other, nor for a key that needed no mapping.
-        let key = draw_key(|key| keys.contains_key(&key))?;
+        let key = draw_key(&self.random, |key| keys.contains_key(&key))?;
         keys.insert(key, raw);
         Ok(MappedKey {
             key,

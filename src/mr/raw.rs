@@ -18,6 +18,7 @@ use super::access::Access;
 use super::table::MrAddressing;
 use crate::buf::RegionMemory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::RandomSource;
 
 /// What stands before the hashed fields, so that no other use of a secret can give the same tag.
 const PURPOSE: &[u8] = b"tokio-fabric raw memory region key, version 1";
@@ -146,13 +147,10 @@ pub(crate) struct RawKeys {
 }
 
 impl RawKeys {
-    /// With a fresh secret of the operating system's random source.
-    pub(crate) fn new(demanded: bool) -> Result<Self> {
+    /// With a fresh secret.
+    pub(crate) fn new(demanded: bool, random: &RandomSource) -> Result<Self> {
         let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|error| {
-            let message = format!("random bytes for a domain's secret: {error}");
-            Error::new(ErrorKind::System, message)
-        })?;
+        random.fill(&mut secret, "a domain's secret")?;
         Ok(RawKeys { secret, demanded })
     }
 

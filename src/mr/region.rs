@@ -152,6 +152,13 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.nudge();
     }
 
+    /// True if a seed decides what happens when; see [`RandomSource::is_seeded`].
+    ///
+    /// [`RandomSource::is_seeded`]: crate::random::RandomSource::is_seeded
+    pub(crate) fn is_seeded(&self) -> bool {
+        self.core.is_seeded()
+    }
+
     /// Length in bytes, of all its buffers together.
     pub fn len(&self) -> usize {
         self.core.memory().len()

@@ -14,6 +14,7 @@ use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::random::RandomSource;
 use crate::sync::{GateClosed, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -102,13 +103,18 @@ pub(crate) struct MrTable {
 }
 
 impl MrTable {
-    pub(crate) fn new(addressing: MrAddressing, keys: KeyPolicy, raw: RawKeys) -> Self {
+    pub(crate) fn new(
+        addressing: MrAddressing,
+        keys: KeyPolicy,
+        raw: RawKeys,
+        random: RandomSource,
+    ) -> Self {
         MrTable {
             addressing,
             keys,
             raw,
             regions: ByKey::new(),
-            random: RandomBits::default(),
+            random: RandomBits::new(random),
             closed: false,
             emptied: None,
         }
@@ -238,6 +244,11 @@ impl MrTable {
         let key = raw.wire_key();
         let region = self.regions.get(key);
         region.is_some_and(|it| self.raw_key(key, &it.memory) == *raw)
+    }
+
+    /// True if the keys follow a seed, and with them all that happens in the domain.
+    pub(crate) fn is_seeded(&self) -> bool {
+        self.random.is_seeded()
     }
 
     /// How peers address this domain's regions.

@@ -15,6 +15,15 @@ pub(crate) fn beside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// As [`beside`]; as a task of the current runtime where `in_order` asks for it, since the order in
+/// which threads finish follows no seed.
+pub(crate) fn beside_or_task(in_order: bool, work: impl FnOnce() + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) if in_order => drop(runtime.spawn(async move { work() })),
+        _ => beside(work),
+    }
+}
+
 /// The same on a thread of this runtime's.
 pub(crate) fn beside_of<W: FnOnce() + Send + 'static>(runtime: &Handle, work: W) {
     let held = Arc::new(Mutex::new(Some(work)));

@@ -6,7 +6,7 @@ use std::task::Waker;
 use crate::buf::Payload;
 use crate::error::Result;
 
-use super::beside::beside;
+use super::beside::beside_or_task;
 use super::engine::Engine;
 use super::port::{Port, PortState};
 
@@ -58,7 +58,7 @@ impl Port {
             });
             state.committing = Some(Arc::clone(&commit));
             let mut guard = EndGuard(Some((commit, memory)));
-            beside(move || {
+            beside_or_task(self.engine.random.is_seeded(), move || {
                 if let Some((commit, memory)) = guard.0.take() {
                     let result = memory.flush();
                     commit.end(memory, result);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
+use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::sync::{Lock, LockKind};
 use crate::transport::{Runner, Transport};
@@ -22,6 +23,7 @@ use super::spin::Spin;
 pub(crate) struct EngineConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) regions: Arc<Lock<MrTable>>,
+    pub(crate) random: RandomSource,
     pub(crate) lock_kind: LockKind,
     /// Runs the driver.
     pub(crate) runner: Runner,
@@ -36,6 +38,8 @@ pub(crate) struct Engine {
     /// Peers' accesses bring the proof of their keys (`FI_MR_RAW`).
     pub(super) demands_tags: bool,
     pub(super) lock_kind: LockKind,
+    /// What is drawn in this engine.
+    pub(super) random: RandomSource,
     /// Tells this life of the domain from others, to its peers; not 0.
     incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<dyn Driven>>>,
@@ -65,7 +69,8 @@ impl Engine {
             demands_tags,
             regions: config.regions,
             lock_kind: config.lock_kind,
-            incarnation: new_incarnation()?,
+            incarnation: config.random.number("a domain")?.max(1),
+            random: config.random,
             ports: Mutex::new(Slab::new()),
             ready: Mutex::new(Ready::default()),
             stopping: AtomicBool::new(false),
@@ -221,14 +226,4 @@ impl fmt::Debug for Engine {
             .field("gone", &self.is_gone())
             .finish()
     }
-}
-
-fn new_incarnation() -> Result<u64> {
-    let random = getrandom::u64().map_err(|error| {
-        Error::new(
-            ErrorKind::System,
-            format!("the system gave no random number: {error}"),
-        )
-    })?;
-    Ok(random.max(1))
 }

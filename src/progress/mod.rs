@@ -43,7 +43,7 @@ mod spin;
 mod tests;
 mod turn;
 
-pub(crate) use beside::{beside, beside_of};
+pub(crate) use beside::{beside_of, beside_or_task};
 pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
 pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{EventAudience, ListenConfig, Listening, accept_ticket};

@@ -14,10 +14,11 @@ use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot, Sources};
 use crate::eq::EventSlot;
-use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
+use crate::error::{OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
 use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
+use crate::random::RandomSource;
 use crate::slab::Key;
 use crate::sync::{Lock, WakeList};
 use crate::transport::Link;
@@ -334,7 +335,7 @@ impl Port {
             peer,
             side,
         } = parts(&waker);
-        demand_key(&mut machine, extending.auth_key.as_ref())?;
+        demand_key(&mut machine, extending.auth_key.as_ref(), &engine.random)?;
         let state = PortState {
             machine,
             link: None,
@@ -447,21 +448,17 @@ impl Port {
 }
 
 /// An attempt at a connection begins, which takes proving this key, if there is one.
-pub(super) fn demand_key(machine: &mut Connection<Report>, key: Option<&AuthSecret>) -> Result<()> {
+pub(super) fn demand_key(
+    machine: &mut Connection<Report>,
+    key: Option<&AuthSecret>,
+    random: &RandomSource,
+) -> Result<()> {
     if let Some(key) = key {
-        machine.demand_key(key.clone(), new_nonce()?);
+        let mut nonce: Nonce = [0; 32];
+        random.fill(&mut nonce, "an endpoint with a key")?;
+        machine.demand_key(key.clone(), nonce);
     }
     Ok(())
-}
-
-/// Random bytes for an attempt's proofs.
-fn new_nonce() -> Result<Nonce> {
-    let mut nonce = [0; 32];
-    getrandom::fill(&mut nonce).map_err(|error| {
-        let message = format!("random bytes for an endpoint with a key: {error}");
-        Error::new(ErrorKind::System, message)
-    })?;
-    Ok(nonce)
 }
 
 /// The port's lock, held. Released before the wakers collected under it are woken.

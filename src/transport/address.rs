@@ -69,12 +69,20 @@ impl PortRange {
 
     /// Calls `open` with one port after the other until it finds one that is not in use. Starts
     /// somewhere in the range, so that programs on one machine do not race for its first port.
-    pub(super) fn first_free<T>(self, mut open: impl FnMut(u16) -> Result<T>) -> Result<T> {
-        let count = u32::from(self.high - self.low) + 1;
+    pub(super) fn first_free<T>(self, open: impl FnMut(u16) -> Result<T>) -> Result<T> {
         // Without a source of randomness the search merely starts at the first port.
-        let start = getrandom::u32().unwrap_or(0) % count;
+        self.first_free_from(getrandom::u32().unwrap_or(0), open)
+    }
+
+    /// As [`PortRange::first_free`], from this place of the range on, modulo its length.
+    pub(super) fn first_free_from<T>(
+        self,
+        start: u32,
+        mut open: impl FnMut(u16) -> Result<T>,
+    ) -> Result<T> {
+        let count = u32::from(self.high - self.low) + 1;
         for step in 0..count {
-            let offset = (start + step) % count;
+            let offset = (start % count + step) % count;
             let port = self.low + u16::try_from(offset).expect("within a range of u16");
             match open(port) {
                 Err(error) if error.kind() == ErrorKind::AddressInUse => {}

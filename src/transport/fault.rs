@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::buf::Stage;
 use crate::error::Result;
+use crate::random::SplitMix;
 
 /// What shall go wrong, and the seed that repeats it. `Debug` shows the seed: a test that fails
 /// prints its plan, and the plan replays the failure.
@@ -38,10 +39,6 @@ pub struct FaultPlan {
     reorder: f64,
 }
 
-#[cfg_attr(
-    not(any(test, feature = "test-util")),
-    allow(dead_code, reason = "only tests make plans")
-)]
 impl FaultPlan {
     /// A plan without faults; the methods below add them.
     pub fn seeded(seed: u64) -> Self {
@@ -108,20 +105,55 @@ impl FaultPlan {
 /// Most bytes of an operation that was made short: some headers are cut in two by it, and some not.
 const SHORT_MAX: u64 = 40;
 
+/// The plan of a network, which may change while its connections are at work.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults(Arc<Current>);
+
+#[derive(Debug)]
+struct Current {
+    plan: Mutex<FaultPlan>,
+    /// Counts the changes.
+    version: AtomicU64,
+}
+
+impl Faults {
+    pub(crate) fn new(plan: FaultPlan) -> Self {
+        Faults(Arc::new(Current {
+            plan: Mutex::new(plan),
+            version: AtomicU64::new(0),
+        }))
+    }
+
+    /// What is done from now on follows this plan.
+    pub(crate) fn set(&self, plan: FaultPlan) {
+        *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+        self.0.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    fn plan(&self) -> FaultPlan {
+        let plan = self.0.plan.lock();
+        plan.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Injects the faults of a plan into another transport's links.
 pub(super) struct FaultInjector {
     inner: Arc<dyn Transport>,
-    plan: FaultPlan,
+    faults: Faults,
     connected: AtomicU64,
     adopted: AtomicU64,
     opened: AtomicU64,
 }
 
 impl FaultInjector {
-    pub(super) fn new(inner: Arc<dyn Transport>, plan: FaultPlan) -> Self {
+    pub(super) fn new(inner: Arc<dyn Transport>, faults: Faults) -> Self {
         FaultInjector {
             inner,
-            plan,
+            faults,
             connected: AtomicU64::new(0),
             adopted: AtomicU64::new(0),
             opened: AtomicU64::new(0),
@@ -129,32 +161,24 @@ impl FaultInjector {
     }
 
     fn wrap(&self, inner: Box<dyn Link>, number: u64, waker: Waker) -> Result<Box<dyn Link>> {
-        let mut seeds = SplitMix(self.plan.seed ^ SplitMix(number).next());
-        let clock = match self.plan.delay {
-            Some(_) => Some(self.inner.clock()?),
-            None => None,
-        };
-        let uncut = self
-            .plan
-            .cut_after_bytes
-            .as_ref()
-            .map(|range| seeds.within(*range.start(), *range.end()));
         let mut link = FaultLink {
             inner,
-            plan: self.plan.clone(),
-            sends: SplitMix(seeds.next()),
-            receives: SplitMix(seeds.next()),
-            delays: SplitMix(seeds.next()),
-            clock,
+            transport: Arc::clone(&self.inner),
+            number,
+            plan: self.faults.plan(),
+            version: self.faults.version(),
+            faults: self.faults.clone(),
+            sends: SplitMix(0),
+            receives: SplitMix(0),
+            delays: SplitMix(0),
+            clock: None,
             waker,
             late: VecDeque::new(),
             wanted: IoSizes::default(),
             drawn: IoSizes::default(),
-            uncut,
+            uncut: None,
         };
-        link.draw_send();
-        link.draw_receive();
-        link.apply();
+        link.begin_plan()?;
         Ok(Box::new(link))
     }
 }
@@ -192,8 +216,8 @@ impl Transport for FaultInjector {
     ) -> Result<Box<dyn DatagramSocket>> {
         let inner = self.inner.datagrams(options, waker)?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let seed = self.plan.seed ^ SplitMix(number).next();
-        Ok(Box::new(FaultDatagrams::new(inner, &self.plan, seed)))
+        let faults = self.faults.clone();
+        Ok(Box::new(FaultDatagrams::new(inner, faults, number)))
     }
 
     fn stage(&self) -> Stage {
@@ -224,7 +248,7 @@ impl Transport for FaultInjector {
 impl fmt::Debug for FaultInjector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FaultInjector")
-            .field("plan", &self.plan)
+            .field("plan", &self.faults.plan())
             .field("inner", &self.inner)
             .finish_non_exhaustive()
     }
@@ -232,11 +256,17 @@ impl fmt::Debug for FaultInjector {
 
 struct FaultLink {
     inner: Box<dyn Link>,
+    /// What gives a clock to a plan with delays.
+    transport: Arc<dyn Transport>,
+    number: u64,
+    faults: Faults,
+    /// The plan that is followed now, and which one of the network's that is.
     plan: FaultPlan,
+    version: u64,
     sends: SplitMix,
     receives: SplitMix,
     delays: SplitMix,
-    /// There exactly if the plan has delays.
+    /// There once a plan had delays.
     clock: Option<Box<dyn Clock>>,
     waker: Waker,
     /// Outcomes that are withheld, by rising time.
@@ -250,12 +280,42 @@ struct FaultLink {
 }
 
 impl FaultLink {
+    /// Draws all that the plan says, from its own seed.
+    fn begin_plan(&mut self) -> Result<()> {
+        let mut seeds = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
+        if self.plan.delay.is_some() && self.clock.is_none() {
+            self.clock = Some(self.transport.clock()?);
+        }
+        let cut = self.plan.cut_after_bytes.as_ref();
+        self.uncut = cut.map(|range| seeds.within(*range.start(), *range.end()));
+        self.sends = SplitMix(seeds.next());
+        self.receives = SplitMix(seeds.next());
+        self.delays = SplitMix(seeds.next());
+        self.draw_send();
+        self.draw_receive();
+        self.apply();
+        Ok(())
+    }
+
+    /// Follows the network's plan if that has changed. What is withheld already stays so.
+    fn follow_plan(&mut self) {
+        let version = self.faults.version();
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        self.plan = self.faults.plan();
+        if let Err(error) = self.begin_plan() {
+            tracing::warn!(%error, "a plan with delays goes without them");
+        }
+    }
+
     fn draw_send(&mut self) {
-        self.drawn.send = self.sends.size(self.plan.short_io);
+        self.drawn.send = size(&mut self.sends, self.plan.short_io);
     }
 
     fn draw_receive(&mut self) {
-        self.drawn.receive = self.receives.size(self.plan.short_io);
+        self.drawn.receive = size(&mut self.receives, self.plan.short_io);
     }
 
     /// Gives the inner link the bounds that hold now. None lets an operation go past the cut, since
@@ -298,6 +358,22 @@ impl FaultLink {
         self.apply();
     }
 
+    /// Keeps an outcome of the inner link's for as long as the plan says, or gives it back. None
+    /// overtakes another.
+    fn withhold(&mut self, outcome: Outcome) -> Option<Outcome> {
+        self.account(&outcome);
+        let last = self.late.back().map(|(at, _)| *at);
+        let due = match (&self.plan.delay, &self.clock) {
+            (Some(range), Some(clock)) => Some(clock.now() + duration(&mut self.delays, range)),
+            _ => None,
+        };
+        match last.into_iter().chain(due).max() {
+            Some(at) => self.late.push_back((at, outcome)),
+            None => return Some(outcome),
+        }
+        None
+    }
+
     /// The oldest withheld outcome, if its time has come; else the waker is registered for it.
     fn next_due(&mut self) -> Option<Outcome> {
         let (at, _) = self.late.front()?;
@@ -320,6 +396,7 @@ impl Link for FaultLink {
     }
 
     fn send(&mut self, batch: SendBatch) {
+        self.follow_plan();
         self.inner.send(batch);
     }
 
@@ -340,21 +417,21 @@ impl Link for FaultLink {
     }
 
     fn poll_outcome(&mut self) -> Option<Outcome> {
+        self.follow_plan();
         loop {
             if let Some(outcome) = self.next_due() {
                 return Some(outcome);
             }
             let outcome = self.inner.poll_outcome()?;
-            self.account(&outcome);
-            let (Some(range), Some(clock)) = (&self.plan.delay, &self.clock) else {
+            if let Some(outcome) = self.withhold(outcome) {
                 return Some(outcome);
-            };
-            let mut at = clock.now() + self.delays.duration(range);
-            if let Some((last, _)) = self.late.back() {
-                at = at.max(*last);
             }
-            self.late.push_back((at, outcome));
         }
+    }
+
+    fn look(&mut self) -> Option<Outcome> {
+        let outcome = self.inner.look()?;
+        self.withhold(outcome).or_else(|| self.next_due())
     }
 
     fn finish(&mut self) {
@@ -391,46 +468,18 @@ impl Link for FaultLink {
     }
 }
 
-/// The SplitMix64 generator: tiny, and good enough to choose faults by.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+/// How much an operation may move: a little by this chance, else all it can.
+fn size(random: &mut SplitMix, short_io: f64) -> usize {
+    if random.chance(short_io) {
+        random.within(1, SHORT_MAX) as usize
+    } else {
+        IoSizes::default().send
     }
+}
 
-    /// A number from `low` to `high`, or `low` if that is no range. The bias of the remainder is
-    /// far below what a test could notice.
-    fn within(&mut self, low: u64, high: u64) -> u64 {
-        match high.saturating_sub(low).checked_add(1) {
-            Some(count) => low + self.next() % count,
-            None => self.next(),
-        }
-    }
-
-    fn chance(&mut self, probability: f64) -> bool {
-        // The upper 53 bits make a float from 0 up to, not with, 1.
-        let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        unit < probability
-    }
-
-    /// How much an operation may move: a little by this chance, else all it can.
-    fn size(&mut self, short_io: f64) -> usize {
-        if self.chance(short_io) {
-            self.within(1, SHORT_MAX) as usize
-        } else {
-            IoSizes::default().send
-        }
-    }
-
-    fn duration(&mut self, range: &RangeInclusive<Duration>) -> Duration {
-        let nanos = |at: &Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.within(nanos(range.start()), nanos(range.end())))
-    }
+fn duration(random: &mut SplitMix, range: &RangeInclusive<Duration>) -> Duration {
+    let nanos = |at: &Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(random.within(nanos(range.start()), nanos(range.end())))
 }
 
 #[cfg(test)]
@@ -438,25 +487,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generator_is_splitmix64() {
-        // The first outputs for seed 0 in its author's reference program.
-        let mut random = SplitMix(0);
-        assert_eq!(random.next(), 0xE220_A839_7B1D_CDAF);
-        assert_eq!(random.next(), 0x6E78_9E6A_A1B9_65F4);
-    }
-
-    #[test]
-    fn draws_stay_in_range() {
+    fn short_sizes_are_short() {
         let mut random = SplitMix(7);
         for _ in 0..1000 {
-            assert!((3..=9).contains(&random.within(3, 9)));
-            assert!(!random.chance(0.0));
-            assert!(random.chance(1.0));
-            assert!((1..=SHORT_MAX as usize).contains(&random.size(1.0)));
+            assert!((1..=SHORT_MAX as usize).contains(&size(&mut random, 1.0)));
         }
-        assert_eq!(random.within(5, 5), 5);
-        assert_eq!(random.within(5, 2), 5);
-        random.within(0, u64::MAX);
     }
 
     #[test]

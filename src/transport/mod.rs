@@ -41,6 +41,7 @@ mod address;
 mod clock;
 #[allow(unsafe_code)]
 mod epoll;
+#[cfg(any(test, feature = "test-util"))]
 mod fault;
 mod interfaces;
 mod loopback;
@@ -67,7 +68,10 @@ use crate::buf::{Frame, Leases, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
 
 pub use address::PortRange;
+#[cfg(any(test, feature = "test-util"))]
 pub use fault::FaultPlan;
+#[cfg(feature = "test-util")]
+pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::LoopbackNet;
@@ -315,6 +319,7 @@ pub(crate) trait Link: Send {
 
     /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
     /// injector has a use for it.
+    #[cfg(any(test, feature = "test-util"))]
     fn limit(&mut self, sizes: IoSizes);
 }
 

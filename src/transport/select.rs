@@ -6,12 +6,14 @@ use std::sync::{Arc, Once};
 use tokio::runtime::Handle;
 
 use super::epoll::{self, EpollTransport};
-use super::fault::FaultInjector;
+#[cfg(any(test, feature = "test-util"))]
+use super::fault::{FaultInjector, Faults};
 use super::loopback::{LoopbackNet, LoopbackTransport};
 use super::run::{Runner, own_runtime};
-use super::{Backend, FaultPlan, PortRange, Transport};
+use super::{Backend, PortRange, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::RandomSource;
 
 /// What to make a transport of.
 #[derive(Clone, Debug)]
@@ -23,7 +25,10 @@ pub(crate) struct TransportOptions {
     /// The network that loopback connections are made in; `None` is the process's common one.
     pub(crate) net: Option<Arc<LoopbackNet>>,
     /// Faults to inject.
-    pub(crate) faults: Option<FaultPlan>,
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) faults: Option<Faults>,
+    /// Where keys, incarnations and the like are drawn.
+    pub(crate) random: RandomSource,
     /// Staging buffers kept while nobody uses them.
     pub(crate) idle_stages_max: usize,
     /// To be driven by a thread of its own; else by a task on the current runtime.
@@ -42,7 +47,9 @@ impl Default for TransportOptions {
             backend: None,
             ports: None,
             net: None,
+            #[cfg(any(test, feature = "test-util"))]
             faults: None,
+            random: RandomSource::default(),
             idle_stages_max: IDLE_STAGES_DEFAULT,
             own_thread: false,
             in_ring: false,
@@ -84,8 +91,9 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
             (made, None)
         }
     };
+    #[cfg(any(test, feature = "test-util"))]
     let transport = match &options.faults {
-        Some(plan) => Arc::new(FaultInjector::new(transport, plan.clone())),
+        Some(faults) => Arc::new(FaultInjector::new(transport, faults.clone())),
         None => transport,
     };
     Ok(Selection {

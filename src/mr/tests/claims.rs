@@ -1,6 +1,7 @@
 //! Peers' claims at random, against plain sums.
 
 use super::*;
+use crate::random::RandomSource;
 
 /// Claims of a campaign: 10^7 in the deep one.
 fn claims() -> usize {
@@ -59,7 +60,12 @@ fn random_claims_are_judged_as_by_plain_sums() {
     {
         for demanded in [false, true] {
             let keys = KeyPolicy::Application { key_size: 8 };
-            let mut table = MrTable::new(addressing, keys, RawKeys::new(demanded).unwrap());
+            let mut table = MrTable::new(
+                addressing,
+                keys,
+                RawKeys::new(demanded, &RandomSource::default()).unwrap(),
+                RandomSource::default(),
+            );
             let mut granted = Vec::new();
             for number in 0..24_u64 {
                 let access = Access::from_bits_truncate((number % 4) << 12 | 1 << 11);

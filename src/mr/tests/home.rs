@@ -8,6 +8,7 @@ use super::super::*;
 use crate::buf::{Draft, Held, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
 use crate::id::{Context, EndpointId};
+use crate::random::RandomSource;
 use crate::sync::{Lock, LockKind};
 
 /// What a domain has: a table, a driver to nudge, itself.
@@ -40,7 +41,12 @@ impl Deref for Home {
 
 impl Home {
     pub(super) fn new(addressing: MrAddressing, keys: KeyPolicy) -> Home {
-        let table = MrTable::new(addressing, keys, RawKeys::new(false).unwrap());
+        let table = MrTable::new(
+            addressing,
+            keys,
+            RawKeys::new(false, &RandomSource::default()).unwrap(),
+            RandomSource::default(),
+        );
         let parent = Arc::new(Domain {
             table: Lock::new(LockKind::Mutex, table),
             nudges: AtomicUsize::new(0),

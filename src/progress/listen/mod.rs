@@ -8,7 +8,7 @@
 mod events;
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -152,7 +152,7 @@ impl Listening {
             listener: Some(listener),
             clock,
             shared: Arc::clone(&shared),
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             order: VecDeque::new(),
             whole: VecDeque::new(),
             next: 0,
@@ -256,7 +256,8 @@ struct ListenTask<A> {
     listener: Option<Box<dyn Listener>>,
     clock: Box<dyn Clock>,
     shared: Arc<Shared>,
-    peers: HashMap<u64, Peer>,
+    /// In the order of their arrival.
+    peers: BTreeMap<u64, Peer>,
     /// Half-open peers, oldest first (may name peers that have moved on).
     order: VecDeque<u64>,
     /// Peers whose request waits for room, oldest first.

@@ -112,10 +112,7 @@ impl Rdm {
         config: RdmConfig,
     ) -> Result<Arc<Rdm>> {
         engine.check_alive()?;
-        let random = getrandom::u64().map_err(|error| {
-            let what = format!("the system gave no random number: {error}");
-            Error::new(ErrorKind::System, what)
-        })?;
+        let random = engine.random.number("a connectionless endpoint")?;
         let incarnation = NonZeroU32::new(random as u32).unwrap_or(NonZeroU32::MIN);
         let listen = ListenConfig {
             transport,

@@ -279,7 +279,7 @@ impl Port {
         state.peer_finished = false;
         state.closing = Closing::No;
         state.machine.begin_again();
-        let keyed = demand_key(&mut state.machine, self.auth_key());
+        let keyed = demand_key(&mut state.machine, self.auth_key(), &self.engine.random);
         let Some(side) = &mut state.side else { return };
         let after = side.after.take();
         let after = match keyed {

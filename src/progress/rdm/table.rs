@@ -1,6 +1,6 @@
 //! Which ports an endpoint has, and how addresses are called in its receive context.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -31,7 +31,7 @@ pub(super) struct Table {
     entries: HashMap<SocketAddr, Entry>,
     addresses: HashMap<SourceId, SocketAddr>,
     /// All ports that have not ended.
-    ports: HashMap<ConnectionId, Arc<Port>>,
+    ports: BTreeMap<ConnectionId, Arc<Port>>,
     /// Addresses whose port has ended, oldest first; some are in use again.
     left: VecDeque<SocketAddr>,
     next_source: u64,

@@ -400,7 +400,8 @@ impl Peers {
     /// by `until` is given up.
     pub(crate) fn close(&mut self, until: Instant, now: Instant) {
         self.closing = Some(until);
-        let all: Vec<_> = self.peers.keys().copied().collect();
+        // In an order that no hash decides: it is the order of what follows.
+        let all: BTreeSet<_> = self.peers.keys().copied().collect();
         for at in all {
             self.review(at, now);
         }

@@ -13,6 +13,7 @@ use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Peering, Post, PostFlags,
     ReceivePlan, Receives, SendOrder, Sizes, Terms,
 };
+use crate::random::RandomSource;
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind, RemoteSegment,
     Segments,
@@ -72,7 +73,8 @@ impl World {
             regions: MrTable::new(
                 MrAddressing::Offset,
                 keys,
-                RawKeys::new(false).expect("a secret"),
+                RawKeys::new(false, &RandomSource::default()).expect("a secret"),
+                RandomSource::default(),
             ),
             slots: usize::MAX / 2,
             unasked: 0,

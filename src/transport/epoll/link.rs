@@ -468,6 +468,7 @@ impl Link for EpollLink {
         outcome
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     fn limit(&mut self, sizes: IoSizes) {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;

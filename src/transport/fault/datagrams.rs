@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{FaultPlan, SplitMix};
+use super::{FaultPlan, Faults, SplitMix};
 use crate::buf::Payload;
 use crate::error::Result;
 use crate::transport::udp::{Arrived, DatagramSocket, Departing, Membership, More, Place};
@@ -19,22 +19,34 @@ enum Fate {
 /// Faults happen to what leaves; what the caller is told is what UDP would tell: nothing of it.
 pub(super) struct FaultDatagrams {
     inner: Box<dyn DatagramSocket>,
+    number: u64,
+    faults: Faults,
     plan: FaultPlan,
+    version: u64,
     random: SplitMix,
     held: Option<(SocketAddr, Payload)>,
 }
 
 impl FaultDatagrams {
-    pub(super) fn new(inner: Box<dyn DatagramSocket>, plan: &FaultPlan, seed: u64) -> Self {
+    pub(super) fn new(inner: Box<dyn DatagramSocket>, faults: Faults, number: u64) -> Self {
+        let (version, plan) = (faults.version(), faults.plan());
         FaultDatagrams {
             inner,
-            plan: plan.clone(),
-            random: SplitMix(seed),
+            number,
+            random: SplitMix(plan.seed ^ SplitMix(number).next()),
+            faults,
+            plan,
+            version,
             held: None,
         }
     }
 
     fn draw(&mut self) -> Fate {
+        if self.version != self.faults.version() {
+            self.version = self.faults.version();
+            self.plan = self.faults.plan();
+            self.random = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
+        }
         if self.random.chance(self.plan.lose) {
             Fate::Lost
         } else if self.random.chance(self.plan.duplicate) {

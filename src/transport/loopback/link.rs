@@ -10,7 +10,7 @@ use crate::buf::{Denied, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::transport::submitted::{Reading, Submitted};
 use crate::transport::{
-    Direct, IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
+    Direct, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
 };
 
 pub(super) struct LoopbackLink {
@@ -279,7 +279,8 @@ impl Link for LoopbackLink {
         self.end.take().map(RawLink::Loopback)
     }
 
-    fn limit(&mut self, sizes: IoSizes) {
+    #[cfg(any(test, feature = "test-util"))]
+    fn limit(&mut self, sizes: crate::transport::IoSizes) {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;
     }

@@ -278,9 +278,9 @@ impl Transport for LoopbackTransport {
             })
         };
         let listener = match (address.port(), self.ports) {
-            (0, Some(ports)) => ports.first_free(open)?,
+            (0, Some(ports)) => ports.first_free_from(0, open)?,
             (0, None) => PortRange::new(FIRST_EPHEMERAL_PORT..=u16::MAX)?
-                .first_free(|_| open(self.net.ephemeral_port()))?,
+                .first_free_from(0, |_| open(self.net.ephemeral_port()))?,
             (port, _) => open(port)?,
         };
         Ok(Box::new(listener))
@@ -332,9 +332,9 @@ impl Transport for LoopbackTransport {
             self.net.open_datagrams(bind, options, waker.clone())
         };
         let socket = match (options.bind.port(), self.ports) {
-            (0, Some(ports)) => ports.first_free(open)?,
+            (0, Some(ports)) => ports.first_free_from(0, open)?,
             (0, None) => PortRange::new(FIRST_EPHEMERAL_PORT..=u16::MAX)?
-                .first_free(|_| open(self.net.ephemeral_port()))?,
+                .first_free_from(0, |_| open(self.net.ephemeral_port()))?,
             (port, _) => open(port)?,
         };
         Ok(Box::new(socket))

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
@@ -163,7 +164,7 @@ impl World {
             net: Some(LoopbackNet::new()),
             own_thread: name.contains("thread"),
             in_ring: name.contains("all in the ring"),
-            faults,
+            faults: faults.map(Faults::new),
             ..TransportOptions::default()
         };
         let Selection {

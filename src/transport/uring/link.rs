@@ -616,6 +616,7 @@ impl Link for UringLink {
         })
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     fn limit(&mut self, sizes: IoSizes) {
         debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
         self.submitted.sizes = sizes;

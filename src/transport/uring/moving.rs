@@ -20,9 +20,7 @@ use super::link::{UringLink, make_blocking};
 use super::ring::Ring;
 use crate::buf::StagePool;
 use crate::transport::epoll::EpollLink;
-use crate::transport::{
-    IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
-};
+use crate::transport::{KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals};
 
 /// Where the links of a transport may wait.
 pub(super) struct Places {
@@ -201,7 +199,8 @@ impl Link for MovingLink {
         self.link_mut().shrink();
     }
 
-    fn limit(&mut self, sizes: IoSizes) {
+    #[cfg(any(test, feature = "test-util"))]
+    fn limit(&mut self, sizes: crate::transport::IoSizes) {
         self.link_mut().limit(sizes);
     }
 }

@@ -24,7 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fabric::{Fabric, discover};
 use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
-use crate::transport::{Backend, LoopbackNet, TransportOptions};
+use crate::random::RandomSource;
+use crate::transport::{Backend, Faults, LoopbackNet, TransportOptions};
 
 pub use crate::transport::FaultPlan;
 
@@ -38,33 +39,84 @@ pub fn drop_kept_memory() {
 #[derive(Clone, Debug)]
 pub struct Net {
     backend: Backend,
+    seed: u64,
+    random: RandomSource,
     loopback: Arc<LoopbackNet>,
-    faults: Option<FaultPlan>,
+    faults: Faults,
+    /// The faults concern domains opened from now on, whatever the backend.
+    is_faulty: bool,
     driver: Driver,
     in_ring: bool,
 }
 
 impl Net {
-    /// A private in-process network without faults; addresses in it mean nothing outside.
-    pub fn loopback() -> Net {
-        Net::on(Backend::Loopback)
+    /// A private in-process network without faults; addresses in it mean nothing outside. All that
+    /// is random in it (keys, incarnations, proofs, pauses between attempts) is drawn from the
+    /// seed, and its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same
+    /// seed gives the same run.
+    pub fn new(seed: u64) -> Net {
+        Net::with(Backend::Loopback, seed, RandomSource::seeded(seed))
     }
 
-    /// A network on this backend. Sockets stay on this machine's loopback interface.
+    /// As [`Net::new`] with the seed 0.
+    pub fn loopback() -> Net {
+        Net::new(0)
+    }
+
+    /// A network on this backend as a program has it that names the backend: without a seed, with
+    /// random numbers of the operating system and blocking work on threads. Sockets stay on this
+    /// machine's loopback interface and follow the machine's time.
     pub fn on(backend: Backend) -> Net {
+        Net::with(backend, 0, RandomSource::default())
+    }
+
+    fn with(backend: Backend, seed: u64, random: RandomSource) -> Net {
         Net {
             backend,
+            seed,
+            is_faulty: random.is_seeded(),
+            random,
             loopback: LoopbackNet::new(),
-            faults: None,
+            faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
             in_ring: false,
         }
     }
 
+    /// The seed, to be printed; 0 if there is none.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The same network with these faults on each side of every connection.
     pub fn faults(mut self, plan: FaultPlan) -> Net {
-        self.faults = Some(plan);
+        self.is_faulty = true;
+        self.set_faults(plan);
         self
+    }
+
+    /// From now on these faults happen on each side of every connection, those that are at work
+    /// already included. Bytes until a cut count from here. In a network without a seed
+    /// ([`Net::on`]) this concerns domains that were opened after [`Net::faults`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> tokio_fabric::Result<()> {
+    /// use std::time::Duration;
+    /// use tokio_fabric::testing::{FaultPlan, Net};
+    ///
+    /// let net = Net::new(7);
+    /// let (a, b) = net.pair().await?;
+    /// let slow = Duration::from_secs(1)..=Duration::from_secs(2);
+    /// net.set_faults(FaultPlan::seeded(7).delay(slow));
+    /// let start = tokio::time::Instant::now();
+    /// a.send("late").await?;
+    /// b.recv(vec![0; 16]).await?;
+    /// assert!(start.elapsed() >= Duration::from_secs(1));
+    /// # Ok(()) }
+    /// ```
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.faults.set(plan);
     }
 
     /// The same network with domains and listeners that are driven so, unless their builders say
@@ -106,7 +158,8 @@ impl Net {
         let transport = TransportOptions {
             backend: Some(self.backend),
             net: Some(Arc::clone(&self.loopback)),
-            faults: self.faults.clone(),
+            faults: self.is_faulty.then(|| self.faults.clone()),
+            random: self.random.clone(),
             in_ring: self.in_ring,
             ..TransportOptions::default()
         };
