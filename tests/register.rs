@@ -10,8 +10,8 @@ use futures::FutureExt;
 use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Context, DomainBind, ErrorKind, Event, Hints, MemoryRegion, MrMode, OperationKind,
-    RegistrationProgress, RemoteRegion,
+    Access, AddressRange, Context, DomainBind, ErrorKind, Event, Hints, MappedBuffer, MemoryRegion,
+    MrMode, OperationKind, RegistrationProgress, RemoteRegion,
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
@@ -198,6 +198,49 @@ fn the_work_of_registration_runs_beside_the_runtime() {
             "physical pages back all of it"
         );
         assert_eq!(region.len(), len);
+    });
+}
+
+/// README: "`domain.register(..).await` faults the memory in beside the runtime"; `lazily` leaves
+/// it, and so does a domain that registers within the call.
+/// docs/memory-model.md: address ranges are not ours to touch, and read-only bytes never change.
+#[test]
+fn awaited_registration_faults_owned_memory_in_unless_told_not_to() {
+    const LEN: usize = 16 << 20;
+    common::on(tokio_fabric::Backend::Loopback, |net| async move {
+        let bound = |hints| peer_with(&net, hints, DomainBind::REG_MR);
+        let notified = Hints::new().required_mr_mode(MrMode::MMU_NOTIFY);
+        let (awaiting, notified) = (bound(Hints::new()), bound(notified));
+        let at_once = net.peer().unwrap();
+        for (peer, lazily, expected) in [
+            (&awaiting, false, true),
+            (&awaiting, true, false),
+            (&notified, false, false),
+            (&at_once, false, false),
+        ] {
+            let buffer = MappedBuffer::new(LEN).unwrap();
+            let start = buffer.as_ptr().addr();
+            let progress = RegistrationProgress::new();
+            let register = peer.domain.register(buffer).progress(&progress);
+            let register = if lazily { register.lazily() } else { register };
+            let region = register.context(7u64).await.unwrap();
+            let present = resident(start, LEN);
+            let all = if expected { LEN / 4096 } else { 0 };
+            assert_eq!(present, all, "{lazily} {:?}", peer.domain);
+            assert_eq!((region.len(), progress.bytes_ready()), (LEN, LEN));
+        }
+        let Some(Event::MrComplete { region, .. }) = awaiting.events.next().await else {
+            panic!("the first registration has its event");
+        };
+        assert_eq!(region.len(), LEN);
+
+        let memory = MappedBuffer::new(LEN).unwrap();
+        let start = memory.as_ptr().cast_mut();
+        // SAFETY: nothing looks at the buffer while the region exists.
+        let range = unsafe { AddressRange::new(start, LEN) };
+        let region = awaiting.domain.register(range).await.unwrap();
+        assert_eq!(resident(start.addr(), LEN), 0);
+        drop(region);
     });
 }
 

@@ -179,6 +179,21 @@ fn a_thousand_dropped_registrations_leave_nothing() {
     });
 }
 
+/// Memory that the system cannot have is refused, and nothing is ended for want of it.
+#[test]
+fn more_memory_than_there_is_is_not_faulted_in() {
+    on(Backend::Loopback, |net| async move {
+        let peer = peer_with(&net, Hints::new(), DomainBind::REG_MR);
+        let register = peer.domain.register(MappedBuffer::new(1 << 45).unwrap());
+        let refused = register.await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::LimitReached);
+        let (error, back) = refused.into_parts();
+        assert!(error.to_string().contains("lazily"), "{error}");
+        let register = peer.domain.register(back.unwrap()).lazily();
+        assert_eq!(register.await.unwrap().len(), 1 << 45);
+    });
+}
+
 /// api.md: "registering 64 GiB (sparse) must not stall a runtime worker"; and on TCP the plain path
 /// takes no time by the size.
 #[test]
@@ -193,7 +208,7 @@ fn sixty_four_sparse_gibibytes_are_registered_in_no_time() {
                 let buffer = MappedBuffer::new(len).unwrap();
                 let started = Instant::now();
                 let register = peer.domain.register(buffer).progress(&progress);
-                let region = register.await.unwrap();
+                let region = register.lazily().await.unwrap();
                 *best = (*best).min(started.elapsed());
                 assert_eq!(region.len(), len);
                 region.write_at(len - 4, b"last").unwrap();
@@ -211,14 +226,14 @@ fn sixty_four_sparse_gibibytes_are_registered_in_no_time() {
     });
 }
 
-/// A registration of more memory than there is can be watched, and given up: the pages that came
+/// A long registration can be watched, and given up: the pages that came
 /// into being go again, and its runtime was never stopped.
 #[test]
 fn a_long_registration_is_given_up_in_the_middle() {
     on(Backend::Epoll, |net| async move {
         let peer = asynchronous(&net);
         let progress = RegistrationProgress::new();
-        let register = peer.domain.register(MappedBuffer::new(64 << 30).unwrap());
+        let register = peer.domain.register(MappedBuffer::new(2 << 30).unwrap());
         let registration = register.key(3).progress(&progress).into_future();
         let mut looks = 0;
         while progress.bytes_ready() < 64 << 20 {

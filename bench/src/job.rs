@@ -47,9 +47,9 @@ pub enum Work {
     Register,
     /// The same of a range of addresses, which nobody owns: what libfabric is given.
     RegisterRange,
-    /// As `Register`, awaited in a domain that registers asynchronously.
+    /// As `Register`, awaited in a domain that registers asynchronously; pages are left.
     RegisterAwaited,
-    /// The same, and the pages are faulted in beside the runtime; a few at once.
+    /// The same as it is by default: pages are faulted in beside the runtime; a few at once.
     RegisterFaulted,
     /// Asks a cache that has the registration.
     CacheHit,

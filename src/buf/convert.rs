@@ -103,6 +103,8 @@ impl IoBuf for Buffer {}
 
 /// Only for registration: it is no buffer of an operation by itself.
 impl Convert for AddressRange {
+    const IS_OWNED: bool = false;
+
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
         Ok(Memory::Held(Held::from(self)))
     }
@@ -123,6 +125,8 @@ impl Convert for AddressRange {
 impl RegionBuf for AddressRange {}
 
 impl<B: Convert> ConvertMany for B {
+    const IS_OWNED: bool = B::IS_OWNED;
+
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         self.into_memory(usage).map(Payload::from_memory)
     }
@@ -156,6 +160,8 @@ impl<B: Convert> ConvertMany for B {
 }
 
 impl<B: Convert> ConvertMany for Vec<B> {
+    const IS_OWNED: bool = B::IS_OWNED;
+
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         let mut pieces = Vec::with_capacity(self.len());
         let mut rest = self.into_iter();
@@ -201,6 +207,8 @@ impl<B: Convert> ConvertMany for Vec<B> {
 }
 
 impl<B: Convert, const N: usize> ConvertMany for [B; N] {
+    const IS_OWNED: bool = B::IS_OWNED;
+
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
         Vec::from(self).into_payload(usage).map_err(all_back)
     }

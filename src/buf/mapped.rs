@@ -47,7 +47,7 @@ pub enum PageKind {
 ///
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;
 /// // 64 GiB of addresses, none of which is memory yet: on TCP this takes no time by its size.
-/// let region = domain.register(MappedBuffer::new(64 << 30)?).await?;
+/// let region = domain.register(MappedBuffer::new(64 << 30)?).lazily().await?;
 /// region.write_at(40 << 30, b"one page of it")?;
 /// # Ok(()) }
 /// ```

@@ -31,6 +31,10 @@ pub type Refused<B> = (Error, B);
 
 /// How one buffer becomes memory of an operation and comes back. Seals [`IoBuf`].
 pub trait Convert: Sized {
+    /// A region owns the memory; else it need not even be there.
+    #[doc(hidden)]
+    const IS_OWNED: bool = true;
+
     #[doc(hidden)]
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
 
@@ -81,6 +85,10 @@ pub trait Convert: Sized {
 
 /// How the buffers of one operation become its payload and come back. Seals [`IoBufs`].
 pub trait ConvertMany: Sized {
+    /// As [`Convert::IS_OWNED`], of all of them.
+    #[doc(hidden)]
+    const IS_OWNED: bool;
+
     /// All or none: a refusal gives every buffer back.
     #[doc(hidden)]
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;

@@ -13,6 +13,10 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
     #[doc(hidden)]
     const ACCESS_MAX: Access;
 
+    /// Its bytes may be written to.
+    #[doc(hidden)]
+    const IS_WRITABLE: bool;
+
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
     fn create(parts: NewRegion) -> Result<Self, NotMade>;
@@ -65,6 +69,7 @@ impl Made for FreshRegion {
 
 impl<B: RegionContents> RegionHandle for MemoryRegion<B> {
     const ACCESS_MAX: Access = Access::all();
+    const IS_WRITABLE: bool = true;
 
     #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
@@ -86,6 +91,7 @@ impl<B: RegionContents> RegionHandle for MemoryRegion<B> {
 
 impl<B: IoBuf> RegionHandle for ReadOnlyRegion<B> {
     const ACCESS_MAX: Access = Access::READ_ONLY;
+    const IS_WRITABLE: bool = false;
 
     #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]

@@ -13,6 +13,7 @@ use crate::mr::{KEY_NOT_AVAILABLE, NotMade, prepare, unprepare};
 use crate::sync::WakeList;
 
 use super::Domain;
+use super::available;
 use super::handle::Made;
 use super::request::Request;
 use super::workers::Workers;
@@ -219,7 +220,7 @@ impl<R: Made> Work<R> {
 }
 
 /// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is
-/// remembered; with FI_MR_ALLOCATED, all gets them.
+/// remembered; with FI_MR_ALLOCATED, or by default beside the runtime, all gets them.
 fn look_at_piece(
     domain: &Domain,
     memory: &RegionMemory,
@@ -230,7 +231,11 @@ fn look_at_piece(
     if request.pinned {
         memory.pin(*ready, step)?;
     }
-    if domain.faults_in() {
+    if domain.faults_in(request) {
+        // A region of one piece is small beside what a system has.
+        if memory.len() > FAULT_PIECE && !memory.is_kernel_only() {
+            available::check(step, memory.len())?;
+        }
         memory.find_pages(*ready, step)?;
     } else if domain.inner.mr_mode.contains(MrMode::MMU_NOTIFY) {
         memory.note_pages(*ready, step)?;

@@ -5,6 +5,7 @@
 
 mod atomic;
 mod auth;
+mod available;
 mod bind;
 mod builder;
 mod cache;
@@ -239,8 +240,10 @@ impl Domain {
     /// Registers memory that peers may be allowed to reach (`fi_mr_reg`, `fi_mr_regv`; `fi_mr(3)`):
     /// one buffer, or several as one region. The region owns the memory until it is deregistered.
     ///
-    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll; with
-    /// one, the work runs beside the runtime and the returned future waits for it.
+    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll. With
+    /// one, pages that were never touched are faulted in beside the runtime, and the returned
+    /// future, the event and the [progress](Register::progress) tell when all are there;
+    /// [`Register::lazily`] leaves them.
     #[inline(always)]
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)

@@ -1,9 +1,8 @@
 //! Registration: awaited, at once, or reported by an event (`fi_mr(3)`, rulings 7 and 8).
 //!
-//! In a domain bound with `REG_MR` the work that takes time (faulting pages in, for
-//! `FI_MR_ALLOCATED`) runs on the runtime's blocking threads, a piece at a time, so that it can be
-//! cancelled between pieces. Registration without such work is O(1) on TCP and done on the spot,
-//! whatever the size.
+//! In a domain bound with `REG_MR` the work that takes time, faulting pages in, runs on the
+//! runtime's blocking threads, a piece at a time, so that it can be cancelled between pieces.
+//! Registration without such work is O(1) on TCP and done on the spot, whatever the size.
 //!
 //! The end of a job happens in one order: result stored, event readable, wakers woken.
 
@@ -56,7 +55,10 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
         Register {
             domain,
             buffers,
-            request: Request::new(R::ACCESS_MAX),
+            request: Request {
+                populates: R::IS_WRITABLE && B::IS_OWNED,
+                ..Request::new(R::ACCESS_MAX)
+            },
             _region: PhantomData,
         }
     }
@@ -102,6 +104,16 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// bound with `REG_MR`; ignored otherwise, as `fi_mr(3)` says of synchronous calls.
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.request.context = Some(context.into());
+        self
+    }
+
+    /// Leaves pages that have never been touched as they are, for memory far larger than what will
+    /// be used of it. Default: a domain bound with `REG_MR` faults the pages of owned, writable
+    /// memory in beside the runtime, and the registration ends when all are there; any other domain
+    /// leaves them. More than the system has is refused with [`ErrorKind::LimitReached`]. A domain
+    /// with [`MrMode::ALLOCATED`](crate::MrMode::ALLOCATED) faults them in always.
+    pub fn lazily(mut self) -> Self {
+        self.request.populates = false;
         self
     }
 

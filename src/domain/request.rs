@@ -28,6 +28,9 @@ pub(super) struct Request {
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<Context>,
+    /// Its pages are faulted in where that does not hold the runtime up: in a domain that registers
+    /// asynchronously.
+    pub(super) populates: bool,
     /// Its pages stay in memory.
     pub(super) pinned: bool,
     /// Who watches.
@@ -44,6 +47,7 @@ impl Request {
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
+            populates: false,
             pinned: false,
             progress: None,
         }
@@ -153,15 +157,20 @@ impl Domain {
         super::expected_regions(&self.inner.info)
     }
 
-    pub(super) fn faults_in(&self) -> bool {
-        self.inner.mr_mode.contains(MrMode::ALLOCATED)
+    /// Whether the registration makes all pages present. With FI_MR_MMU_NOTIFY the application
+    /// says when they are.
+    #[inline]
+    pub(super) fn faults_in(&self, request: &Request) -> bool {
+        let mode = self.inner.mr_mode;
+        let by_default = request.populates && !mode.contains(MrMode::MMU_NOTIFY);
+        mode.contains(MrMode::ALLOCATED) || by_default && self.registers_asynchronously()
     }
 
     /// Whether a registration takes longer the larger the memory is.
     #[inline]
     pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
-        let looks = MrMode::ALLOCATED | MrMode::MMU_NOTIFY;
-        self.inner.mr_mode.intersects(looks) || request.pinned
+        let notes = self.inner.mr_mode.contains(MrMode::MMU_NOTIFY);
+        notes || request.pinned || self.faults_in(request)
     }
 
     /// What a region asked for so is, by the domain's modes.

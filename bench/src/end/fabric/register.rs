@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, MrMode, RegistrationCache,
-    SharedBuffer,
+    Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, RegistrationCache, SharedBuffer,
 };
 
 use super::super::meter::Meter;
@@ -72,10 +71,7 @@ struct Side {
 
 impl Side {
     fn open(how: subject::Fabric, work: Work) -> Result<Side> {
-        let mut hints = Hints::new().backend(how.backend);
-        if work == Work::RegisterFaulted {
-            hints = hints.required_mr_mode(MrMode::ALLOCATED);
-        }
+        let hints = Hints::new().backend(how.backend);
         let fabric = Fabric::open(hints)?;
         let domain = fabric.domain().driver(how.driver).open()?;
         let events = fabric.event_queue().open()?;
@@ -101,7 +97,7 @@ impl Side {
         let mut buffer = MappedBuffer::new(told.job.size)?;
         over_and_over!(
             told,
-            self.domain.register(buffer).await?,
+            self.domain.register(buffer).lazily().await?,
             region => buffer = region.deregister().await?
         )
     }
@@ -111,7 +107,7 @@ impl Side {
         over_and_over!(
             told,
             self.domain.register(range.clone()).now()?,
-            region => drop(region.deregister().await?)
+            region => { region.deregister().await?; }
         )
     }
 

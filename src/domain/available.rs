@@ -1,0 +1,77 @@
+//! Whether the system has memory for pages that are about to be faulted in. Touching more than it
+//! has ends a process, so a registration that would is refused instead. A control group's own
+//! limit is not seen here.
+
+use std::fs;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What `/proc/meminfo` says, in bytes, swap included.
+struct Memory {
+    total: u64,
+    available: u64,
+}
+
+impl Memory {
+    fn now() -> Option<Memory> {
+        Memory::parse(&fs::read_to_string("/proc/meminfo").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Memory> {
+        let field = |name: &str| {
+            let mut lines = text.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let kibibytes = value.trim().strip_suffix(" kB")?;
+            kibibytes.parse::<u64>().ok()?.checked_mul(1024)
+        };
+        Some(Memory {
+            total: field("MemTotal")?.checked_add(field("SwapTotal")?)?,
+            available: field("MemAvailable")?.checked_add(field("SwapFree")?)?,
+        })
+    }
+
+    fn has_room_for(&self, piece: usize, of: usize) -> Result<()> {
+        let (needed, has, what) = if of as u64 > self.total {
+            (of, self.total, "has in all")
+        } else if piece as u64 > self.available {
+            (piece, self.available, "has left")
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "faulting in {needed} bytes, more than the system {what} ({has}): \
+             Register::lazily leaves pages as they are"
+        );
+        Err(Error::new(ErrorKind::LimitReached, message))
+    }
+}
+
+/// Judges the next `piece` bytes `of` a region, all of whose pages are to be present in the end.
+/// Where the system does not tell what it has, all is well.
+pub(super) fn check(piece: usize, of: usize) -> Result<()> {
+    Memory::now().map_or(Ok(()), |memory| memory.has_room_for(piece, of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_must_fit_what_is_left_and_the_whole_what_there_is() {
+        let text = "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    100 kB\n\
+                    SwapTotal:        50 kB\nSwapFree:         20 kB\n";
+        let memory = Memory::parse(text).unwrap();
+        assert_eq!((memory.total, memory.available), (1050 << 10, 120 << 10));
+        assert!(memory.has_room_for(120 << 10, 1050 << 10).is_ok());
+        for (piece, of, said) in [
+            ((120 << 10) + 1, 1050 << 10, "has left (122880)"),
+            (1, (1050 << 10) + 1, "has in all (1075200)"),
+        ] {
+            let error = memory.has_room_for(piece, of).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LimitReached);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        assert!(Memory::parse("MemTotal: many\n").is_none());
+        assert!(Memory::now().is_some(), "this system tells");
+    }
+}
