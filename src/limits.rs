@@ -58,9 +58,16 @@ pub const PROGRESS_SHARDS_MAX: usize = 256;
 /// what is compared, come in one frame, which is held until all of it is there; results wait in
 /// memory until the peer takes them, those of [`READ_REQUESTS_MAX`] operations at most.
 pub const ATOMIC_SIZE_MAX: usize = 4096;
-/// Refused operations of a peer that guesses keys or ranges, after which its connection is ended
-/// whatever was agreed on.
+/// Refused operations of a peer that guesses keys, ranges or rights, within [`REFUSALS_PERIOD`],
+/// after which its connection is ended whatever was agreed on.
 pub const REFUSALS_MAX: u32 = 4096;
+/// How long refused operations are counted together, from the first of them: then the count begins
+/// again. A program that is in error now and then goes on for ever; one that tries keys makes at
+/// most 2^12 attempts per minute at keys of 64 random bits.
+pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
+/// Keys of deregistered regions that a domain remembers, so that who comes late (its operation's
+/// time limit took the region away) does not count as guessing. 64 KiB at most, 16 bytes per key.
+pub const RECENT_KEYS_MAX: usize = 4096;
 /// How long a handshake may take, from the TCP connection to the last byte of the control frame.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long `connect` waits for the peer to accept. A libfabric listener that nobody polls

@@ -465,7 +465,7 @@ fn a_closed_region_is_released_and_peers_get_an_error() {
             assert_eq!(target.domain.region_count(), 0);
             assert_eq!(y.recv(into).post().unwrap_err().kind(), ErrorKind::BadState);
             let refused = write(&x, remote).await.unwrap_err().refusal();
-            assert_eq!(refused, Some(Refusal::UnknownKey));
+            assert_eq!(refused, Some(Refusal::Revoked));
         }
         // A receive posted before keeps the memory until it ends; deregistering waits for it.
         let (x, y) = connect(&initiator, &target).await.unwrap();

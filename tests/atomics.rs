@@ -263,7 +263,7 @@ fn what_is_refused_says_why_and_changes_nothing() {
         let claimed = |region: MemoryRegion, addr| RemoteRegion::new(addr, 8, region.key());
         let cases = [
             (claimed(read_only.erase(), 0), Refusal::AccessDenied),
-            (unregistered.slice(..8).unwrap(), Refusal::UnknownKey),
+            (unregistered.slice(..8).unwrap(), Refusal::Revoked),
             (
                 RemoteRegion::new(0, 8, region.key() ^ 1),
                 Refusal::UnknownKey,

@@ -47,9 +47,9 @@ fn access_to_a_closed_region_is_an_error_at_the_peer_and_nowhere_else() {
                 assert_eq!(region.deregister().await.unwrap()[..], [0xaa; 64]);
             }
             let error = write(&x, remote).await.unwrap_err();
-            assert_eq!(error.refusal(), Some(Refusal::UnknownKey), "{error}");
+            assert_eq!(error.refusal(), Some(Refusal::Revoked), "{error}");
             let read = x.read(vec![0u8; 64], remote).await.unwrap_err();
-            assert_eq!(read.error().refusal(), Some(Refusal::UnknownKey));
+            assert_eq!(read.error().refusal(), Some(Refusal::Revoked));
             // Both ends go on: messages, and other regions.
             let receive = x.recv(vec![0u8; 4]);
             let (sent, received) = tokio::join!(y.send("fine"), receive);

@@ -93,12 +93,14 @@ fn assert_refused(error: &Error, x: &Endpoint, operation: OperationKind, reason:
     assert!(error.to_string().contains(&reason.to_string()), "{error}");
 }
 
-async fn until_shutdown(events: &EventQueue, endpoint: &Endpoint) {
+async fn until_shutdown(events: &EventQueue, endpoint: &Endpoint) -> Option<Error> {
     loop {
         match events.next().await.expect("an open queue") {
             Event::Shutdown {
-                endpoint: ended, ..
-            } if ended == endpoint.id() => break,
+                endpoint: ended,
+                error,
+                ..
+            } if ended == endpoint.id() => break error,
             _ => {}
         }
     }
@@ -269,6 +271,69 @@ fn after_the_agreed_number_of_guesses_the_target_ends_the_connection() {
                 (ErrorKind::AccessDenied, None)
             );
             until_shutdown(&b.events, &y).await;
+        }
+    });
+}
+
+/// Ruling 15: "Keys of regions that were revoked or deregistered lately are no guesses": a call whose
+/// caller gave up takes its region away, and the answer that comes too late is refused, as often as
+/// that happens.
+#[test]
+fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (server, client) = connected(&a, &b, living_with(3)).await;
+        let good = open_region(&b, vec![0u8; 8]).await;
+        for _ in 0..50 {
+            let given_up = open_region(&b, vec![0u8; 8]).await;
+            let remote = given_up.remote();
+            drop(given_up);
+            let late = server.write("too late", remote).await.unwrap_err();
+            assert_eq!(late.error().refusal(), Some(Refusal::Revoked), "{late}");
+            let said = late.to_string();
+            assert!(said.contains("revoked or deregistered"), "{said}");
+            server.write("in time!", good.remote()).await.unwrap();
+        }
+        assert!(server.is_connected() && client.is_connected());
+    });
+}
+
+/// Ruling 15: "both sides are told": each operation and each Shutdown of a connection that was ended
+/// for guessing says how often in how long, with whom, and what to do.
+#[test]
+fn whoever_is_closed_for_guessing_reads_why_at_both_sides() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = connected(&a, &b, living_with(4)).await;
+        let guesser = x.recv(vec![0u8; 8]).post().unwrap();
+        let target = y.recv(vec![0u8; 8]).post().unwrap();
+        for key in 0..4 {
+            let guess = x.write("?", RemoteRegion::new(0, 1, key)).await;
+            let refused = guess.unwrap_err().into_error();
+            assert_eq!(refused.refusal(), Some(Refusal::UnknownKey), "{refused}");
+        }
+        let ends = [
+            (guesser.await.unwrap_err().into_error(), x.peer_addr()),
+            (until_shutdown(&a.events, &x).await.unwrap(), x.peer_addr()),
+            (target.await.unwrap_err().into_error(), y.peer_addr()),
+            (until_shutdown(&b.events, &y).await.unwrap(), y.peer_addr()),
+        ];
+        for ((error, peer), kind) in ends.into_iter().zip([
+            ErrorKind::PeerClosed,
+            ErrorKind::PeerClosed,
+            ErrorKind::AccessDenied,
+            ErrorKind::AccessDenied,
+        ]) {
+            assert_eq!((error.kind(), error.peer()), (kind, peer), "{error}");
+            let said = error.to_string();
+            for fact in [
+                "4 within",
+                "the limit is 4 within 60 s",
+                "OnRefusal",
+                "RemoteRegion",
+            ] {
+                assert!(said.contains(fact), "{fact}: {said}");
+            }
         }
     });
 }

@@ -175,6 +175,19 @@ impl Attached {
                 .any(|it| matches!(it.what, Bound::Endpoint { id } if id == endpoint))
     }
 
+    /// The endpoints through which alone the region may be used; `None`: all.
+    #[inline]
+    pub(crate) fn endpoints(&self) -> Option<Box<[EndpointId]>> {
+        self.traits.by_endpoint.then(|| {
+            let bindings = self.bindings.lock("list the endpoints of a region");
+            let endpoint = |it: &Binding| match it.what {
+                Bound::Endpoint { id } => Some(id),
+                Bound::Counter { .. } => None,
+            };
+            bindings.all.iter().filter_map(endpoint).collect()
+        })
+    }
+
     /// Tells the counters bound for this right of an access by a peer.
     pub(crate) fn count(&self, right: u64, wakes: &mut WakeList) {
         if !self.has_counter() {

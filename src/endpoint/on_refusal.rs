@@ -17,9 +17,10 @@ pub enum OnRefusal {
     /// sides get their Shutdown.
     #[default]
     Disconnect,
-    /// The connection lives, if both sides chose this. After `limit` operations that were refused
-    /// for an unknown key, a range outside or a missing right, the target ends it: its peer is
-    /// guessing. Regions that were revoked or quiesced do not count.
+    /// The connection lives, if both sides chose this. After `limit` operations within a minute
+    /// that were refused for an unknown key, a range outside or a missing right, the target ends
+    /// it: its peer is guessing. Regions that were revoked, deregistered lately or quiesced do not
+    /// count. Both sides' errors, and their Shutdown, say how many there were, and in how long.
     Continue {
         /// 1 to 4,096, which is also what more than that means; the smaller of both sides' holds.
         limit: u32,

@@ -8,15 +8,16 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No region has this key (any more), or none that may be reached from this endpoint: a region
-    /// with an authorization key is there for endpoints with the same only.
+    /// No region has this key, and none had it lately, or none that may be reached from this
+    /// endpoint: a region with an authorization key is there for endpoints with the same only.
     UnknownKey,
     /// The range is not all within the region.
     OutOfBounds,
     /// The region does not grant this access.
     AccessDenied,
-    /// The region was revoked, or is being closed. It may have been so in the middle of the
-    /// operation: of a write, some bytes may have landed.
+    /// The region was revoked or deregistered, or dropped: lately, or in the middle of the
+    /// operation (of a write, some bytes may have landed). A domain remembers the keys of its last
+    /// 4,096 regions; older ones are [`UnknownKey`](Self::UnknownKey).
     Revoked,
     /// The region's owner has it for itself for a while: quiesced, refreshed or disabled. The same
     /// operation may succeed later.
@@ -49,7 +50,7 @@ impl fmt::Display for Refusal {
             Refusal::UnknownKey => "no region has this key",
             Refusal::OutOfBounds => "the range is outside of the region",
             Refusal::AccessDenied => "the region does not grant this access",
-            Refusal::Revoked => "the region was revoked",
+            Refusal::Revoked => "the region was revoked or deregistered",
             Refusal::Held => "the region is held by its owner",
             Refusal::Fault => "the region's memory is not there",
             Refusal::Misaligned => "the address is not aligned for an atomic operation",

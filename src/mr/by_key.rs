@@ -71,16 +71,14 @@ impl<T> ByKey<T> {
         Ok(())
     }
 
-    /// Drops a value, if there is one and `is_meant` says that it is the one.
+    /// Takes a value out, if there is one and `is_meant` says that it is the one.
     #[inline]
-    pub(super) fn remove(&mut self, key: u64, is_meant: impl FnOnce(&T) -> bool) {
-        if let Some(at) = self.find(key)
-            && self.places[at].as_ref().is_some_and(|it| is_meant(&it.1))
-        {
-            self.places[at] = None;
-            self.len -= 1;
-            self.close_up(at);
-        }
+    pub(super) fn remove(&mut self, key: u64, is_meant: impl FnOnce(&T) -> bool) -> Option<T> {
+        let at = self.find(key)?;
+        let (_, value) = self.places[at].take_if(|it| is_meant(&it.1))?;
+        self.len -= 1;
+        self.close_up(at);
+        Some(value)
     }
 
     /// Moves those up that were looked for at a place that is free now.
@@ -189,10 +187,12 @@ mod tests {
                         plain.entry(key).or_insert(step);
                     }
                     2 | 3 => {
-                        map.remove(key, |it| Some(it) == plain.get(&key));
-                        plain.remove(&key);
+                        let removed = map.remove(key, |it| Some(it) == plain.get(&key));
+                        assert_eq!(removed, plain.remove(&key));
                     }
-                    _ => map.remove(key, |_| false),
+                    _ => {
+                        assert_eq!(map.remove(key, |_| false), None);
+                    }
                 }
                 assert_eq!(map.get(key), plain.get(&key));
                 assert_eq!(map.len(), plain.len());

@@ -25,6 +25,7 @@ mod mapped;
 mod quiesce;
 mod raw;
 mod read_only;
+mod recent;
 mod region;
 mod remote;
 mod slice;

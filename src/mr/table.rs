@@ -12,6 +12,7 @@ use super::by_key::ByKey;
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
+use super::recent::{Audience, RecentKeys};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::random::RandomSource;
@@ -74,11 +75,19 @@ struct Registered {
 }
 
 /// What peers must show besides the key.
-struct Demands {
+pub(super) struct Demands {
     /// Only peers that have proven it may come; `None`: all.
     auth_key: Option<AuthSecret>,
     /// Shown with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
+}
+
+impl Demands {
+    /// True if the peer that comes this way shows all of it.
+    pub(super) fn are_met(&self, claim: &Claim, through: &Through<'_>) -> bool {
+        let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
+        self.tag.as_ref().is_none_or(is_shown) && through.has(self.auth_key.as_ref())
+    }
 }
 
 impl Registered {
@@ -95,6 +104,8 @@ pub(crate) struct MrTable {
     keys: KeyPolicy,
     raw: RawKeys,
     regions: ByKey<Registered>,
+    /// Of regions that peers could reach.
+    recent: RecentKeys,
     random: RandomBits,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
@@ -114,6 +125,7 @@ impl MrTable {
             keys,
             raw,
             regions: ByKey::new(),
+            recent: RecentKeys::default(),
             random: RandomBits::new(random),
             closed: false,
             emptied: None,
@@ -171,7 +183,16 @@ impl MrTable {
     #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
         let is_meant = |it: &Registered| Arc::ptr_eq(&it.memory, memory);
-        self.regions.remove(key, is_meant);
+        let removed = self.regions.remove(key, is_meant);
+        if let Some(removed) = removed
+            && removed.access().intersects(Access::REMOTE)
+        {
+            let audience = Audience {
+                demands: removed.demands,
+                endpoints: memory.attached().endpoints(),
+            };
+            self.recent.push(key, audience);
+        }
     }
 
     /// Notifies this one from now on whenever the last region goes.
@@ -188,21 +209,24 @@ impl MrTable {
         }
     }
 
-    /// The memory that a claim means, if the peer that comes this way may have it.
+    /// The memory that a claim means, if the peer that comes this way may have it. `Revoked` also
+    /// if the region was deregistered lately.
     pub(crate) fn resolve<'a>(
         &self,
         claim: &Claim,
         through: impl Into<Through<'a>>,
     ) -> Result<RegionUse, Refusal> {
         let through = through.into();
-        let region = self.regions.get(claim.key).ok_or(Refusal::UnknownKey)?;
+        let Some(region) = self.regions.get(claim.key) else {
+            return Err(match self.recent.contains(claim, &through) {
+                true => Refusal::Revoked,
+                false => Refusal::UnknownKey,
+            });
+        };
         // Who lacks the tag or the authorization key, or comes through an endpoint that the region
         // is not bound to, learns no more than with a key that nothing has.
-        let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
-        let is_satisfied = |demands: &Demands| {
-            demands.tag.as_ref().is_none_or(is_shown) && through.has(demands.auth_key.as_ref())
-        };
-        let is_admitted = region.demands.as_deref().is_none_or(is_satisfied)
+        let demands = region.demands.as_deref();
+        let is_admitted = demands.is_none_or(|it| it.are_met(claim, &through))
             && region.memory.attached().admits(through.endpoint);
         if !is_admitted {
             return Err(Refusal::UnknownKey);

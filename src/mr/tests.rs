@@ -12,6 +12,7 @@ use crate::buf::{
 };
 use crate::error::{ErrorKind, Refusal, Result};
 use crate::id::{Context, EndpointId};
+use crate::limits::RECENT_KEYS_MAX;
 use crate::sync::Role;
 
 mod auth;

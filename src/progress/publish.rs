@@ -103,10 +103,7 @@ impl Port {
     }
 
     fn connect_failed(&self, state: &mut PortState, error: Error) {
-        let error = match state.peer {
-            Some(peer) => error.with_peer(peer),
-            None => error,
-        };
+        let error = state.about_peer(error);
         tracing::debug!(endpoint = ?self.id(), %error, "connection not established");
         if let Some(slot) = state.bindings.connected.take() {
             let event = EventError::new(error.clone())
@@ -187,6 +184,7 @@ impl Port {
     }
 
     fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
+        let lost = lost.map(|error| state.about_peer(error));
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
         let in_order = lost.is_none();
         state.unasked.clear();

@@ -155,6 +155,7 @@ impl Port {
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         state.inline_spent = false;
+        state.machine.handle_time(now);
         if let Some(timeout) = state.timeout.take() {
             state.deadline = now.checked_add(timeout);
         }
@@ -337,10 +338,7 @@ impl Port {
     }
 
     pub(super) fn fail(&self, state: &mut PortState, error: Error) {
-        let error = match state.peer {
-            Some(peer) => error.with_peer(peer),
-            None => error,
-        };
+        let error = state.about_peer(error);
         state.machine.fail(error);
     }
 

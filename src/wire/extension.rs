@@ -130,6 +130,32 @@ impl Offer {
     }
 }
 
+/// Why a side says CLOSE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// It has nothing more to say, or its peer has said the same.
+    Done,
+    /// It has refused too many operations of its peer, and hears nothing of it any more.
+    Refusals,
+}
+
+impl CloseReason {
+    /// The reason of this number; what is not known here is an ordinary end.
+    pub(super) fn of(byte: u8) -> Self {
+        match byte {
+            1 => CloseReason::Refusals,
+            _ => CloseReason::Done,
+        }
+    }
+
+    pub(super) fn to_byte(self) -> u8 {
+        match self {
+            CloseReason::Done => 0,
+            CloseReason::Refusals => 1,
+        }
+    }
+}
+
 /// Which of the three kinds of atomic operation a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AtomicForm {

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::WireError;
-use super::extension::{AtomicCall, AtomicForm, Capabilities, reason_byte, reason_of};
+use super::extension::{AtomicCall, AtomicForm, Capabilities, CloseReason, reason_byte, reason_of};
 use super::header::{
     BASE_SIZE, BaseHeader, ByteOrder, FLAG_ACK_WANTED, FLAG_COMMIT, FLAG_CQ_DATA, HeaderBytes,
     OP_DATA_ACK, Op, SEGMENT_SIZE, WORD_SIZE,
@@ -227,7 +227,10 @@ pub(crate) enum FrameHeader {
         refused: Option<Refusal>,
     },
     /// The sender's last frame, but for answers.
-    Close,
+    Close {
+        /// Why it is.
+        reason: CloseReason,
+    },
     /// As many acks in one: completes so many of the sender's oldest frames that wanted one.
     Acks {
         /// How many; whether so many are awaited is for the receiver to say.
@@ -381,7 +384,7 @@ impl FrameHeader {
             FrameHeader::Refused { .. } => Op::Refused,
             FrameHeader::ReadData { .. } => Op::ReadData,
             FrameHeader::ReadEnd { .. } => Op::ReadEnd,
-            FrameHeader::Close => Op::Close,
+            FrameHeader::Close { .. } => Op::Close,
             FrameHeader::Acks { .. } => Op::Acks,
             FrameHeader::Atomic { call, .. } => match call.form {
                 AtomicForm::Update => Op::Atomic,
@@ -400,7 +403,7 @@ impl FrameHeader {
             | FrameHeader::Acks { .. }
             | FrameHeader::ReadData { .. }
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
-            FrameHeader::Close => Capabilities::CLOSE,
+            FrameHeader::Close { .. } => Capabilities::CLOSE,
             FrameHeader::Rts { tag: None, .. } => Capabilities::RENDEZVOUS,
             FrameHeader::Atomic { .. } => Capabilities::ATOMICS,
             _ => Capabilities::empty(),
@@ -427,6 +430,7 @@ impl FrameHeader {
             FrameHeader::Rts { index, .. }
             | FrameHeader::Cts { index }
             | FrameHeader::Data { index, .. } => *index,
+            FrameHeader::Close { reason } => reason.to_byte(),
             FrameHeader::Atomic { call, .. } => call.operation,
             _ => 0,
         }
@@ -659,7 +663,9 @@ fn read_frame(
         Op::ReadEnd => FrameHeader::ReadEnd {
             refused: reason_of(base.op_data),
         },
-        Op::Close => FrameHeader::Close,
+        Op::Close => FrameHeader::Close {
+            reason: CloseReason::of(base.op_data),
+        },
         Op::Acks => FrameHeader::Acks {
             count: words.next().unwrap_or(0),
         },

@@ -70,7 +70,7 @@ mod tests;
 
 pub(crate) use auth::{Introduction, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
-pub(crate) use extension::{AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, Offer};
+pub(crate) use extension::{AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, CloseReason, Offer};
 pub(crate) use frame::{
     Decoded, FrameHeader, INDEX_MAX, INDEX_MIN, RemoteSegment, Segments, decode,
 };

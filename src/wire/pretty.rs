@@ -64,7 +64,7 @@ impl fmt::Display for FrameHeader {
                 refused: Some(reason),
             } => write!(f, ", {reason}")?,
             FrameHeader::Ack
-            | FrameHeader::Close
+            | FrameHeader::Close { .. }
             | FrameHeader::Ping { .. }
             | FrameHeader::Pong { .. }
             | FrameHeader::ReadEnd { refused: None } => {}

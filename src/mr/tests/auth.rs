@@ -40,6 +40,26 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                 assert_eq!(found.map(|found| found.len()), expected);
             }
         }
+        // Of a region that is no more, the same peers are told.
+        let number = region.key();
+        drop(region);
+        for proven in [None, Some(&one), Some(&two)] {
+            let claim = Claim {
+                key: number,
+                tag: None,
+                addr: 0,
+                len: 8,
+                need: Access::REMOTE_READ,
+                persistent: false,
+            };
+            let through = Through::new(EndpointId::next(), proven);
+            let refused = home.table.lock("test").resolve(&claim, through);
+            let expected = match key.is_none() || key == proven {
+                true => Refusal::Revoked,
+                false => Refusal::UnknownKey,
+            };
+            assert_eq!(refused.unwrap_err(), expected);
+        }
     }
 }
 

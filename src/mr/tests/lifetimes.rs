@@ -21,7 +21,7 @@ async fn revoked_removed_or_reused_key_never_resolves() {
 
     old.deregister().await.unwrap();
     let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
-    assert_eq!(refused, Refusal::UnknownKey);
+    assert_eq!(refused, Refusal::Revoked, "deregistered lately");
     let new = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
     let new = new.unwrap();
     let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
@@ -60,7 +60,7 @@ fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
     assert!(home.table.lock("test").is_empty());
     assert_eq!(
         home.resolve(remote, Access::REMOTE_READ).unwrap_err(),
-        Refusal::UnknownKey
+        Refusal::Revoked
     );
     assert!(target.copy_in(0, b"late").is_err());
     let mut list = SpanList::new();
@@ -242,4 +242,30 @@ async fn quiesced_region_refuses_and_never_waits() {
     region.read_at(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"mine");
     assert!(home.resolve(region.remote(), Access::REMOTE_READ).is_ok());
+}
+
+/// Ruling 15: whoever comes late with the key of a deregistered region has not guessed. A domain
+/// remembers a bounded number of such keys; those that peers could not reach take no place.
+#[test]
+fn the_keys_of_the_regions_deregistered_last_are_remembered_and_no_more() {
+    let home = home();
+    let keyed = |key| {
+        let region = home.try_region(vec![vec![0; 8].into()], Access::REMOTE, Some(key));
+        region.unwrap().remote()
+    };
+    let judged = |remote| home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    let keys = RECENT_KEYS_MAX as u64 + 10;
+    let remotes: Vec<_> = (0..keys).map(keyed).collect();
+    for _ in 0..RECENT_KEYS_MAX {
+        drop(home.region(8, Access::SEND));
+    }
+    for (key, remote) in remotes.into_iter().enumerate() {
+        let expected = match key < 10 {
+            true => Refusal::UnknownKey,
+            false => Refusal::Revoked,
+        };
+        assert_eq!(judged(remote), expected, "key {key}");
+    }
+    let never = RemoteRegion::new(0, 8, keys);
+    assert_eq!(judged(never), Refusal::UnknownKey);
 }

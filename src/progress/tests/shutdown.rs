@@ -20,8 +20,8 @@ use crate::proto::OFFERED;
 use crate::testing::{Net, Peer};
 use crate::transport::{Backend, Link, Outcome, Receive, Received, SendBatch};
 use crate::wire::{
-    ByteOrder, ControlFrame, ControlKind, FrameHeader, Hello, MessageCredit, Offer, RemoteSegment,
-    Segments,
+    ByteOrder, CloseReason, ControlFrame, ControlKind, FrameHeader, Hello, MessageCredit, Offer,
+    RemoteSegment, Segments,
 };
 
 /// Bytes of the region that hostile peers read.
@@ -257,7 +257,10 @@ async fn set(scene: Scene, server: &Peer, client: &Peer) -> Set {
     }
     raw.ask(scene.asks).await;
     if scene.says_close {
-        raw.say(FrameHeader::Close).await;
+        raw.say(FrameHeader::Close {
+            reason: CloseReason::Done,
+        })
+        .await;
     }
     if scene.ends_stream {
         raw.link.finish();

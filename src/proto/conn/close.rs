@@ -6,7 +6,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::op::OpKey;
-use crate::wire::{Capabilities, FrameHeader};
+use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
 
@@ -171,7 +171,7 @@ impl<T> Connection<T> {
                 | FrameHeader::Write { .. }
                 | FrameHeader::Atomic { .. }
                 | FrameHeader::Stalled { .. }
-                | FrameHeader::Close
+                | FrameHeader::Close { .. }
         );
         if self.ending.theirs && asks {
             return Err(violation("a frame behind the last one"));
@@ -194,7 +194,11 @@ impl<T> Connection<T> {
 
     /// Queues our CLOSE when it is due.
     pub(super) fn tell_end(&mut self, host: &mut impl Host<T>) {
-        if !self.wants_end() {
+        if self.owes_reason() && self.tx.is_idle() {
+            self.push_close(CloseReason::Refusals);
+            self.refusals.is_reason_sent = true;
+        }
+        if !self.wants_end() || self.has_had_enough() {
             return;
         }
         // What the peer has announced and nothing awaits: it ends that when it sees our CLOSE.
@@ -203,7 +207,12 @@ impl<T> Connection<T> {
             shared.forget_announcements();
         }
         self.ending.ours = true;
-        // Not a user frame: a fence that goes over the next connection must not hold it back.
-        self.tx.push_control(FrameHeader::Close, Payload::empty());
+        self.push_close(CloseReason::Done);
+    }
+
+    /// Not a user frame: a fence that goes over the next connection must not hold it back.
+    fn push_close(&mut self, reason: CloseReason) {
+        let header = FrameHeader::Close { reason };
+        self.tx.push_control(header, Payload::empty());
     }
 }

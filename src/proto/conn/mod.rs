@@ -316,7 +316,7 @@ impl<T> Connection<T> {
     /// True once everything posted for transmission has been handed to the transport and come back
     /// sent, what waited for room included.
     pub(crate) fn is_transmit_drained(&self) -> bool {
-        self.tx.is_idle() && self.transmit.backlog.is_empty()
+        self.tx.is_idle() && self.transmit.backlog.is_empty() && !self.owes_reason()
     }
 
     /// True while the transport has a batch of ours.

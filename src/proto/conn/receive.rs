@@ -9,7 +9,7 @@ use crate::proto::matching::EarlyMessage;
 use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
 use crate::proto::{Host, Receives};
-use crate::wire::{FrameHeader, RemoteSegment, Segments, WireError};
+use crate::wire::{Capabilities, CloseReason, FrameHeader, RemoteSegment, Segments, WireError};
 
 use super::refusal::AwaitedRead;
 use super::rx::{Landing, Rx, Target};
@@ -264,10 +264,12 @@ impl<T> Connection<T> {
         }
         let what = if self.handshake.is_some() || self.extension.is_opening() {
             "during the handshake"
-        } else if self.is_at_boundary() {
-            ""
-        } else {
+        } else if !self.is_at_boundary() {
             "in the middle of a frame"
+        } else if self.agreed().contains(Capabilities::CLOSE) {
+            "its stream ended without the CLOSE of an orderly end, as when its process ends"
+        } else {
+            "it ended its stream, which is all that a peer without the extension says"
         };
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
@@ -328,7 +330,15 @@ impl<T> Connection<T> {
                 self.handle_stalled(host);
                 self.rx = Rx::Header;
             }
-            FrameHeader::Close => {
+            FrameHeader::Close {
+                reason: CloseReason::Refusals,
+            } => {
+                self.rx = Rx::Closed;
+                self.handle_end_of_patience();
+            }
+            FrameHeader::Close {
+                reason: CloseReason::Done,
+            } => {
                 self.handle_close();
                 self.rx = Rx::Header;
             }

@@ -2,23 +2,68 @@
 //! (`docs/extension.md`, section 4; ruling 15): the initiator's part, and how often a target lets a
 //! peer guess.
 
+use std::fmt;
+use std::time::{Duration, Instant};
+
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
-use crate::limits::{READ_DATA_MAX, REFUSALS_MAX};
+use crate::limits::{READ_DATA_MAX, REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
 use crate::proto::op::OpKey;
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::rx::{Landing, Rx, Target};
-use super::{Connection, violation};
+use super::{Connection, Lifecycle, violation};
 
-/// What the target's side has refused.
+/// What both sides have refused of the kinds that only a peer in error asks for.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// Refused operations of the kinds that only a peer in error asks for.
-    guesses: u32,
-    /// They were too many: nothing of the peer is looked at any more.
+    /// What the owner's clock says.
+    now: Option<Instant>,
+    /// Operations of the peer's.
+    theirs: GuessCount,
+    /// Operations of ours, as the peer told.
+    ours: GuessCount,
+    /// The peer's were too many: nothing of it is looked at any more.
     enough: bool,
+    /// The peer is told why this side ends the connection.
+    pub(super) is_reason_sent: bool,
+}
+
+/// Refused operations of one side within [`REFUSALS_PERIOD`], which begins with the first of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct GuessCount {
+    since: Option<Instant>,
+    last: Option<Instant>,
+    count: u32,
+}
+
+impl GuessCount {
+    fn add(&mut self, now: Option<Instant>) {
+        let elapsed = |(since, now): (Instant, Instant)| now - since;
+        let is_over = (self.since.zip(now)).is_some_and(|both| elapsed(both) >= REFUSALS_PERIOD);
+        if self.count == 0 || is_over {
+            *self = GuessCount {
+                since: now,
+                ..GuessCount::default()
+            };
+        }
+        self.last = now;
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// From the first to the last of them.
+    fn duration(&self) -> Duration {
+        let elapsed = |(since, last): (Instant, Instant)| last - since;
+        self.since.zip(self.last).map_or(Duration::ZERO, elapsed)
+    }
+}
+
+impl fmt::Display for GuessCount {
+    /// In full, in units of a person.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} within {:.1?}", self.count, self.duration())
+    }
 }
 
 /// A read whose answer is awaited.
@@ -53,6 +98,11 @@ impl<T> Connection<T> {
         self.extension
             .peer
             .map_or(0, |peer| peer.refusals_max.min(ours))
+    }
+
+    /// What the owner's clock says: by it refused operations are counted together.
+    pub(crate) fn handle_time(&mut self, now: Instant) {
+        self.refusals.now = Some(now);
     }
 
     // The initiator.
@@ -113,12 +163,29 @@ impl<T> Connection<T> {
 
     /// fi_domain(3): "the connection is torn down", unless both sides live with refusals.
     fn live_with(&mut self, answer: Result<(), Refusal>) {
-        if let Err(reason) = answer
-            && self.refusals_agreed() == 0
-        {
-            let what = format!("the connection ended with an operation that was refused: {reason}");
+        let Err(reason) = answer else { return };
+        if reason.is_guess() {
+            self.refusals.ours.add(self.refusals.now);
+        }
+        if self.refusals_agreed() == 0 {
+            let what = format!(
+                "the connection ended with an operation that the peer refused: {reason}; with \
+                 OnRefusal::Continue at both sides it would go on"
+            );
             self.fail(Error::new(ErrorKind::Canceled, what));
         }
+    }
+
+    /// The peer has refused too many operations of this side, and says so with its last frame.
+    pub(super) fn handle_end_of_patience(&mut self) {
+        let what = format!(
+            "it ended the connection since it had to refuse too many operations of this side, \
+             {} for keys, ranges or rights that it has not given ({}); use a RemoteRegion as it \
+             came from the peer, and no longer than its region lives",
+            self.refusals.ours,
+            self.guess_limit(),
+        );
+        self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
     /// Bytes of the oldest read come.
@@ -231,16 +298,29 @@ impl<T> Connection<T> {
         if !reason.is_guess() {
             return;
         }
-        let limit = match self.refusals_agreed() {
-            // The peer is to end the connection, and gets no more than others if it does not.
-            0 => REFUSALS_MAX,
-            agreed => agreed.min(REFUSALS_MAX),
-        };
-        self.refusals.guesses += 1;
-        if self.refusals.guesses >= limit {
+        self.refusals.theirs.add(self.refusals.now);
+        if self.refusals.theirs.count >= self.guess_limit().0 {
             self.refusals.enough = true;
             self.rx = Rx::Closed;
         }
+    }
+
+    /// So many guesses end the connection.
+    fn guess_limit(&self) -> GuessLimit {
+        GuessLimit(match self.refusals_agreed() {
+            // The peer is to end the connection, and gets no more than others if it does not.
+            0 => REFUSALS_MAX,
+            agreed => agreed.min(REFUSALS_MAX),
+        })
+    }
+
+    /// The peer, which this side hears no more, is still to be told why.
+    pub(super) fn owes_reason(&self) -> bool {
+        self.refusals.enough
+            && !self.refusals.is_reason_sent
+            && self.fault.is_none()
+            && self.lifecycle == Lifecycle::Connected
+            && self.agreed().contains(Capabilities::CLOSE)
     }
 
     /// True once the peer has guessed too often: the owner closes the connection in order, so that
@@ -252,12 +332,28 @@ impl<T> Connection<T> {
     /// Why this side ended the connection, if that is why.
     pub(super) fn end_of_patience(&self) -> Option<Error> {
         self.refusals.enough.then(|| {
-            let times = self.refusals.guesses;
-            Error::new(
-                ErrorKind::AccessDenied,
-                format!("the peer asked {times} times for what it may not have"),
-            )
+            let what = format!(
+                "this side ended the connection since it had to refuse too many operations of the \
+                 peer, {} for keys, ranges or rights that it was not given ({}); a peer that is in \
+                 order uses each RemoteRegion as it got it, and no longer than its region lives",
+                self.refusals.theirs,
+                self.guess_limit(),
+            );
+            Error::new(ErrorKind::AccessDenied, what)
         })
+    }
+}
+
+struct GuessLimit(u32);
+
+impl fmt::Display for GuessLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let period = REFUSALS_PERIOD.as_secs();
+        write!(
+            f,
+            "the limit is {} within {period} s, OnRefusal::Continue has it",
+            self.0
+        )
     }
 }
 

@@ -138,7 +138,7 @@ impl Tx {
 
     /// True if a CLOSE was not handed out.
     pub(super) fn has_queued_close(&self) -> bool {
-        let is_close = |queued: &Queued| matches!(queued.header, FrameHeader::Close);
+        let is_close = |queued: &Queued| matches!(queued.header, FrameHeader::Close { .. });
         self.control.iter().any(is_close)
     }
 

@@ -11,7 +11,9 @@ use crate::info::{AtomicOp, AtomicType, CompareOp};
 use crate::limits::ATOMIC_SIZE_MAX;
 use crate::mr::Access;
 use crate::proto::{AtomicPost, OFFERED, OpKey, Post, Terms, Withdrawn};
-use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN, ByteOrder, Capabilities, FrameHeader};
+use crate::wire::{
+    AtomicCall, AtomicForm, BIG_ENDIAN, ByteOrder, Capabilities, CloseReason, FrameHeader,
+};
 
 const LOCAL_ORDER: u64 = if cfg!(target_endian = "big") {
     BIG_ENDIAN
@@ -450,7 +452,9 @@ fn nothing_is_asked_for_behind_the_last_frame() {
     let mut pair = living_with(8);
     pair.b.world.region(1, vec![0; 16], REMOTE);
     for header in [
-        FrameHeader::Close,
+        FrameHeader::Close {
+            reason: CloseReason::Done,
+        },
         FrameHeader::Atomic {
             call: sum(AtomicForm::Update),
             segments: segments(&[(1, 0, 8)]),

@@ -4,7 +4,11 @@ use super::extension::EXTENDED;
 use super::pair::{Pair, REMOTE, Rng, Side, sizes};
 use crate::error::ErrorKind;
 use crate::proto::{SendOrder, Sizes};
-use crate::wire::{ByteOrder, FrameHeader};
+use crate::wire::{ByteOrder, CloseReason, FrameHeader};
+
+const CLOSE: FrameHeader = FrameHeader::Close {
+    reason: CloseReason::Done,
+};
 
 fn connected() -> Pair {
     let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
@@ -142,7 +146,7 @@ fn what_came_before_the_close_can_still_be_received() {
 #[test]
 fn nothing_that_asks_may_follow_a_close() {
     for frame in [
-        FrameHeader::Close,
+        CLOSE,
         FrameHeader::Message {
             data: None,
             ack: false,
@@ -151,7 +155,7 @@ fn nothing_that_asks_may_follow_a_close() {
         FrameHeader::Stalled { sent: 0 },
     ] {
         let mut pair = connected();
-        for header in [FrameHeader::Close, frame.clone()] {
+        for header in [CLOSE, frame.clone()] {
             pair.b
                 .wire
                 .extend(header.encode(ByteOrder::Native, 0).iter());
@@ -168,7 +172,7 @@ fn nothing_that_asks_may_follow_a_close() {
         FrameHeader::Pong { token: 0 },
     ] {
         let mut pair = connected();
-        for header in [FrameHeader::Close, frame.clone()] {
+        for header in [CLOSE, frame.clone()] {
             pair.b
                 .wire
                 .extend(header.encode(ByteOrder::Native, 0).iter());

@@ -4,7 +4,7 @@
 use super::pair::{PLAIN, Pair, Rng, sizes};
 use crate::error::ErrorKind;
 use crate::proto::{OFFERED, Terms};
-use crate::wire::{ByteOrder, Capabilities, FrameHeader, Hello, MessageCredit};
+use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, Hello, MessageCredit};
 
 pub(super) const EXTENDED: Terms = Terms {
     capabilities: OFFERED,
@@ -104,7 +104,9 @@ fn extension_frames_without_the_extension_are_violations() {
     let frames = [
         FrameHeader::Ping { token: 1 },
         FrameHeader::Credit { posted: 1 },
-        FrameHeader::Close,
+        FrameHeader::Close {
+            reason: CloseReason::Done,
+        },
         FrameHeader::Hello { len: 0 },
         FrameHeader::ReadEnd { refused: None },
     ];

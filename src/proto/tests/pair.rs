@@ -291,6 +291,12 @@ impl Side {
         self.end_of(token).0.expect_err("the operation failed")
     }
 
+    #[track_caller]
+    pub(super) fn end_of_error(&mut self, token: u64) -> Error {
+        let end = self.ended.remove(&token).expect("the operation has ended");
+        end.result.expect_err("the operation failed")
+    }
+
     pub(super) fn take_events(&mut self) {
         let ended = self.world.shared.as_mut().map(|it| it.ended.split_off(0));
         for (token, end) in ended.unwrap_or_default() {

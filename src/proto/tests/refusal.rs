@@ -2,6 +2,7 @@
 //! peer that gets it wrong gains.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes, step};
 use crate::error::{ErrorKind, OperationKind, Refusal};
@@ -217,6 +218,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         pair.run();
         assert_eq!(pair.a.ended.len(), 40);
         assert!(!pair.b.machine.has_had_enough());
+        pair.a.receive(99, 1);
         for token in 200..210 {
             match token % 2 {
                 0 => pair.a.read(token, 8, &[(9, 0, 8)]),
@@ -232,11 +234,52 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         assert_eq!(guesses.count(), limit as usize);
         assert!(pair.b.machine.has_had_enough() && pair.b.is_paused());
         assert!(pair.b.machine.is_transmit_drained(), "all were answered");
+        // Each side says how many there were, in how long, and what to do.
+        pair.a.close();
+        let theirs = pair.a.end_of_error(99);
+        assert_eq!(theirs.kind(), ErrorKind::PeerClosed);
         pair.b.receive(1, 1);
         pair.b.close();
-        assert_eq!(pair.b.end_kind(1), ErrorKind::AccessDenied);
+        let ours = pair.b.end_of_error(1);
+        assert_eq!(ours.kind(), ErrorKind::AccessDenied);
         assert_eq!(pair.b.told.last().unwrap(), "closed: AccessDenied");
+        for error in [ours, theirs] {
+            let said = error.to_string();
+            let count = format!("{limit} within 0.0ns");
+            for fact in [&count[..], "within 60 s", "OnRefusal", "RemoteRegion"] {
+                assert!(said.contains(fact), "{fact}: {said}");
+            }
+        }
     }
+}
+
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 within a minute"; "when it is over,
+/// counting begins again".
+#[test]
+fn guesses_are_counted_by_the_minute() {
+    let begin = Instant::now();
+    let guesses_at = |times: &[u64]| {
+        let mut pair = living_with(3);
+        for (token, seconds) in times.iter().enumerate() {
+            let now = begin + Duration::from_secs(*seconds);
+            pair.a.machine.handle_time(now);
+            pair.b.machine.handle_time(now);
+            pair.a.read(token as u64, 8, &[(9, 0, 8)]);
+            pair.run();
+        }
+        pair
+    };
+    let pair = guesses_at(&[0, 30, 60, 90, 120, 150, 180, 3600]);
+    assert!(!pair.b.machine.has_had_enough(), "two in each minute");
+    let mut pair = guesses_at(&[0, 30, 60, 61, 72]);
+    assert!(pair.b.machine.has_had_enough(), "three in the second one");
+    let fault = pair.a.machine.fault().expect("the peer has said why");
+    assert_eq!(fault.kind(), ErrorKind::PeerClosed);
+    assert!(fault.to_string().contains("3 within 12.0s"), "{fault}");
+    pair.b.receive(7, 1);
+    pair.b.close();
+    let said = pair.b.end_of_error(7).to_string();
+    assert!(said.contains("3 within 12.0s"), "{said}");
 }
 
 /// docs/extension.md: "Whatever the limits, a target ends the connection" of a peer that guesses on.
@@ -256,7 +299,8 @@ fn whatever_was_agreed_nobody_guesses_for_ever() {
             pair.b.move_in(usize::MAX);
             flush(&mut pair.b, &mut nowhere);
         }
-        assert_eq!(nowhere.len(), REFUSALS_MAX as usize * 16);
+        // With an answer to each, and the CLOSE that says why.
+        assert_eq!(nowhere.len(), (REFUSALS_MAX as usize + 1) * 16);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::Refusal;
+use crate::wire::CloseReason;
 use crate::wire::extension::reason_of;
 
 /// The page that specifies the extension; its golden bytes are checked here.
@@ -36,7 +37,8 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
         any::<u64>().prop_map(|token| FrameHeader::Pong { token }),
         any::<u64>().prop_map(|posted| FrameHeader::Credit { posted }),
         any::<u64>().prop_map(|sent| FrameHeader::Stalled { sent }),
-        Just(FrameHeader::Close),
+        prop_oneof![Just(CloseReason::Done), Just(CloseReason::Refusals)]
+            .prop_map(|reason| FrameHeader::Close { reason }),
         any::<u64>().prop_map(|count| FrameHeader::Acks { count }),
         reason
             .clone()
@@ -151,7 +153,18 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
                 refused: Some(Refusal::Revoked),
             },
         ),
-        ("close", FrameHeader::Close),
+        (
+            "close",
+            FrameHeader::Close {
+                reason: CloseReason::Done,
+            },
+        ),
+        (
+            "close, refused",
+            FrameHeader::Close {
+                reason: CloseReason::Refusals,
+            },
+        ),
         ("acks", FrameHeader::Acks { count: 64 }),
         ("atomic", atomic(AtomicForm::Update, 2, 8)),
         ("fetch atomic", atomic(AtomicForm::Fetch, 10, 0)),
