@@ -478,3 +478,29 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// For code that speaks [`std::io`]. The error itself is inside
+/// ([`get_ref`](std::io::Error::get_ref)), and the kind is the nearest.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        use std::io::ErrorKind as Io;
+        let kind = match error.kind() {
+            ErrorKind::Again => Io::WouldBlock,
+            ErrorKind::InvalidArgument => Io::InvalidInput,
+            ErrorKind::NotConnected => Io::NotConnected,
+            ErrorKind::ConnectionRefused => Io::ConnectionRefused,
+            ErrorKind::PeerClosed => Io::UnexpectedEof,
+            ErrorKind::ConnectionReset => Io::ConnectionReset,
+            ErrorKind::Unreachable => Io::HostUnreachable,
+            ErrorKind::TimedOut => Io::TimedOut,
+            ErrorKind::ProtocolViolation => Io::InvalidData,
+            ErrorKind::AccessDenied | ErrorKind::NotAuthorized => Io::PermissionDenied,
+            ErrorKind::Unsupported => Io::Unsupported,
+            ErrorKind::AddressInUse => Io::AddrInUse,
+            ErrorKind::AddressNotAvailable => Io::AddrNotAvailable,
+            ErrorKind::LimitReached => Io::OutOfMemory,
+            _ => Io::Other,
+        };
+        std::io::Error::new(kind, error)
+    }
+}

@@ -1,11 +1,11 @@
 //! The error of a call that took buffers: it gives them back.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why an operation failed, with the buffers it was given (decision 1 of the design: buffers come
-/// back on error too). `?` turns it into an [`Error`], dropping them.
+/// Why an operation failed, with the buffers it was given (buffers come back on error too). `?`
+/// turns it into an [`Error`], a [`std::io::Error`], a boxed or an `anyhow` one, dropping them.
 pub struct Failed<B> {
     error: Error,
     buffers: Option<B>,
@@ -67,6 +67,12 @@ impl<B> Failed<B> {
 impl<B> From<Failed<B>> for Error {
     fn from(failed: Failed<B>) -> Error {
         failed.error
+    }
+}
+
+impl<B> From<Failed<B>> for io::Error {
+    fn from(failed: Failed<B>) -> io::Error {
+        failed.error.into()
     }
 }
 

@@ -308,3 +308,47 @@ fn flags_have_libfabrics_values() {
     assert_eq!(CompletionFlags::MULTI_RECV.bits(), 1 << 16);
     assert_eq!(CompletionFlags::CLAIM.bits(), 1 << 59);
 }
+
+type Boxed = Box<dyn std::error::Error + std::marker::Send + Sync>;
+
+/// Every error of a call or an operation, with its buffers or without, becomes by `?` what programs
+/// return: this crate's own, a boxed one, `anyhow`'s, and that of `std::io`.
+#[test]
+fn errors_convert_by_a_question_mark() {
+    macro_rules! fails_as {
+        ($error:ty) => {{
+            async fn connected(endpoint: &Endpoint, domain: &Domain) -> Result<(), $error> {
+                endpoint.inject(b"x")?;
+                endpoint.send("x").await?;
+                endpoint.send("x").post()?.await?;
+                endpoint.send(b"x".to_vec()).queue(1u64).await?;
+                endpoint.recv(vec![0; 8]).await?;
+                domain.register(vec![0; 8]).now()?;
+                domain.register(vec![0; 8]).await?;
+                Ok(())
+            }
+            async fn rdm(endpoint: &RdmEndpoint, to: FabricAddr) -> Result<(), $error> {
+                endpoint.send("x", to).await?;
+                endpoint.recv(vec![0u8; 8]).try_post()?.await?;
+                Ok(())
+            }
+            let _ = (connected, rdm);
+        }};
+    }
+    fails_as!(Error);
+    fails_as!(Boxed);
+    fails_as!(anyhow::Error);
+    fails_as!(std::io::Error);
+}
+
+/// The nearest kind of `std::io`, with the error itself inside.
+#[test]
+fn an_io_error_has_the_error_inside() {
+    on_every_backend(|net| async move {
+        let idle = net.peer().unwrap().domain.endpoint().open().unwrap();
+        let failed: std::io::Error = idle.send("x").await.unwrap_err().into();
+        assert_eq!(failed.kind(), std::io::ErrorKind::NotConnected);
+        let inside = failed.get_ref().and_then(|it| it.downcast_ref::<Error>());
+        assert_eq!(inside.unwrap().operation(), Some(OperationKind::Send));
+    });
+}

@@ -138,12 +138,13 @@ fn the_sender_is_told_if_the_vector_has_it() {
 /// fi_cq(3): "Source address data is only available for those endpoints configured with FI_SOURCE
 /// capability."
 /// fi_msg(3): "Applies only to connectionless endpoints with the FI_DIRECTED_RECV capability
-/// enabled, otherwise this field is ignored."
+/// enabled, otherwise this field is ignored." Here it is refused, so that nobody gets a message of
+/// another peer than was asked for.
 #[test]
 fn source_and_direction_are_capabilities() {
     on_every_backend(|net| async move {
         let rdm = Hints::new().endpoint(EndpointType::Rdm);
-        let plain = rdm.caps(Caps::MSG);
+        let plain = rdm.caps(Caps::MSG | Caps::TAGGED | Caps::MULTI_RECV);
         let one = net.peer().unwrap();
         let two = peers::peer_with(&net, plain, tokio_fabric::DomainBind::empty());
         let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
@@ -152,7 +153,36 @@ fn source_and_direction_are_capabilities() {
         let nobody = y.insert(address).unwrap();
         y.insert(x.local_addr()).unwrap();
         x.send("all the same", to_y).await.unwrap();
-        let (received, _) = y.recv(vec![0u8; 16]).from(nobody).await.unwrap();
+        let refused = [
+            y.recv(vec![0u8; 16])
+                .from(nobody)
+                .await
+                .unwrap_err()
+                .into_error(),
+            y.recv(vec![0u8; 16])
+                .from(nobody)
+                .post()
+                .unwrap_err()
+                .into_error(),
+            y.recv_tagged(vec![0u8; 16], 1)
+                .from(nobody)
+                .await
+                .unwrap_err()
+                .into_error(),
+            y.multi_recv(vec![0u8; 16])
+                .from(nobody)
+                .queue(1u64)
+                .await
+                .unwrap_err()
+                .into_error(),
+            y.peek_tagged(1).from(nobody).now().unwrap_err(),
+            y.peek_tagged(1).from(nobody).claim().unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::BadFlags, "{error}");
+            assert!(error.to_string().contains("DIRECTED_RECV"), "{error}");
+        }
+        let (received, _) = y.recv(vec![0u8; 16]).await.unwrap();
         assert_eq!((received.len, received.source), (12, None));
         assert_eq!(received.source_addr, None);
     });

@@ -281,8 +281,12 @@ pub struct RecvFrom<B: IoBufsMut> {
 
 impl<B: IoBufsMut> RecvFrom<B> {
     /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
-    /// (`FI_ADDR_UNSPEC`). Ignored, as `fi_msg(3)` has it, if the domain's Info is one of
-    /// connectionless endpoints without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV).
+    /// (`FI_ADDR_UNSPEC`).
+    ///
+    /// # Errors
+    /// The post ends with [`ErrorKind::BadFlags`] if the domain's Info is one of connectionless
+    /// endpoints without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the
+    /// choice ignored then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.to.select_source(peer);
         self

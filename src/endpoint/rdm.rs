@@ -302,8 +302,12 @@ impl RdmEndpoint {
 
     /// What a selector means to the receives.
     pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
-        let source = selector.source.filter(|_| self.inner.directed);
-        let source = source.map(|peer| self.inner.vector.socket_addr(peer));
+        if selector.source.is_some() && !self.inner.directed {
+            return Err(not_directed());
+        }
+        let source = selector
+            .source
+            .map(|peer| self.inner.vector.socket_addr(peer));
         Ok(Sought {
             wanted: selector.wanted,
             source: (source.transpose()?).map(|address| self.inner.rdm.source_of(address)),
@@ -385,4 +389,12 @@ impl fmt::Debug for RdmEndpoint {
             .field("local_addr", &self.local_addr())
             .finish_non_exhaustive()
     }
+}
+
+/// Of a receive or a look that is narrowed to one peer, in a domain without the capability:
+/// fi_msg(3) has such a choice ignored, which would deliver another peer's message.
+pub(super) fn not_directed() -> Error {
+    let what = "from: only a domain with the capability DIRECTED_RECV takes messages of one peer; \
+                ask for it in the Hints: caps(... | Caps::DIRECTED_RECV)";
+    Error::new(ErrorKind::BadFlags, what)
 }

@@ -74,7 +74,10 @@ impl<B: IoBufsMut> RecvTagged<B> {
     }
 
     /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
-    /// (`FI_ADDR_UNSPEC`). Ignored as [`RecvFrom::from`](crate::RecvFrom::from) says.
+    /// (`FI_ADDR_UNSPEC`).
+    ///
+    /// # Errors
+    /// As of [`RecvFrom::from`](crate::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.to.select_source(peer);
         self

@@ -3,7 +3,8 @@
 use super::DgramEndpoint;
 use crate::buf::Payload;
 use crate::endpoint::post::Shape;
-use crate::error::{Error, ErrorKind, Result};
+use crate::endpoint::rdm::not_directed;
+use crate::error::{Error, Result};
 use crate::id::FabricAddr;
 use crate::progress::{Manner, Posted, Report};
 use crate::proto::DgramPost;
@@ -30,8 +31,7 @@ impl DgramEndpoint {
     ) -> Result<DgramPost, (Error, Payload)> {
         let is_receive = matches!(shape, Shape::Receive);
         if is_receive && peer.is_some() && !self.inner.directs {
-            let what = "from: the domain's Info is without DIRECTED_RECV";
-            return Err((Error::new(ErrorKind::BadFlags, what), payload));
+            return Err((not_directed(), payload));
         }
         let address = peer.map(|peer| self.inner.vector.socket_addr(peer));
         match (is_receive, address.transpose()) {
