@@ -9,17 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Context(pub u64);
 
-impl From<u64> for Context {
-    fn from(value: u64) -> Self {
-        Context(value)
-    }
+/// An integer of any type is a context, so that a plain `1` is one too; of a negative one its two's
+/// complement.
+macro_rules! context_from {
+    ($($integer:ty)*) => {$(
+        impl From<$integer> for Context {
+            fn from(value: $integer) -> Self {
+                Context(value as u64)
+            }
+        }
+    )*};
 }
 
-impl From<usize> for Context {
-    fn from(value: usize) -> Self {
-        Context(value as u64)
-    }
-}
+// A literal that nothing else gives a type is an `i32`.
+context_from!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
 /// Names an endpoint for as long as the process lives; never reused. Events carry it, and
 /// `Endpoint::id` tells it.
@@ -177,5 +180,22 @@ impl fmt::Debug for FabricAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (vector, index) = (self.vector(), self.index());
         write!(f, "FabricAddr({vector}.{index}.{})", self.generation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Context;
+
+    /// `.queue(1)` and `.submit(1)` compile, and so does an integer of any type.
+    #[test]
+    fn any_integer_is_a_context() {
+        fn context(context: impl Into<Context>) -> u64 {
+            context.into().0
+        }
+        let given = [context(1), context(1_u8), context(1_usize), context(1_i64)];
+        assert_eq!(given, [1; 4]);
+        assert_eq!((context(-1), context(u64::MAX)), (u64::MAX, u64::MAX));
+        assert_eq!(context(Context(1)), 1);
     }
 }

@@ -157,11 +157,11 @@ pub use domain::{
 };
 pub use endpoint::{
     Accept, Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, Connect,
-    DgramEndpoint, DgramEndpointBuilder, Endpoint, EndpointBuilder, FetchAtomic, Join, MessageInfo,
-    MultiRecv, MulticastGroup, NumbersOf, OnRefusal, Op, Operands, PassiveEndpoint,
-    PassiveEndpointBuilder, Peek, PostedAtomic, PostingAtomic, Queued, QueuedOp, RdmEndpoint,
-    RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom, RecvTagged,
-    RegionEndpoint, Reject, RemoteRegions, Send, SendDatagram, Write,
+    DgramEndpoint, DgramEndpointBuilder, Endpoint, EndpointBuilder, FetchAtomic, Join, Message,
+    MessageInfo, Messages, MultiRecv, MulticastGroup, NumbersOf, OnRefusal, Op, Operands,
+    PassiveEndpoint, PassiveEndpointBuilder, Peek, PostedAtomic, PostingAtomic, Queued, QueuedOp,
+    RdmEndpoint, RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom,
+    RecvTagged, RegionEndpoint, Reject, RemoteRegions, Send, SendDatagram, Write,
 };
 pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
 pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};

@@ -1,6 +1,8 @@
 //! Messages between connected endpoints.
 
 mod common;
+#[path = "msg/messages.rs"]
+mod messages;
 
 use common::on_every_backend;
 use futures::FutureExt;

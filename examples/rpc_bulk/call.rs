@@ -65,7 +65,7 @@ impl Client {
         // Registration is awaited: the domain reports it to its event queue.
         domain.bind(&events, DomainBind::REG_MR)?;
         let endpoint = domain.endpoint().open()?;
-        let inbox = Inbox::open(&endpoint)?;
+        let inbox = Inbox::open(&endpoint);
         let connecting = endpoint.connect(address).timeout(CONNECT_TIMEOUT);
         connecting
             .await
@@ -104,6 +104,7 @@ impl Client {
     async fn answer(&mut self) -> Result<Frame> {
         let message = tokio::time::timeout(SILENCE_MAX, self.inbox.next());
         let message = message.await.context("the server has fallen silent")?;
+        let message = message.context("the server has closed the connection")?;
         match message.context("lost the server")? {
             Err(_) => bail!("the server does not speak this protocol"),
             Ok(frame) if frame.kind == Kind::Done => Ok(frame),

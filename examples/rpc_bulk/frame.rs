@@ -11,9 +11,7 @@
 
 use std::fmt;
 
-use futures::StreamExt;
-use futures::stream::FuturesOrdered;
-use tokio_fabric::{Endpoint, Error, Op, Received};
+use tokio_fabric::{Endpoint, Error, Messages};
 
 /// Bytes of a frame; below the 128 that are injected, so that posting one never waits.
 pub const FRAME_LEN: usize = 56;
@@ -154,45 +152,21 @@ impl Frame {
     }
 }
 
-/// The frames that come in at an endpoint, in order: a few receives that are always posted.
-pub struct Inbox {
-    endpoint: Endpoint,
-    receives: FuturesOrdered<Op<Vec<u8>, Received>>,
-}
+/// The frames that come in at an endpoint, in order.
+pub struct Inbox(Messages);
 
 impl Inbox {
-    pub fn open(endpoint: &Endpoint) -> Result<Inbox, Error> {
-        let mut inbox = Inbox {
-            endpoint: endpoint.clone(),
-            receives: FuturesOrdered::new(),
-        };
-        for _ in 0..RECEIVES {
-            inbox.post(vec![0; FRAME_LEN])?;
-        }
-        Ok(inbox)
+    pub fn open(endpoint: &Endpoint) -> Inbox {
+        Inbox(endpoint.messages(FRAME_LEN, RECEIVES))
     }
 
-    fn post(&mut self, buffer: Vec<u8>) -> Result<(), Error> {
-        self.receives.push_back(self.endpoint.recv(buffer).post()?);
-        Ok(())
-    }
-
-    /// The next message; the outer error says that the connection has ended. May be dropped and
-    /// called again: no message is lost.
-    pub async fn next(&mut self) -> Result<Result<Frame, BadFrame>, Error> {
-        let ended = self
-            .receives
-            .next()
-            .await
-            .expect("receives are posted again as they end");
-        let (frame, buffer) = match ended {
-            Ok((received, buffer)) => (Frame::decode(&buffer[..received.len]), buffer),
-            Err(failed) if failed.error().is_truncated() => (Err(BadFrame), vec![0; FRAME_LEN]),
-            Err(failed) => return Err(failed.into_error()),
-        };
-        // On a connection that has just ended this fails; what was received before still counts,
-        // and the receives that are left tell of the end.
-        let _ = self.post(buffer);
-        Ok(frame)
+    /// The next message; `None` when the connection has ended in order, the outer error when it was
+    /// lost. May be dropped and called again: no message is lost.
+    pub async fn next(&mut self) -> Option<Result<Result<Frame, BadFrame>, Error>> {
+        Some(match self.0.next().await? {
+            Ok(message) => Ok(Frame::decode(&message)),
+            Err(error) if error.is_truncated() => Ok(Err(BadFrame)),
+            Err(error) => Err(error),
+        })
     }
 }

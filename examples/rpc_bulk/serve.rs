@@ -113,7 +113,7 @@ impl Session {
         domain.bind(events, DomainBind::REG_MR)?;
         let endpoint = domain.endpoint().open()?;
         // Receives first, so that there is room for the client's first word.
-        let inbox = Inbox::open(&endpoint)?;
+        let inbox = Inbox::open(&endpoint);
         endpoint.accept(request).await?;
         Ok(Session {
             domain,
@@ -163,10 +163,14 @@ impl Session {
             },
         };
         match message {
-            Ok(Ok(frame)) => Ok(Step::Request(frame)),
-            Ok(Err(_)) => Ok(Step::NoRequest),
-            Err(error) if error.is_connection_lost() && self.intake.is_none() => Ok(Step::End),
-            Err(error) => Err(error).context("the client has gone in mid-transfer"),
+            Some(Ok(Ok(frame))) => Ok(Step::Request(frame)),
+            Some(Ok(Err(_))) => Ok(Step::NoRequest),
+            None if self.intake.is_none() => Ok(Step::End),
+            None => bail!("the client has gone in mid-transfer"),
+            Some(Err(error)) if error.is_connection_lost() && self.intake.is_none() => {
+                Ok(Step::End)
+            }
+            Some(Err(error)) => Err(error).context("the client has gone in mid-transfer"),
         }
     }
 

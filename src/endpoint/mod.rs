@@ -8,6 +8,7 @@ mod builder;
 mod cm;
 mod common;
 mod dgram;
+mod messages;
 mod msg;
 mod multi_recv;
 mod on_refusal;
@@ -44,6 +45,7 @@ pub use cm::{Accept, Connect, Reject};
 pub use dgram::{
     DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup, RecvDatagram, SendDatagram,
 };
+pub use messages::{Message, Messages};
 pub use msg::{Received, Recv, RecvFrom, Send};
 pub use multi_recv::MultiRecv;
 pub use on_refusal::OnRefusal;

@@ -300,6 +300,11 @@ impl RdmEndpoint {
         }
     }
 
+    /// True once its orderly end has begun.
+    pub(super) fn is_closing(&self) -> bool {
+        self.inner.rdm.is_closing()
+    }
+
     /// What a selector means to the receives.
     pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
         if selector.source.is_some() && !self.inner.directed {

@@ -130,6 +130,13 @@ impl Port {
     }
 }
 
+impl Port {
+    /// True once the connection has ended in order.
+    pub(crate) fn has_ended_in_order(&self) -> bool {
+        self.lock("how it ended").ended_in_order
+    }
+}
+
 fn check_idle(state: &PortState) -> Result<()> {
     match (state.machine.lifecycle(), state.closing) {
         (Lifecycle::Idle, Closing::No) => Ok(()),

@@ -197,6 +197,8 @@ pub(super) struct PortState {
     pub(super) establishing: Establishing,
     pub(super) connect_context: Option<Context>,
     pub(super) ended: bool,
+    /// As it should.
+    pub(super) ended_in_order: bool,
     pub(super) end_wakers: Vec<Waker>,
     pub(super) closing: Closing,
     /// A time limit that the driver turns into a deadline: only it has the backend's clock.
@@ -351,6 +353,7 @@ impl Port {
             establishing: Establishing::default(),
             connect_context: None,
             ended: false,
+            ended_in_order: false,
             end_wakers: Vec::new(),
             closing: Closing::No,
             timeout: None,

@@ -187,6 +187,7 @@ impl Port {
         let lost = lost.map(|error| state.about_peer(error));
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
         let in_order = lost.is_none();
+        state.ended_in_order = in_order;
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();

@@ -98,7 +98,7 @@ fn every_kind_of_operation_can_be_detached() {
         a.read(local.slice(0..8).unwrap(), to.slice(0..8).unwrap())
             .detach()
             .unwrap();
-        let queued = a.send(counted(b"queued", &freed)).queue(1_u64);
+        let queued = a.send(counted(b"queued", &freed)).queue(1);
         assert!(queued.post().is_err(), "there is no queue");
         b.recv(vec![0; super::LARGE]).await.unwrap();
         blocker.await.unwrap();
@@ -154,7 +154,7 @@ fn a_queued_operation_that_is_detached_is_not_withdrawn() {
         let a = us.domain.endpoint().transmit_queue(&queue).open().unwrap();
         let b = them.domain.endpoint().open().unwrap();
         connect_endpoints(&a, &b, &them.fabric).await.unwrap();
-        let fills = a.send("fills the queue").queue(1_u64).post().unwrap();
+        let fills = a.send("fills the queue").queue(1).post().unwrap();
         assert!(fills.is_accepted());
         let waits = a.send("waits").queue(2_u64).post().unwrap();
         assert!(!waits.is_accepted());

@@ -223,6 +223,11 @@ impl Rdm {
         self.notices.wake();
     }
 
+    /// True once its orderly end has begun.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock_table("ask whether open").check_open().is_err()
+    }
+
     /// Ready once all connections have ended, and the listener with them.
     pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
         self.lock_table("poll ended").poll_ended(waker)

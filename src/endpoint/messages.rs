@@ -1,0 +1,313 @@
+//! Messages as a stream: receives that are kept posted, and posted again as they are read.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use futures::stream::FusedStream;
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::{Endpoint, Op, RdmEndpoint, Received};
+
+impl Endpoint {
+    /// The messages that come, as a stream: `depth` receives of `size` bytes each (both at least 1)
+    /// are kept posted from now on. See [`Messages`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// # let (a, b) = tokio_fabric::testing::Net::loopback().pair().await?;
+    /// let sending = async {
+    ///     a.send("one").await?;
+    ///     a.send("two").await?;
+    ///     a.shutdown().await
+    /// };
+    /// let receiving = async {
+    ///     let mut messages = b.messages(4096, 8);
+    ///     while let Some(message) = messages.next().await {
+    ///         let message = message?;
+    ///         println!("{} bytes: {:?}", message.len(), &message[..]);
+    ///     }
+    ///     Ok(())
+    /// };
+    /// tokio::try_join!(sending, receiving)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn messages(&self, size: usize, depth: usize) -> Messages {
+        Messages::new(Incoming::Connection(self.clone()), size, depth)
+    }
+}
+
+impl RdmEndpoint {
+    /// The untagged messages of all peers, as a stream: `depth` receives of `size` bytes each (both
+    /// at least 1) are kept posted from now on. [`Message::received`] says who sent each. See
+    /// [`Messages`].
+    pub fn messages(&self, size: usize, depth: usize) -> Messages {
+        Messages::new(Incoming::Peers(self.clone()), size, depth)
+    }
+}
+
+/// The messages that come to an endpoint, a [`Stream`](futures::Stream); made by
+/// [`Endpoint::messages`] and [`RdmEndpoint::messages`].
+///
+/// It keeps receives posted and posts one anew for each message that is taken from it, so whoever
+/// does not read it holds the peer back: at most `depth` messages are taken from the endpoint ahead
+/// of its reader. A context of less than `depth` receives lets in as many as it holds.
+///
+/// A message that is longer than `size` is [`Truncated`](crate::ErrorKind::Truncated), an error
+/// after which the stream goes on. It ends with `None` when the connection has ended in order: by
+/// [`shutdown`](Endpoint::shutdown) of this side, or by one of the peer's that both agreed on.
+/// Otherwise it gives the reason, once, then `None`. Of a connectionless endpoint it goes on as
+/// long as the endpoint does, whatever becomes of a peer.
+///
+/// Its memory is used again: `depth` buffers, and those of messages that are not dropped yet.
+///
+/// # Cancel safety
+/// [`next`](Self::next) and polling lose nothing. Dropping the stream withdraws its receives:
+/// messages that were matched to them already go back to the endpoint, for the next receive.
+#[must_use = "dropped, a stream withdraws its receives"]
+pub struct Messages {
+    from: Incoming,
+    /// Oldest first.
+    posted: VecDeque<Op<Vec<u8>, Received>>,
+    buffers: Arc<Buffers>,
+    depth: usize,
+    ended: bool,
+}
+
+/// Where messages come to.
+enum Incoming {
+    Connection(Endpoint),
+    Peers(RdmEndpoint),
+}
+
+/// Buffers that lie ready for the next receives.
+struct Buffers {
+    size: usize,
+    depth: usize,
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    fn take(&self) -> Vec<u8> {
+        let free = self.lock().pop();
+        free.unwrap_or_else(|| vec![0; self.size])
+    }
+
+    fn put(&self, buffer: Vec<u8>) {
+        let mut free = self.lock();
+        if free.len() < self.depth {
+            free.push(buffer);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Messages {
+    fn new(from: Incoming, size: usize, depth: usize) -> Self {
+        let (size, depth) = (size.max(1), depth.max(1));
+        let mut messages = Messages {
+            from,
+            posted: VecDeque::new(),
+            buffers: Arc::new(Buffers {
+                size,
+                depth,
+                free: Mutex::default(),
+            }),
+            depth,
+            ended: false,
+        };
+        // What refuses it now does when the stream is read, which tells.
+        let _ = messages.post();
+        messages
+    }
+
+    /// The next message; `None` once the stream has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Message>> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// Keeps `depth` receives posted, as far as they can be; else the reason.
+    fn post(&mut self) -> Result<()> {
+        while self.posted.len() < self.depth {
+            let buffer = self.buffers.take();
+            let posted = match &self.from {
+                Incoming::Connection(endpoint) => endpoint.recv(buffer).post(),
+                Incoming::Peers(endpoint) => endpoint.recv(buffer).post(),
+            };
+            match posted {
+                Ok(op) => self.posted.push_back(op),
+                Err(failed) => {
+                    let (error, buffer) = failed.into_parts();
+                    buffer.into_iter().for_each(|it| self.buffers.put(it));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the first receive that has ended. Those of a connection end in the order in which
+    /// they were posted.
+    fn poll_posted(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message>> {
+        let looks = match &self.from {
+            Incoming::Connection(_) => 1,
+            Incoming::Peers(_) => self.depth,
+        };
+        for at in 0..looks.min(self.posted.len()) {
+            let Poll::Ready(ended) = Pin::new(&mut self.posted[at]).poll(cx) else {
+                continue;
+            };
+            self.posted.remove(at);
+            return Poll::Ready(match ended {
+                Ok((received, buffer)) => Ok(Message {
+                    received,
+                    buffer,
+                    buffers: Arc::clone(&self.buffers),
+                }),
+                Err(failed) => {
+                    let (error, buffer) = failed.into_parts();
+                    buffer.into_iter().for_each(|it| self.buffers.put(it));
+                    Err(error)
+                }
+            });
+        }
+        Poll::Pending
+    }
+
+    /// Nothing is to be received any more, if so, for this reason; `None` after an orderly end.
+    fn end(&mut self, error: Error) -> Option<Result<Message>> {
+        let in_order = match &self.from {
+            Incoming::Connection(endpoint) => endpoint.inner.port.has_ended_in_order(),
+            Incoming::Peers(endpoint) => {
+                endpoint.is_closing() && error.kind() != ErrorKind::DriverGone
+            }
+        };
+        self.ended = true;
+        self.posted.clear();
+        (!in_order).then_some(Err(error))
+    }
+
+    /// Whether a receive's failure is the end of all.
+    fn is_last(&self, error: &Error) -> bool {
+        match &self.from {
+            Incoming::Connection(_) => !error.is_truncated(),
+            Incoming::Peers(endpoint) => {
+                error.kind() == ErrorKind::DriverGone || endpoint.is_closing()
+            }
+        }
+    }
+}
+
+impl Stream for Messages {
+    type Item = Result<Message>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Message>>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let refused = this.post().err();
+        match this.poll_posted(cx) {
+            Poll::Ready(Ok(message)) => Poll::Ready(Some(Ok(message))),
+            Poll::Ready(Err(error)) if this.is_last(&error) => Poll::Ready(this.end(error)),
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
+            Poll::Pending => match refused {
+                // It is about to end; how it does is seen when it has.
+                Some(error) if this.posted.is_empty() => {
+                    if let Incoming::Connection(endpoint) = &this.from
+                        && (error.is_connection_lost() || error.kind() == ErrorKind::BadState)
+                        && endpoint.inner.port.poll_ended(cx.waker()).is_pending()
+                    {
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(this.end(error))
+                }
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl FusedStream for Messages {
+    fn is_terminated(&self) -> bool {
+        self.ended
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages")
+            .field("size", &self.buffers.size)
+            .field("depth", &self.depth)
+            .field("posted", &self.posted.len())
+            .field("ended", &self.ended)
+            .finish()
+    }
+}
+
+/// A message of a [`Messages`] stream: its bytes, as a slice, and what is known of it. Dropped, its
+/// memory goes back to the stream. [`Bytes::from_owner`](bytes::Bytes::from_owner) makes shared
+/// bytes of it without a copy.
+pub struct Message {
+    received: Received,
+    buffer: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl Message {
+    /// What the receive told: the length, CQ data, and of connectionless endpoints who sent it.
+    pub fn received(&self) -> &Received {
+        &self.received
+    }
+
+    /// The bytes alone, to keep; their memory does not go back to the stream.
+    pub fn into_vec(mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.truncate(self.received.len);
+        bytes
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.received.len]
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // Given away, there is none.
+        if !self.buffer.is_empty() {
+            self.buffers.put(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+/// Tells how much, never what: the bytes are the user's.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("received", &self.received)
+            .finish_non_exhaustive()
+    }
+}
