@@ -341,6 +341,73 @@ fn a_told_request_outlives_its_listener() {
     });
 }
 
+/// Issue: "with the last handle of its event queue gone, a listener takes connections that nobody can
+/// accept: callers hang 60 s and `is_listening()` is true". It stops listening: requests that wait
+/// in the queue, or for room in it, are rejected, and later callers are refused at once.
+#[test]
+fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let requests = b.fabric.event_queue().size(1).open().unwrap();
+        let clone = requests.clone();
+        let builder = b.fabric.passive_endpoint(&requests);
+        let listener = builder.listen_at(any()).unwrap();
+        let address = listener.local_addr();
+        let connect = || {
+            let endpoint = a.domain.endpoint().open().unwrap();
+            let connecting = endpoint.connect(address).into_future();
+            async move { (connecting.await.unwrap_err().kind(), endpoint) }
+        };
+        // One is told, and one finds no room.
+        let told = tokio::spawn(connect());
+        let waits = tokio::spawn(connect());
+        while requests.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        drop(requests);
+        assert!(listener.is_listening(), "there is another handle");
+        drop(clone);
+        let (told, _) = told.await.unwrap();
+        assert_eq!(told, ErrorKind::ConnectionRefused);
+        let (waits, _) = waits.await.unwrap();
+        assert!(
+            matches!(
+                waits,
+                // Its request may not have been taken from the system yet.
+                ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::PeerClosed
+            ),
+            "{waits:?}"
+        );
+        assert!(!listener.is_listening());
+        let (late, _) = connect().await;
+        assert_eq!(late, ErrorKind::ConnectionRefused);
+    });
+}
+
+/// Other endpoints' events keep the queue's memory, not its listener.
+#[test]
+fn an_endpoint_of_the_same_event_queue_keeps_no_listener_open() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let requests = b.fabric.event_queue().open().unwrap();
+        let bound = b.domain.endpoint().event_queue(&requests).open().unwrap();
+        let builder = b.fabric.passive_endpoint(&requests);
+        let listener = builder.listen_at(any()).unwrap();
+        drop(requests);
+        let endpoint = a.domain.endpoint().open().unwrap();
+        let refused = endpoint.connect(listener.local_addr()).await.unwrap_err();
+        assert!(
+            matches!(
+                refused.kind(),
+                ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+            ),
+            "{refused}"
+        );
+        assert!(!listener.is_listening());
+        drop(bound);
+    });
+}
+
 /// End of the stream seen by a plain socket within the limit, off the runtime.
 async fn ends(mut socket: TcpStream) -> bool {
     let read = move || {

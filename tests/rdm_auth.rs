@@ -222,6 +222,96 @@ fn plain_peers_are_refused_by_connectionless_endpoints_with_a_key() {
     }
 }
 
+/// What strangers without the key say before they would have to prove it, each after a request in
+/// the good peer's name and of another life.
+fn openings() -> Vec<(&'static str, Vec<u8>)> {
+    let proof = |step: u8, payload: usize| {
+        let mut frame = vec![3, 0x81, 0, 0, step, 0, 16, 0];
+        frame.extend((16 + payload as u64).to_ne_bytes());
+        frame.resize(16 + payload, 0x5a);
+        frame
+    };
+    let hello = {
+        let mut frame = vec![3, 0x80, 0, 0, 0, 0, 16, 0];
+        frame.extend(28_u64.to_ne_bytes());
+        frame.extend([0, 1, 0, 8, 1, 1, 1, 1, 1, 1, 1, 1]);
+        frame
+    };
+    let message = {
+        let mut frame = vec![3, 0, 0, 0, 0, 0, 16, 0];
+        frame.extend(20_u64.to_ne_bytes());
+        frame.extend(*b"evil");
+        frame
+    };
+    vec![
+        ("nothing", vec![]),
+        ("a proof of another key", proof(2, 68)),
+        ("half a proof", proof(2, 68)[..40].to_vec()),
+        ("two proofs", [proof(2, 68), proof(2, 68)].concat()),
+        ("a challenge", proof(1, 36)),
+        ("an acceptor's proof", proof(3, 32)),
+        ("a refusal", proof(4, 0)),
+        ("a step that there is not", proof(9, 0)),
+        ("a hello", hello),
+        ("a message", message),
+        ("noise", vec![0xee; 200]),
+    ]
+}
+
+/// Issue: "whoever says in a connection request that it is a known peer with a new incarnation makes
+/// the endpoint end the good connection". A request counts once its key is proven: no message that
+/// comes before that ends, or holds up, anything of the good peer's.
+#[test]
+fn who_does_not_prove_the_key_ends_nothing_by_what_it_claims() {
+    for backend in common::backends() {
+        if backend == Backend::Loopback {
+            continue;
+        }
+        on(backend, |net| async move {
+            let [(_a, x, to_y), (_b, y, to_x)] = pair(&net, KEY, KEY);
+            talk(&x, to_y, &y).await;
+            // Awaits the good peer all the time: the end of its connection would end it.
+            let mut awaits = y.send(vec![1; 1 << 20], to_x).post().unwrap();
+            let mut silent = Vec::new();
+            for round in 0..3u8 {
+                for (what, opening) in openings() {
+                    let mut stream = TcpStream::connect(x.local_addr()).await.unwrap();
+                    let [high, low] = y.local_addr().port().to_be_bytes();
+                    let mut data = vec![1, 0, high, low, 0x77, 0, 0, round];
+                    data.extend(*b"tofa\x00\x04\x01\x00\x00\xbf");
+                    let mut request = vec![3, 0, 0, data.len() as u8];
+                    request.resize(24, 0);
+                    request.extend(1_u64.to_ne_bytes());
+                    request.extend(data);
+                    stream.write_all(&request).await.unwrap();
+                    // It is challenged, and gets no more than that.
+                    let mut answer = [0; 32 + 18 + 16 + 36];
+                    stream.read_exact(&mut answer).await.unwrap();
+                    assert_eq!(answer[1], 1, "{what}: challenged");
+                    stream.write_all(&opening).await.unwrap();
+                    talk(&x, to_y, &y).await;
+                    let is_whole = !matches!(what, "nothing" | "half a proof");
+                    if is_whole {
+                        let mut rest = Vec::new();
+                        let _ = stream.read_to_end(&mut rest).await; // a reset is an end too
+                        assert!(rest.is_empty() || rest[4] == 4, "{what}: {rest:?}");
+                    } else {
+                        silent.push(stream);
+                    }
+                    assert!(futures::poll!(&mut awaits).is_pending(), "{what}");
+                }
+            }
+            // Whom the good peer connects to anew is reached in spite of those who are silent.
+            x.recv(vec![0; 1 << 20]).await.unwrap();
+            awaits.await.unwrap();
+            x.disconnect(to_y).unwrap();
+            talk(&x, to_y, &y).await;
+            talk(&y, to_x, &x).await;
+            drop(silent);
+        });
+    }
+}
+
 /// fi_domain(3): "If domain auth_key_size is set to the value FI_AV_AUTH_KEY, auth_key must be
 /// NULL": there are no keys of address vectors yet, and no key to prove without the extension.
 #[test]

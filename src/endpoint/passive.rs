@@ -48,8 +48,9 @@ impl PassiveEndpointBuilder {
         }
     }
 
-    /// Peers that may be connected without having sent their whole request. When there are more,
-    /// the oldest of them is closed. Default 1024.
+    /// Connections that may be open without a verdict of the application to wait for: their request
+    /// has not come in full, or their rejection is on its way. When there are more, the oldest of
+    /// the host that has the most is closed. Default 1024.
     pub fn half_open_max(mut self, peers: usize) -> Self {
         self.half_open_max = peers.max(1);
         self
@@ -105,11 +106,7 @@ impl PassiveEndpointBuilder {
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
         };
-        let audience = EventAudience {
-            events: self.events,
-            id,
-            context: self.context,
-        };
+        let audience = EventAudience::new(&self.events, id, self.context);
         let listening = Listening::open(config, selection.runner, |_| audience)
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
         let inner = Inner {
@@ -130,7 +127,9 @@ impl PassiveEndpointBuilder {
 ///
 /// It runs on the Tokio runtime it was opened in, or on a thread of its own. While the event queue
 /// has no free slot it accepts nothing more; peers then wait in the system's backlog. Dropping the
-/// last handle stops listening; requests already told can still be accepted.
+/// last handle stops listening; requests already told can still be accepted. So does dropping the
+/// last handle of the event queue, since nobody could accept anything then: requests that wait are
+/// rejected, and later ones are refused by the system.
 #[derive(Clone)]
 pub struct PassiveEndpoint {
     inner: Arc<Inner>,
@@ -160,7 +159,8 @@ impl PassiveEndpoint {
         self.inner.context
     }
 
-    /// True while it listens; false once its runtime has ended or its socket has failed.
+    /// True while it listens; false once its runtime has ended, its socket has failed, or the last
+    /// handle of its event queue was dropped.
     pub fn is_listening(&self) -> bool {
         !self.inner.listening.is_gone()
     }

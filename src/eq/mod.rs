@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod event;
+mod handles;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod tests;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -27,6 +29,8 @@ use crate::sync::{
 };
 
 pub use event::{Event, EventError};
+pub(crate) use handles::HandleWatch;
+use handles::Handles;
 pub use request::ConnRequest;
 pub(crate) use request::Verdict;
 
@@ -49,8 +53,12 @@ pub(crate) use request::Verdict;
 ///
 /// An event leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
 /// dropped before that has taken nothing, and no other reader misses a wake-up for it.
+///
+/// With the last handle goes whoever could read: events that wait are dropped, which rejects the
+/// connection requests among them, and listeners that report here stop listening.
 pub struct EventQueue {
     reader: Reader<Event>,
+    handles: Arc<Handles>,
     writable: bool,
 }
 
@@ -204,6 +212,7 @@ impl EventQueue {
     pub(crate) fn downgrade(&self) -> WeakEventQueue {
         WeakEventQueue {
             ring: self.ring().downgrade(),
+            handles: Arc::downgrade(&self.handles),
             writable: self.writable,
         }
     }
@@ -216,16 +225,24 @@ impl EventQueue {
 /// An event queue that is there as long as somebody can read it.
 pub(crate) struct WeakEventQueue {
     ring: WeakRing<Event>,
+    handles: Weak<Handles>,
     writable: bool,
 }
 
 impl WeakEventQueue {
     pub(crate) fn upgrade(&self) -> Option<EventQueue> {
+        let handles = self.handles.upgrade()?;
         let reader = Reader::new(self.ring.upgrade()?);
         Some(EventQueue {
             reader,
+            handles,
             writable: self.writable,
         })
+    }
+
+    /// Tells a task that the last handle has gone.
+    pub(crate) fn watch(&self) -> HandleWatch {
+        HandleWatch::new(self.handles.clone())
     }
 }
 
@@ -237,6 +254,7 @@ impl Clone for EventQueue {
     fn clone(&self) -> Self {
         EventQueue {
             reader: self.reader.clone(),
+            handles: Arc::clone(&self.handles),
             writable: self.writable,
         }
     }
@@ -310,6 +328,7 @@ impl EventQueueBuilder {
         // The fabric is used from any thread, whatever its domains are opened for.
         let ring = Ring::new(LockKind::Mutex, size, self.keep)?;
         Ok(EventQueue {
+            handles: Arc::new(Handles::new(ring.clone())),
             reader: Reader::new(ring),
             writable: self.writable,
         })

@@ -26,8 +26,8 @@ mod receives;
 mod tests;
 
 pub(crate) use conn::{
-    Connection, Identity, InjectedEnds, Lifecycle, OFFERED, Outgoing, Peering, ReceivePlan,
-    SendOrder, Sizes, Terms, Withdrawn,
+    Challenge, Challenged, Connection, Identity, InjectedEnds, Lifecycle, OFFERED, Outgoing,
+    Peering, ProvenKey, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
 };
 pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};
@@ -37,8 +37,8 @@ pub(crate) use matching::{
 };
 pub(crate) use op::{AtomicPost, OpKey, Post, PostFlags};
 pub(crate) use peers::{
-    Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers, Request,
-    SourceId, canonical,
+    Answer, AttemptId, CheckEnd, Close, Command, ConnectionId, Failure, GiveUp, HostShares,
+    PeerSettings, Peers, Request, SourceId, canonical, host_of,
 };
 pub(crate) use receives::Receives;
 

@@ -37,6 +37,8 @@ struct State<T> {
     /// reader may pass it.
     lent: bool,
     closed: bool,
+    /// Nobody can read any more: what is filled in is dropped.
+    abandoned: bool,
     readers: Waiters,
     room: Waiters,
     keep: Option<Keep>,
@@ -130,6 +132,7 @@ impl<T> Ring<T> {
             reserved: 0,
             lent: false,
             closed: false,
+            abandoned: false,
             readers: Waiters::default(),
             room: Waiters::default(),
             keep,
@@ -277,6 +280,17 @@ impl<T> Ring<T> {
         Ok(())
     }
 
+    /// Drops what is in the ring, and all that is filled in from now on: its last reader has gone.
+    pub(crate) fn abandon(&self) {
+        let _items;
+        let mut wakes = WakeList::new();
+        let mut state = self.shared.state.lock("abandon a queue");
+        state.abandoned = true;
+        // Dropped after the guard: entries may be tickets.
+        _items = state.items.drain(..).collect::<Vec<_>>();
+        state.room.take_all(&mut wakes);
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.state.lock("ask whether closed").closed
     }
@@ -333,7 +347,7 @@ impl<T> Drop for Lent<'_, T> {
         let mut wakes = WakeList::new();
         let mut state = self.ring.shared.state.lock("end a peek");
         state.lent = false;
-        if !state.closed {
+        if !state.closed && !state.abandoned {
             if let Some(item) = self.item.take() {
                 state.items.push_front(item);
             }
@@ -360,9 +374,15 @@ impl<T> Slot<T> {
         let Some(shared) = self.shared.take() else {
             return;
         };
+        let _unread; // Declared before the guard, so it is dropped after it.
         let mut state = shared.state.lock("fill a slot");
         debug_assert!(!state.closed, "a ring is not closed while a slot is out");
         state.reserved -= 1;
+        if state.abandoned {
+            _unread = item;
+            state.room.take_all(wakes);
+            return;
+        }
         state.items.push_back(item);
         state.check(shared.capacity);
         state.readers.take_all(wakes);

@@ -112,15 +112,19 @@ impl PeerData {
         [self.version, self.features, p0, p1, i0, i1, i2, i3]
     }
 
-    /// What a reject of this request carries whose reason is the key that one of the two has: the
-    /// request's bytes, and, if it had an offer, in the offer's place what the rejecter has.
-    pub(crate) fn unproven(&self, has_key: bool) -> Vec<u8> {
+    /// What a reject of this request carries: the request's bytes. If it had an offer, there is in
+    /// its place what the rejecter has, a key or nothing, and the rejecter's own incarnation.
+    pub(crate) fn reject(&self, incarnation: NonZeroU32, has_key: bool) -> Vec<u8> {
+        let Some(_) = self.offer else {
+            return self.plain().to_vec();
+        };
         let capabilities = match has_key {
             true => Capabilities::AUTH,
             false => Capabilities::empty(),
         };
         PeerData {
-            offer: self.offer.map(|_| Offer::new(capabilities)),
+            offer: Some(Offer::new(capabilities)),
+            incarnation: incarnation.get(),
             ..*self
         }
         .encode()

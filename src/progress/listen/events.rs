@@ -3,7 +3,9 @@
 use std::task::Context;
 use std::time::Instant;
 
-use crate::eq::{ConnRequest, Event, EventError, EventQueue, EventSlot};
+use crate::eq::{
+    ConnRequest, Event, EventError, EventQueue, EventSlot, HandleWatch, WeakEventQueue,
+};
 use crate::error::Error;
 use crate::id::{Context as UserContext, EndpointId};
 use crate::sync::WakeList;
@@ -13,18 +15,31 @@ use super::{Asking, Audience, Handover, Told};
 
 /// Tells an event queue of requests; each waits for a slot there (ruling 8).
 pub(crate) struct EventAudience {
-    pub(crate) events: EventQueue,
+    /// The application alone keeps its queue.
+    events: WeakEventQueue,
+    watch: HandleWatch,
     /// The passive endpoint.
-    pub(crate) id: EndpointId,
-    pub(crate) context: Option<UserContext>,
+    id: EndpointId,
+    context: Option<UserContext>,
 }
 
 impl EventAudience {
+    pub(crate) fn new(events: &EventQueue, id: EndpointId, context: Option<UserContext>) -> Self {
+        let events = events.downgrade();
+        EventAudience {
+            watch: events.watch(),
+            events,
+            id,
+            context,
+        }
+    }
+
     /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
     fn slot(&self, cx: &mut Context<'_>) -> Option<EventSlot> {
-        self.events.try_reserve().or_else(|| {
-            self.events.on_room(cx.waker());
-            self.events.try_reserve()
+        let events = self.events.upgrade()?;
+        events.try_reserve().or_else(|| {
+            events.on_room(cx.waker());
+            events.try_reserve()
         })
     }
 }
@@ -39,6 +54,7 @@ impl Audience for EventAudience {
             local,
             data,
             offer,
+            ..
         } = *asking;
         let has_auth_key = offer.is_some_and(Offer::proves_key);
         let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
@@ -48,6 +64,10 @@ impl Audience for EventAudience {
 
     fn hand_over(&mut self, handover: Option<Handover>, _now: Instant) {
         debug_assert!(handover.is_none(), "the application decides later");
+    }
+
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        self.watch.is_gone(cx)
     }
 
     fn broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool {

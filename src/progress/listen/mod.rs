@@ -2,15 +2,19 @@
 //! connection requests under a deadline and a cap, tells its audience, and carries out verdicts.
 //!
 //! A request that has come in full waits here until the audience has room for it (ruling 8); while
-//! one waits, nothing more is accepted. When too many requests are half open, the oldest is closed,
-//! so that peers who connect and stay silent cannot keep others out.
+//! one waits, nothing more is accepted. When too many connections are half open, the oldest of the
+//! host that has the most is closed, so that peers who connect and stay silent keep nobody else
+//! out.
+//! What is half open: nobody has been told of it but by way of a rejection, or a key is still to be
+//! proven.
 
 mod events;
+mod half_open;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,6 +27,7 @@ use tokio::sync::oneshot;
 use crate::buf::{Frame, Payload};
 use crate::eq::Verdict;
 use crate::error::{Error, ErrorKind, Result};
+use crate::proto::{Challenge, Challenged, HostShares, ProvenKey, host_of};
 use crate::sync::{Ticket, TicketHolder};
 use crate::transport::{
     Clock, Link, Listener, Outcome, RawLink, Receive, Received, Runner, SendBatch, Transport,
@@ -30,6 +35,7 @@ use crate::transport::{
 use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
 
 pub(crate) use events::EventAudience;
+use half_open::Deadlines;
 
 /// Connections accepted in one poll, so that a storm does not starve the requests already here.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -47,10 +53,11 @@ pub(crate) struct ListenConfig {
 }
 
 impl ListenConfig {
-    fn handover(&self, raw: RawLink, asked: Asked) -> Handover {
+    fn handover(&self, raw: RawLink, asked: Asked, proven: Option<ProvenKey>) -> Handover {
         Handover {
             raw,
             asked,
+            proven,
             timeout: self.handshake_timeout,
         }
     }
@@ -63,6 +70,12 @@ pub(crate) trait Audience: Send + Unpin + 'static {
 
     /// The connection of the request that [`Told::Accept`] was the answer to; `None`: it broke.
     fn hand_over(&mut self, handover: Option<Handover>, now: Instant);
+
+    /// True once nobody hears requests any more, so that the task stops listening; until then the
+    /// task is woken when that changes.
+    fn is_gone(&mut self, _cx: &mut Context<'_>) -> bool {
+        false
+    }
 
     /// The listener broke. False: there is no room to be told; it asks again in its next poll.
     fn broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
@@ -85,8 +98,11 @@ pub(crate) struct Asking<'a> {
     /// Where it found us.
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
+    pub(crate) order: ByteOrder,
     /// Its offer, if it is one of a connected endpoint's.
     pub(crate) offer: Option<Offer>,
+    /// It has proven the key that [`Told::Challenge`] asked for.
+    pub(crate) is_proven: bool,
 }
 
 /// What the audience says to a request.
@@ -97,6 +113,8 @@ pub(crate) enum Told {
     Later(TicketHolder<Verdict>),
     /// No, with this data (256 bytes at most).
     Reject(Bytes),
+    /// First the key: these bytes go out, and [`Audience::tell`] is called again if it is proven.
+    Challenge(Box<Challenge>, Vec<u8>),
     /// Yes: [`Audience::hand_over`] takes the connection now.
     Accept,
 }
@@ -105,6 +123,8 @@ pub(crate) enum Told {
 pub(crate) struct Handover {
     pub(crate) raw: RawLink,
     pub(crate) asked: Asked,
+    /// The key, if the peer has proven it already; our response has gone out then.
+    pub(crate) proven: Option<ProvenKey>,
     /// How long what is left of the handshake may take.
     pub(crate) timeout: Duration,
 }
@@ -153,10 +173,12 @@ impl Listening {
             clock,
             shared: Arc::clone(&shared),
             peers: BTreeMap::new(),
-            order: VecDeque::new(),
+            half_open: HostShares::new(config.half_open_max),
+            deadlines: Deadlines::new(),
             whole: VecDeque::new(),
             next: 0,
             paused_until: None,
+            stopped: false,
             broken: None,
             config,
         };
@@ -227,8 +249,11 @@ impl Wake for PeerWaker {
 
 /// A peer between its TCP connection and its verdict.
 struct Peer {
+    id: u64,
+    host: IpAddr,
     link: Box<dyn Link>,
     waker: Waker,
+    /// Changed by [`Deadlines::set`] only.
     deadline: Option<Instant>,
     stage: PeerStage,
 }
@@ -237,7 +262,14 @@ enum PeerStage {
     /// Its request is being read.
     HalfOpen(Box<CmDecoder>),
     /// Its request waits for room at the audience.
-    Whole { data: Bytes, asked: Asked },
+    Whole { request: Whole },
+    /// It is to prove its key, and then it is told again.
+    Challenged {
+        challenge: Box<Challenge>,
+        request: Whole,
+        /// The challenge has been sent.
+        is_sent: bool,
+    },
     /// The audience has been told and decides.
     Told {
         holder: TicketHolder<Verdict>,
@@ -249,6 +281,13 @@ enum PeerStage {
     HandedOver,
 }
 
+/// A request that has come in full.
+struct Whole {
+    data: Bytes,
+    asked: Asked,
+    proven: Option<ProvenKey>,
+}
+
 struct ListenTask<A> {
     audience: A,
     /// When the audience has work of its own to do.
@@ -256,14 +295,16 @@ struct ListenTask<A> {
     listener: Option<Box<dyn Listener>>,
     clock: Box<dyn Clock>,
     shared: Arc<Shared>,
-    /// In the order of their arrival.
     peers: BTreeMap<u64, Peer>,
-    /// Half-open peers, oldest first (may name peers that have moved on).
-    order: VecDeque<u64>,
+    /// Those of `peers` that no audience decides about.
+    half_open: HostShares<u64, IpAddr>,
+    /// The deadlines of `peers`.
+    deadlines: Deadlines<u64>,
     /// Peers whose request waits for room, oldest first.
     whole: VecDeque<u64>,
     next: u64,
     paused_until: Option<Instant>,
+    stopped: bool,
     /// Why the listener closed by itself, until the audience has been told.
     broken: Option<Error>,
     config: ListenConfig,
@@ -320,31 +361,36 @@ impl<A: Audience> ListenTask<A> {
         };
         link.receive(Receive::Stage);
         let deadline = self.clock.now().checked_add(self.config.handshake_timeout);
-        let stage = PeerStage::HalfOpen(Box::new(CmDecoder::new()));
-        self.peers.insert(
+        let mut peer = Peer {
             id,
-            Peer {
-                link,
-                waker,
-                deadline,
-                stage,
-            },
-        );
-        self.order.push_back(id);
-        self.evict();
-        self.advance(id);
+            host: host_of(link.peer_addr()),
+            link,
+            waker,
+            deadline: None,
+            stage: PeerStage::HalfOpen(Box::new(CmDecoder::new())),
+        };
+        self.deadlines.set(id, &mut peer.deadline, deadline);
+        let host = peer.host;
+        self.peers.insert(id, peer);
+        if self.count_half_open(id, host) {
+            self.advance(id);
+        }
     }
 
-    /// Closes the oldest half-open peers while there are too many.
-    fn evict(&mut self) {
-        let half_open = |peer: &Peer| matches!(peer.stage, PeerStage::HalfOpen(_));
-        self.order
-            .retain(|id| self.peers.get(id).is_some_and(half_open));
-        while self.order.len() > self.config.half_open_max {
-            if let Some(oldest) = self.order.pop_front() {
-                self.peers.remove(&oldest);
-            }
+    /// One more is half open; closes the one that is evicted if these are too many. False: it is
+    /// this one.
+    fn count_half_open(&mut self, id: u64, host: IpAddr) -> bool {
+        let evicted = self.half_open.insert(id, host);
+        if let Some(peer) = evicted.and_then(|evicted| self.peers.remove(&evicted)) {
+            self.forget(peer);
         }
+        evicted != Some(id)
+    }
+
+    /// The peer has nothing more to do here; what it still has of a connection closes.
+    fn forget(&mut self, mut peer: Peer) {
+        self.deadlines.set(peer.id, &mut peer.deadline, None);
+        self.half_open.remove(peer.id, peer.host);
     }
 
     /// Looks at one peer; drops it when it has nothing more to do here.
@@ -352,18 +398,19 @@ impl<A: Audience> ListenTask<A> {
         let Some(mut peer) = self.peers.remove(&id) else {
             return;
         };
-        if self.step(id, &mut peer) {
-            self.peers.insert(id, peer);
+        match self.step(&mut peer) {
+            true => drop(self.peers.insert(id, peer)),
+            false => self.forget(peer),
         }
     }
 
     /// One step of a peer. `false`: it is done, or broken; its connection closes.
-    fn step(&mut self, id: u64, peer: &mut Peer) -> bool {
+    fn step(&mut self, peer: &mut Peer) -> bool {
         while let Some(outcome) = peer.link.poll_outcome() {
             match (outcome, &mut peer.stage) {
                 (Outcome::Received(Received::Stage(bytes)), PeerStage::HalfOpen(decoder)) => {
                     match decoder.feed(&bytes) {
-                        Err(_) => return false,
+                        Err(error) => return self.ends_for(peer, &error.into()),
                         Ok(CmDecoded::Need(_)) => peer.link.receive(Receive::Stage),
                         Ok(CmDecoded::Frame {
                             frame,
@@ -374,17 +421,57 @@ impl<A: Audience> ListenTask<A> {
                             if frame.kind() != ControlKind::Request || consumed != bytes.len() {
                                 return false;
                             }
-                            peer.deadline = None;
-                            let offer = frame.offer();
-                            peer.stage = PeerStage::Whole {
-                                data: frame.into_data(),
-                                asked: Asked { order, offer },
+                            let asked = Asked {
+                                order,
+                                offer: frame.offer(),
                             };
-                            peer.link.watch();
-                            self.whole.push_back(id);
+                            self.is_whole(
+                                peer,
+                                Whole {
+                                    data: frame.into_data(),
+                                    asked,
+                                    proven: None,
+                                },
+                            );
                         }
                     }
                 }
+                (Outcome::Sent { batch, result }, PeerStage::Challenged { is_sent, .. }) => {
+                    let SendBatch { frames, .. } = batch;
+                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
+                        return false;
+                    };
+                    frame.advance(sent);
+                    match frame.remaining() {
+                        0 => *is_sent = true,
+                        _ => peer.link.send(SendBatch {
+                            frames: [frame].into(),
+                            leases: Vec::new(),
+                        }),
+                    }
+                }
+                (
+                    Outcome::Received(Received::Stage(bytes)),
+                    PeerStage::Challenged {
+                        challenge,
+                        request,
+                        is_sent,
+                    },
+                ) => match challenge.feed(&bytes) {
+                    Err(error) => return self.ends_for(peer, &error),
+                    Ok(Challenged::Need) => peer.link.receive(Receive::Stage),
+                    // Who answers what was not sent does not know what it answers.
+                    Ok(_) if !*is_sent => return false,
+                    Ok(Challenged::Refused(frame)) => self.send_last(peer, frame),
+                    Ok(Challenged::Proven(key)) => {
+                        let request = Whole {
+                            data: std::mem::take(&mut request.data),
+                            asked: request.asked,
+                            proven: Some(key),
+                        };
+                        self.is_whole(peer, request);
+                    }
+                },
                 (Outcome::Sent { batch, result }, PeerStage::Rejected) => {
                     let SendBatch { frames, .. } = batch;
                     let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
@@ -409,6 +496,21 @@ impl<A: Audience> ListenTask<A> {
         self.judge(peer)
     }
 
+    /// The request has come in full, and waits for the audience.
+    fn is_whole(&mut self, peer: &mut Peer, request: Whole) {
+        self.deadlines.set(peer.id, &mut peer.deadline, None);
+        peer.stage = PeerStage::Whole { request };
+        peer.link.watch();
+        self.whole.push_back(peer.id);
+    }
+
+    /// The peer's connection closes for what it sent.
+    fn ends_for(&self, peer: &Peer, error: &Error) -> bool {
+        let from = peer.link.peer_addr();
+        tracing::debug!(%from, %error, "a connection that is no request is closed");
+        false
+    }
+
     /// Carries out the audience's verdict once there is one.
     fn judge(&mut self, peer: &mut Peer) -> bool {
         let PeerStage::Told { holder, asked } = &mut peer.stage else {
@@ -425,7 +527,7 @@ impl<A: Audience> ListenTask<A> {
                     peer.link.cancel_receive();
                     if let Some(raw) = peer.link.take_raw() {
                         // An acceptor that has gone away meanwhile drops it, which closes it.
-                        let _ = sender.send(self.config.handover(raw, asked));
+                        let _ = sender.send(self.config.handover(raw, asked, None));
                     }
                 }
                 return false;
@@ -434,15 +536,22 @@ impl<A: Audience> ListenTask<A> {
             None => Bytes::new(),
         };
         self.reject(peer, data);
-        true
+        self.count_half_open(peer.id, peer.host)
     }
 
-    fn reject(&self, peer: &mut Peer, data: Bytes) {
+    fn reject(&mut self, peer: &mut Peer, data: Bytes) {
         let frame = ControlFrame::new(ControlKind::Reject, data)
             .expect("the data was checked by who decided");
-        let frame = Frame::new(&[], Payload::from_vec(frame.encode()), u64::MAX);
+        self.send_last(peer, frame.encode());
+    }
+
+    /// Sends what the peer gets last. The connection then counts as half open, if it did not.
+    fn send_last(&mut self, peer: &mut Peer, frame: Vec<u8>) {
+        let frame = Frame::new(&[], Payload::from_vec(frame), u64::MAX);
         peer.stage = PeerStage::Rejected;
-        peer.deadline = Some(self.clock.now() + REJECT_TIMEOUT);
+        let deadline = self.clock.now() + REJECT_TIMEOUT;
+        self.deadlines
+            .set(peer.id, &mut peer.deadline, Some(deadline));
         peer.link.cancel_receive();
         peer.link.send(SendBatch {
             frames: [frame].into(),
@@ -471,7 +580,7 @@ impl<A: Audience> ListenTask<A> {
                 self.whole.pop_front();
             }
             match peer.stage {
-                PeerStage::HandedOver => {}
+                PeerStage::HandedOver => self.forget(peer),
                 _ => drop(self.peers.insert(id, peer)),
             }
             if self.whole.front() == Some(&id) {
@@ -482,28 +591,55 @@ impl<A: Audience> ListenTask<A> {
 
     /// Tells of one peer. False: there is no room.
     fn tell_of(&mut self, peer: &mut Peer, cx: &mut Context<'_>) -> bool {
-        let PeerStage::Whole { data, asked } = &peer.stage else {
+        let PeerStage::Whole { request } = &mut peer.stage else {
             return true;
         };
-        let (asked, now) = (*asked, self.clock.now());
+        let (asked, now) = (request.asked, self.clock.now());
         let asking = Asking {
             peer: peer.link.peer_addr(),
             local: peer.link.local_addr(),
-            data,
+            data: &request.data,
+            order: asked.order,
             offer: asked.offer,
+            is_proven: request.proven.is_some(),
         };
         match self.audience.tell(&asking, now, cx) {
             Told::NoRoom => return false,
             Told::Later(holder) => {
+                self.half_open.remove(peer.id, peer.host);
                 peer.stage = PeerStage::Told { holder, asked };
                 // Registers for the verdict.
                 peer.waker.wake_by_ref();
             }
-            Told::Reject(data) => self.reject(peer, data),
+            Told::Challenge(challenge, bytes) => {
+                let request = Whole {
+                    data: std::mem::take(&mut request.data),
+                    asked,
+                    proven: None,
+                };
+                peer.stage = PeerStage::Challenged {
+                    challenge,
+                    request,
+                    is_sent: false,
+                };
+                let deadline = now.checked_add(self.config.handshake_timeout);
+                self.deadlines.set(peer.id, &mut peer.deadline, deadline);
+                let frame = Frame::new(&[], Payload::from_vec(bytes), u64::MAX);
+                peer.link.send(SendBatch {
+                    frames: [frame].into(),
+                    leases: Vec::new(),
+                });
+                peer.link.receive(Receive::Stage);
+                peer.waker.wake_by_ref();
+            }
+            Told::Reject(data) if request.proven.is_none() => self.reject(peer, data),
+            // Our response has gone out: the end of the connection has to do.
+            Told::Reject(_) => peer.stage = PeerStage::HandedOver,
             Told::Accept => {
+                let proven = request.proven.take();
                 peer.link.cancel_receive();
                 let raw = peer.link.take_raw();
-                let handover = raw.map(|raw| self.config.handover(raw, asked));
+                let handover = raw.map(|raw| self.config.handover(raw, asked, proven));
                 self.audience.hand_over(handover, now);
                 peer.stage = PeerStage::HandedOver;
             }
@@ -511,11 +647,48 @@ impl<A: Audience> ListenTask<A> {
         true
     }
 
+    /// The handle is gone: requests that nobody was told of end with the listener.
+    fn stop(&mut self) {
+        self.listener = None;
+        self.whole.clear();
+        for (id, peer) in std::mem::take(&mut self.peers) {
+            match peer.stage {
+                PeerStage::Told { .. } | PeerStage::Rejected => {
+                    self.peers.insert(id, peer);
+                }
+                _ => self.forget(peer),
+            }
+        }
+    }
+
+    /// Nobody hears requests any more: callers are refused from now on, and those that nobody was
+    /// told of are rejected.
+    fn reject_all(&mut self) {
+        tracing::warn!("no handle of the event queue is left: the listener closes");
+        self.listener = None;
+        self.shared.gone.store(true, Ordering::Release);
+        self.whole.clear();
+        let ids: Vec<_> = self.peers.keys().copied().collect();
+        for id in ids {
+            let Some(mut peer) = self.peers.remove(&id) else {
+                continue;
+            };
+            if matches!(peer.stage, PeerStage::HalfOpen(_) | PeerStage::Whole { .. }) {
+                self.reject(&mut peer, Bytes::new());
+            }
+            self.peers.insert(id, peer);
+        }
+    }
+
     fn expire(&mut self) -> Option<Instant> {
         let now = self.clock.now();
-        self.peers
-            .retain(|_, peer| peer.deadline.is_none_or(|deadline| deadline > now));
-        let first = self.peers.values().filter_map(|peer| peer.deadline).min();
+        while let Some(id) = self.deadlines.pop_due(now) {
+            if let Some(mut peer) = self.peers.remove(&id) {
+                peer.deadline = None;
+                self.forget(peer);
+            }
+        }
+        let first = self.deadlines.first();
         let others = [self.paused_until, self.audience_due];
         others.into_iter().flatten().chain(first).min()
     }
@@ -537,13 +710,13 @@ impl<A: Audience> Future for ListenTask<A> {
             this.advance(id);
         }
         this.audience_due = this.audience.poll(this.clock.now(), cx);
+        if this.listener.is_some() && this.audience.is_gone(cx) {
+            this.reject_all();
+        }
         if this.shared.stopping.load(Ordering::Acquire) {
-            this.listener = None;
-            // Requests that nobody was told of end with the listener.
-            this.peers.retain(|_, peer| {
-                matches!(peer.stage, PeerStage::Told { .. } | PeerStage::Rejected)
-            });
-            this.whole.clear();
+            if !std::mem::replace(&mut this.stopped, true) {
+                this.stop();
+            }
             if this.peers.is_empty() && this.audience.is_over() {
                 return Poll::Ready(());
             }

@@ -23,6 +23,8 @@ pub(super) enum Notice {
         peer: SocketAddr,
         attempt: AttemptId,
         failure: Failure,
+        /// The peer's, if it said so when it rejected us.
+        incarnation: Option<u32>,
         error: Error,
     },
     /// Its port takes no posts any more.

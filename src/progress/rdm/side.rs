@@ -199,10 +199,24 @@ impl Port {
                 state.timeout = Some(handover.timeout);
                 state
                     .machine
-                    .begin_accept_peer(&asked, handover.asked.order);
+                    .begin_accept_peer(&asked, handover.asked.order, handover.proven);
                 self.waker.wake_by_ref();
             }
             Err(error) => side.tell_failed(Failure::Passing, error, &mut state.wakes),
+        }
+    }
+
+    /// Gives up this attempt, which a request began, unless it has become a connection.
+    pub(super) fn retract_claim(&self, attempt: AttemptId) {
+        let mut state = self.lock("retract a claim");
+        let is_it = (state.side.as_ref()).is_some_and(|side| side.attempt == Some(attempt));
+        if is_it
+            && state.closing == Closing::No
+            && state.machine.lifecycle() == Lifecycle::Accepting
+        {
+            let what = "who asked for the connection said nothing more";
+            let error = Error::new(ErrorKind::TimedOut, what);
+            self.retract(&mut state, After::Tell(Failure::Passing, error));
         }
     }
 
@@ -466,11 +480,18 @@ impl Side {
                 peer,
                 attempt,
                 failure,
+                incarnation: rejecter(&error),
                 error,
             };
             self.tell(notice, wakes);
         }
     }
+}
+
+/// The incarnation of who rejected an attempt: a peer of this library says it.
+fn rejecter(error: &Error) -> Option<u32> {
+    let said = PeerData::read(error.data()).ok()?;
+    said.offer().map(|_| said.incarnation())
 }
 
 /// What an attempt's error means for the next.

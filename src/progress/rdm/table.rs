@@ -1,18 +1,19 @@
 //! Which ports an endpoint has, and how addresses are called in its receive context.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::{ConnectionId, SourceId};
+use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 
 use super::super::engine::Engine;
 use super::super::port::Port;
 
 /// Addresses without a port that nobody here has asked for, and that are remembered all the same,
-/// so that whoever connects again is called the same.
+/// so that whoever connects again is called the same. Those of one host make room first if it has
+/// the most.
 const STRANGERS_MAX: usize = 16_384;
 
 /// How far the endpoint's life has come.
@@ -26,14 +27,15 @@ pub(super) enum Stage {
     Gone,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
     entries: HashMap<SocketAddr, Entry>,
     addresses: HashMap<SourceId, SocketAddr>,
     /// All ports that have not ended.
     ports: BTreeMap<ConnectionId, Arc<Port>>,
-    /// Addresses whose port has ended, oldest first; some are in use again.
-    left: VecDeque<SocketAddr>,
+    /// Addresses whose port has ended, and that nobody here has asked for.
+    left: HostShares<(u64, SocketAddr), IpAddr>,
+    next_left: u64,
     next_source: u64,
     next_connection: u64,
     stage: Stage,
@@ -47,6 +49,24 @@ struct Entry {
     port: Option<(Arc<Port>, ConnectionId)>,
     /// Somebody here has asked for it, and may keep its name.
     pinned: bool,
+    /// Its place among those that have left.
+    left: Option<u64>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table {
+            entries: HashMap::new(),
+            addresses: HashMap::new(),
+            ports: BTreeMap::new(),
+            left: HostShares::new(STRANGERS_MAX),
+            next_left: 0,
+            next_source: 0,
+            next_connection: 0,
+            stage: Stage::Open,
+            end_wakers: Vec::new(),
+        }
+    }
 }
 
 impl Table {
@@ -102,6 +122,7 @@ impl Table {
                 source,
                 port: None,
                 pinned: false,
+                left: None,
             }
         })
     }
@@ -147,6 +168,24 @@ impl Table {
         None
     }
 
+    /// Makes a port the one to post to, in the place of another, which is returned.
+    #[must_use]
+    pub(super) fn replace(
+        &mut self,
+        peer: SocketAddr,
+        port: &Arc<Port>,
+        connection: ConnectionId,
+    ) -> Option<Arc<Port>> {
+        let entry = self.entry(peer);
+        let old = entry.port.replace((Arc::clone(port), connection));
+        old.map(|(old, _)| old)
+    }
+
+    /// True if somebody here has asked for this address.
+    pub(super) fn is_known(&self, peer: SocketAddr) -> bool {
+        self.entries.get(&peer).is_some_and(|entry| entry.pinned)
+    }
+
     pub(super) fn port(&self, connection: ConnectionId) -> Option<Arc<Port>> {
         self.ports.get(&connection).cloned()
     }
@@ -169,25 +208,74 @@ impl Table {
         let port = self.ports.remove(&connection);
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.port.take_if(|(_, current)| *current == connection);
-            if !entry.pinned {
-                self.left.push_back(peer);
-            }
         }
-        while self.left.len() > STRANGERS_MAX {
-            self.forget_oldest();
-        }
+        self.has_left(peer);
         port
     }
 
-    fn forget_oldest(&mut self) {
-        let Some(peer) = self.left.pop_front() else {
+    /// A peer without a port is remembered, while there is room.
+    fn has_left(&mut self, peer: SocketAddr) {
+        let number = self.next_left;
+        let Some(entry) = self.entries.get_mut(&peer) else {
             return;
         };
-        let is_idle = |entry: &Entry| entry.port.is_none() && !entry.pinned;
-        if self.entries.get(&peer).is_some_and(is_idle)
-            && let Some(entry) = self.entries.remove(&peer)
-        {
-            self.addresses.remove(&entry.source);
+        if let Some(before) = entry.left.take() {
+            self.left.remove((before, peer), host_of(peer));
         }
+        if entry.pinned || entry.port.is_some() {
+            return;
+        }
+        self.next_left += 1;
+        entry.left = Some(number);
+        if let Some((_, evicted)) = self.left.insert((number, peer), host_of(peer)) {
+            self.forget(evicted);
+        }
+    }
+
+    /// Forgets one that has left, unless it has come back.
+    fn forget(&mut self, peer: SocketAddr) {
+        let Some(entry) = self.entries.get_mut(&peer) else {
+            return;
+        };
+        entry.left = None;
+        if entry.port.is_none() && !entry.pinned {
+            self.addresses.remove(&entry.source);
+            self.entries.remove(&peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of senders are kept for those who come again: a host that comes by thousands of ports
+    /// loses its own, and nobody loses a name that somebody here has asked for.
+    #[test]
+    fn one_hosts_storm_makes_no_others_name_forgotten() {
+        let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
+        let mut table = Table::default();
+        let came_and_left = |table: &mut Table, peer| {
+            let source = table.source_of(peer);
+            let connection = table.next_connection();
+            assert!(table.remove(peer, connection).is_none());
+            source
+        };
+        let other = came_and_left(&mut table, at(2, 1));
+        let asked_for = table.pin(at(1, 0));
+        came_and_left(&mut table, at(1, 0));
+        for port in 1..=u16::MAX {
+            came_and_left(&mut table, at(1, port));
+            assert!(table.entries.len() <= STRANGERS_MAX + 1);
+        }
+        // One that comes again and again takes one place.
+        for _ in 0..2 * STRANGERS_MAX {
+            came_and_left(&mut table, at(3, 1));
+        }
+        assert_eq!(table.addresses.len(), table.entries.len());
+        assert_eq!(table.left.len(), STRANGERS_MAX);
+        assert_eq!(table.address_of(other), Some(at(2, 1)));
+        assert_eq!(table.address_of(asked_for), Some(at(1, 0)));
+        assert_eq!(table.source_of(at(2, 1)), other);
     }
 }

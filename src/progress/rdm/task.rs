@@ -11,9 +11,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{
-    Answer, AttemptId, Close, Command, Failure, GiveUp, PeerSettings, Peers, Request, canonical,
+    Answer, AttemptId, Challenge, CheckEnd, Close, Command, ConnectionId, Failure, GiveUp,
+    PeerSettings, Peers, Request, canonical,
 };
-use crate::wire::{Offer, PeerData, RXM_REJECT, is_rxm_request};
+use crate::wire::{ByteOrder, Offer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::engine::Engine;
 use super::super::listen::{Asking, Audience, Handover, Told};
@@ -35,6 +36,8 @@ pub(super) struct RdmTask {
     accepted: Option<Accepted>,
     /// Why the last attempt at a peer came to nothing.
     reasons: HashMap<SocketAddr, Error>,
+    /// Ports on the side by which peers are checked.
+    checks: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
     closing: bool,
 }
 
@@ -61,6 +64,7 @@ impl RdmTask {
             rdm,
             accepted: None,
             reasons: HashMap::new(),
+            checks: HashMap::new(),
             closing: false,
         }
     }
@@ -78,6 +82,9 @@ impl RdmTask {
     }
 
     fn hear(&mut self, notice: Notice, now: Instant) {
+        let Some(notice) = self.hear_check(notice, now) else {
+            return;
+        };
         match notice {
             Notice::Want { peer } => self.peers.want(peer, now),
             Notice::Connected {
@@ -100,6 +107,7 @@ impl RdmTask {
                 attempt,
                 failure,
                 error,
+                ..
             } => {
                 tracing::debug!(%peer, %error, ?failure, "no connection yet");
                 self.failed(peer, attempt, failure, error, now);
@@ -118,6 +126,75 @@ impl RdmTask {
                     self.peers.closed(peer, attempt, in_order, now);
                 }
             }
+        }
+    }
+
+    /// What is told of a check; anything else comes back.
+    fn hear_check(&mut self, notice: Notice, now: Instant) -> Option<Notice> {
+        match notice {
+            Notice::Connected {
+                peer,
+                attempt: Some(attempt),
+                incarnation,
+                ..
+            } if self.checks.contains_key(&attempt) => {
+                let (port, connection) = self.checks.remove(&attempt)?;
+                match self.peers.check_connected(peer, attempt, incarnation, now) {
+                    CheckEnd::Promote => {
+                        let mut table = self.rdm.lock_table("promote");
+                        let old = table.replace(peer, &port, connection);
+                        drop(table);
+                        tracing::debug!(%peer, "the peer has restarted, as a check shows");
+                        old.inspect(|old| old.end_now(restarted(peer)));
+                    }
+                    CheckEnd::Drop => port.begin_close(),
+                }
+                if self.closing {
+                    port.begin_close();
+                }
+                None
+            }
+            Notice::Failed {
+                peer,
+                attempt,
+                incarnation,
+                error,
+                ..
+            } if self.checks.contains_key(&attempt) => {
+                self.end_check(attempt, error);
+                self.peers.check_failed(peer, attempt, incarnation, now);
+                None
+            }
+            Notice::Closed {
+                peer,
+                attempt: Some(attempt),
+                ..
+            } if self.checks.remove(&attempt).is_some() => {
+                self.peers.check_failed(peer, attempt, None, now);
+                Some(notice)
+            }
+            other => Some(other),
+        }
+    }
+
+    /// Dials the peer on the side, to see who is at its address.
+    fn check(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
+        match self.rdm.unlisted_port(peer) {
+            Ok((port, connection)) => {
+                let port_of_check = (Arc::clone(&port), connection);
+                self.checks.insert(attempt, port_of_check);
+                self.dial_by(&port, peer, attempt);
+            }
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a claim cannot be checked");
+                self.peers.check_failed(peer, attempt, None, now);
+            }
+        }
+    }
+
+    fn end_check(&mut self, attempt: AttemptId, error: Error) {
+        if let Some((port, _)) = self.checks.remove(&attempt) {
+            port.end_now(error);
         }
     }
 
@@ -167,6 +244,15 @@ impl RdmTask {
                         }
                     }
                 }
+                Command::Check { peer, attempt } => self.check(peer, attempt, now),
+                Command::EndCheck { attempt } => {
+                    let error = Error::new(ErrorKind::TimedOut, "a check of the peer's claim");
+                    self.end_check(attempt, error);
+                }
+                Command::Retract { peer, attempt } => {
+                    let port = self.rdm.port_of(peer);
+                    port.inspect(|port| port.retract_claim(attempt));
+                }
                 Command::GiveUp { peer, why } => self.give_up(peer, why, now),
             }
         }
@@ -174,16 +260,35 @@ impl RdmTask {
 
     fn dial(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
         match self.rdm.current_or_new(peer) {
-            Ok(port) => {
-                // So that the peer recognises us by the address that we are known by.
-                let own = self.rdm.local_addr;
-                let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.is_ipv4();
-                let mut from = own;
-                from.set_port(0);
-                port.dial(attempt, peer, is_ours.then_some(from));
-            }
+            Ok(port) => self.dial_by(&port, peer, attempt),
             Err(error) => self.failed(peer, attempt, Failure::Final, error, now),
         }
+    }
+
+    fn dial_by(&self, port: &Port, peer: SocketAddr, attempt: AttemptId) {
+        // So that the peer recognises us by the address that we are known by.
+        let own = self.rdm.local_addr;
+        let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.is_ipv4();
+        let mut from = own;
+        from.set_port(0);
+        port.dial(attempt, peer, is_ours.then_some(from));
+    }
+
+    /// What the peer is to prove before its request counts. `None`: it offered no proof that could
+    /// be right, or there are no random bytes.
+    fn challenge(&self, asked: &PeerData, order: ByteOrder) -> Option<Told> {
+        let extending = &self.rdm.config.extending;
+        let secret = extending.auth_key.clone()?;
+        let mut nonce = [0; 32];
+        let random = &self.rdm.engine.random;
+        random
+            .fill(&mut nonce, "an endpoint with a key")
+            .inspect_err(|error| tracing::warn!(%error, "a request cannot be answered"))
+            .ok()?;
+        let terms = extending.terms(&self.rdm.engine);
+        let incarnation = self.rdm.incarnation;
+        let (challenge, bytes) = Challenge::new(terms, secret, nonce, incarnation, (asked, order))?;
+        Some(Told::Challenge(Box::new(challenge), bytes))
     }
 
     fn give_up(&mut self, peer: SocketAddr, why: GiveUp, now: Instant) {
@@ -247,23 +352,34 @@ impl Audience for RdmTask {
         };
         // Who has a key talks to those only who have one too, and who has none to those who do not.
         let has_key = self.rdm.config.extending.auth_key.is_some();
+        let reject = asked.reject(self.rdm.incarnation, has_key);
         if has_key != asked.offer().is_some_and(Offer::proves_key) {
-            return Told::Reject(asked.unproven(has_key).into());
+            return Told::Reject(reject.into());
         }
         let (mut from, mut to) = (asking.peer, asking.local);
         from.set_port(asked.port());
         to.set_port(self.rdm.local_addr.port());
+        let from = canonical(from);
         let request = Request {
-            from: canonical(from),
+            from,
             to: canonical(to),
             incarnation: asked.incarnation(),
             undialable: asked.is_behind_firewall(),
+            is_proven: asking.is_proven,
+            is_known: self.rdm.lock_table("is known").is_known(from),
         };
+        if has_key && !asking.is_proven {
+            let challenge = match self.peers.would_accept(&request) {
+                true => self.challenge(&asked, asking.order),
+                false => None,
+            };
+            return challenge.unwrap_or_else(|| Told::Reject(reject.into()));
+        }
         let answer = self.peers.request(&request, now);
         tracing::debug!(?request, ?answer, "asked for a connection");
         self.carry_out(now);
         let attempt = match answer {
-            Answer::Reject => return Told::Reject(Bytes::copy_from_slice(&asked.plain())),
+            Answer::Reject => return Told::Reject(reject.into()),
             Answer::Accept(attempt) => Some(attempt),
             Answer::AcceptAside => None,
         };

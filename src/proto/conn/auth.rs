@@ -12,17 +12,18 @@
 //! ```
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 use crate::mr::{AuthSecret, Sealed, SessionKey};
 use crate::wire::{
-    ByteOrder, Capabilities, HelloDecoder, Introduction, Nonce, Offer, Op, Proof, ProofDecoded,
-    ProofDecoder, Seal, WireError, transcript,
+    ByteOrder, Capabilities, ControlFrame, ControlKind, HelloDecoder, Introduction, Nonce, Offer,
+    Op, PeerData, Proof, ProofDecoded, ProofDecoder, Seal, WireError, transcript,
 };
 
-use super::extension::Extension;
+use super::extension::{Extension, Terms};
 use super::{Connection, Lifecycle, violation};
 
 /// What a side is told whose proof was wrong, whatever was wrong with it.
@@ -64,6 +65,103 @@ impl Auth {
             .secret
             .session(&transcript(agreed, acceptor, initiator));
         acceptor.agrees(initiator, agreed).then_some(session)
+    }
+
+    /// The key of the session, if the initiator's proof is right.
+    fn judge_answer(
+        &self,
+        ours: &Introduction,
+        theirs: &Introduction,
+        seal: &Seal,
+    ) -> Option<SessionKey> {
+        let session = self.session(ours, theirs);
+        session.filter(|key| key.is_seal(Sealed::InitiatorProof, &[], seal))
+    }
+}
+
+/// The acceptor's part of proving up to the initiator's proof, carried out for a connectionless
+/// endpoint before the request counts for anything: who the peer says that it is.
+pub(crate) struct Challenge {
+    auth: Auth,
+    ours: Introduction,
+    agreed: Offer,
+    order: ByteOrder,
+}
+
+/// The key of a session, proven by the initiator.
+pub(crate) struct ProvenKey {
+    session: SessionKey,
+    agreed: Offer,
+}
+
+/// What a [`Challenge`] has come to.
+pub(crate) enum Challenged {
+    /// All bytes given were taken; there are more to come.
+    Need,
+    Proven(ProvenKey),
+    /// The proof was wrong. This frame says so, and is the last.
+    Refused(Vec<u8>),
+}
+
+impl Challenge {
+    /// For a request that said `asked`: also the bytes to send, response and challenge. `None`: it
+    /// offered no proof. `nonce` is of the system's random source, for this request alone.
+    pub(crate) fn new(
+        mut terms: Terms,
+        secret: AuthSecret,
+        nonce: Nonce,
+        incarnation: NonZeroU32,
+        (asked, order): (&PeerData, ByteOrder),
+    ) -> Option<(Self, Vec<u8>)> {
+        terms = terms.of_peer();
+        terms.capabilities |= Capabilities::AUTH;
+        let ours = Introduction::new(Offer::new(terms.capabilities), nonce);
+        let agreed = Extension::new(terms).answer(asked.offer())?;
+        if !agreed.capabilities().contains(Capabilities::AUTH) {
+            return None;
+        }
+        let response = asked.response(incarnation, Some(agreed)).encode();
+        let response = ControlFrame::new(ControlKind::Response, response.into()).ok()?;
+        let challenge = Proof::Challenge(ours).encode(order, 0);
+        let auth = Auth {
+            secret,
+            nonce,
+            agreed: Some(agreed),
+            decoder: Some(ProofDecoder::new(order)),
+            stage: Stage::Awaiting,
+        };
+        let this = Challenge {
+            auth,
+            ours,
+            agreed,
+            order,
+        };
+        Some((this, [response.encode(), challenge].concat()))
+    }
+
+    /// Takes what the initiator says, behind which nothing may come before the acceptor's proof.
+    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<Challenged, Error> {
+        let Some(decoder) = &mut self.auth.decoder else {
+            return Err(violation("a proof out of its order"));
+        };
+        let (proof, consumed) = match decoder.feed(input)? {
+            ProofDecoded::Need => return Ok(Challenged::Need),
+            ProofDecoded::Proof { proof, consumed } => (proof, consumed),
+        };
+        self.auth.decoder = None;
+        match proof {
+            Proof::Answer(theirs, seal) if consumed == input.len() => {
+                Ok(match self.auth.judge_answer(&self.ours, &theirs, &seal) {
+                    Some(session) => Challenged::Proven(ProvenKey {
+                        session,
+                        agreed: self.agreed,
+                    }),
+                    None => Challenged::Refused(Proof::Refused.encode(self.order, 1)),
+                })
+            }
+            Proof::Refused => Err(unproven(REFUSED)),
+            _ => Err(violation("a proof out of its order")),
+        }
     }
 }
 
@@ -201,13 +299,8 @@ impl<T> Connection<T> {
                 }
             }
             (Stage::Awaiting, Proof::Answer(theirs, seal)) if !is_initiator => {
-                let session = auth.session(&ours, &theirs);
-                let proven = |key: &SessionKey| key.is_seal(Sealed::InitiatorProof, &[], &seal);
-                if let Some(session) = session.filter(proven) {
-                    let data = std::mem::take(&mut self.extension.data);
-                    let seal = session.seal(Sealed::AcceptorProof, &data);
-                    self.push_proof(&Proof::Confirm(seal, data));
-                    self.key_is_proven(session, Bytes::new());
+                if let Some(session) = auth.judge_answer(&ours, &theirs, &seal) {
+                    self.confirm_key(session);
                     return Ok(());
                 }
             }
@@ -222,6 +315,21 @@ impl<T> Connection<T> {
         }
         self.push_proof(&Proof::Refused);
         Ok(())
+    }
+
+    /// The acceptor proves the key in its turn.
+    fn confirm_key(&mut self, session: SessionKey) {
+        let data = std::mem::take(&mut self.extension.data);
+        let seal = session.seal(Sealed::AcceptorProof, &data);
+        self.push_proof(&Proof::Confirm(seal, data));
+        self.key_is_proven(session, Bytes::new());
+    }
+
+    /// The initiator has proven the key to a [`Challenge`], which sent our response.
+    pub(super) fn begin_proven(&mut self, proven: ProvenKey) {
+        debug_assert_eq!(self.extension.agreed, proven.agreed.capabilities());
+        self.tx.skip_opening();
+        self.confirm_key(proven.session);
     }
 
     fn key_is_proven(&mut self, session: SessionKey, data: Bytes) {

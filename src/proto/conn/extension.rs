@@ -33,6 +33,14 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// The same for a connectionless endpoint, which has announcements too.
+    pub(super) fn of_peer(mut self) -> Self {
+        if !self.capabilities.is_empty() {
+            self.capabilities |= Capabilities::RENDEZVOUS;
+        }
+        self
+    }
+
     fn offer(&self) -> Option<Offer> {
         (!self.capabilities.is_empty()).then(|| Offer::new(self.capabilities))
     }

@@ -51,6 +51,7 @@ use crate::proto::op::{Op, OpKey, Post};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
+pub(crate) use auth::{Challenge, Challenged, ProvenKey};
 use close::Ending;
 use credit::ReceiveCredit;
 use extension::Extension;

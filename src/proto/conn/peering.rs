@@ -11,6 +11,7 @@ use crate::proto::peers::{ConnectionId, SourceId};
 use crate::wire::{ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, Offer, PeerData};
 
 use super::announce::{Announcements, Announcing};
+use super::auth::ProvenKey;
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
 use super::refusal::Refusals;
@@ -54,16 +55,13 @@ impl<T> Connection<T> {
     /// A connection of a connectionless endpoint: its receives are those of
     /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
     /// counts, and it takes posts before it is up.
-    pub(crate) fn of_peer(sizes: Sizes, mut terms: Terms, peering: Peering) -> Self {
+    pub(crate) fn of_peer(sizes: Sizes, terms: Terms, peering: Peering) -> Self {
         let sizes = Sizes {
             rx_size: usize::MAX,
             unexpected_bytes: 0,
             ..sizes
         };
-        if !terms.capabilities.is_empty() {
-            terms.capabilities |= Capabilities::RENDEZVOUS;
-        }
-        let mut connection = Connection::new(sizes, terms);
+        let mut connection = Connection::new(sizes, terms.of_peer());
         connection.peer = Some(Box::new(Peer {
             own: peering,
             theirs: None,
@@ -109,8 +107,14 @@ impl<T> Connection<T> {
             .push_raw(control_frame(ControlKind::Request, &data, None));
     }
 
-    /// The endpoint accepts a peer whose request said `asked`, in this order.
-    pub(crate) fn begin_accept_peer(&mut self, asked: &PeerData, order: ByteOrder) {
+    /// The endpoint accepts a peer whose request said `asked`, in this order. `proven`: it has been
+    /// answered already, and has proven the key.
+    pub(crate) fn begin_accept_peer(
+        &mut self,
+        asked: &PeerData,
+        order: ByteOrder,
+        proven: Option<ProvenKey>,
+    ) {
         self.lifecycle.go(Lifecycle::Accepting);
         self.order = order;
         let answer = self.extension.answer(asked.offer());
@@ -124,6 +128,9 @@ impl<T> Connection<T> {
         let response = asked.response(peer.own.incarnation, answer);
         peer.theirs = Some(*asked);
         peer.versions_agree = response.agrees_to_announcements();
+        if let Some(proven) = proven {
+            return self.begin_proven(proven);
+        }
         let data = response.encode();
         self.tx
             .push_raw(control_frame(ControlKind::Response, &data, None));

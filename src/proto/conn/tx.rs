@@ -240,6 +240,12 @@ impl Tx {
         self.push_raw(Frame::new(&[], Payload::from_vec(frame), RAW));
     }
 
+    /// The first frame of the connection's beginning was sent by others.
+    pub(super) fn skip_opening(&mut self) {
+        debug_assert_eq!(self.next_id, 0);
+        self.next_id = 1;
+    }
+
     /// Nothing queued and nothing with the transport: a new frame may go out at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.out && self.is_drained()

@@ -1,7 +1,7 @@
 //! Addresses as names of peers.
 
 use std::cmp::Ordering;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// The form in which an address names a peer: IPv4 as such, and an IPv6 address without what says
 /// nothing of who it is.
@@ -11,6 +11,15 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
             SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()).into()
         }
         (ip, _) => SocketAddr::new(ip, address.port()),
+    }
+}
+
+/// Whose share of a table an address counts for: its IPv4 address, or the /64 network of its IPv6
+/// one, of which a host may have every address.
+pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 

@@ -5,6 +5,13 @@
 //! the *greater* address began survives. A peer that comes back with another incarnation has
 //! restarted, whatever its old connection still seems to be.
 //!
+//! Who sends a request only *claims* to be a peer, unless it has proven a key. A claim ends
+//! nothing: where there is a connection, the claimed address is dialled on the side (a *check*),
+//! and what answers there decides. Nor does it hold up anything for long: an attempt of one that
+//! claims is given up when something waits for the peer, or another claims to be it too, and the
+//! peer counts as contested then: it is dialled, and no request of it accepted, until it is
+//! connected.
+//!
 //! ```text
 //!              want                      connected
 //!   Away ───────────────▶ Dialling ─────────────────▶ Up ──ending──▶ Ending
@@ -17,6 +24,8 @@
 //! meanwhile changes nothing.
 
 mod address;
+mod claims;
+mod shares;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -25,8 +34,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-pub(crate) use address::canonical;
-use address::wins;
+pub(crate) use address::{canonical, host_of};
+pub(crate) use claims::CheckEnd;
+use claims::Verdict;
+pub(crate) use shares::HostShares;
 use state::{Peer, State};
 
 /// The socket address of a peer, within one receive context; never reused for another address.
@@ -52,6 +63,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// which may claim to listen at every port it likes.
 const UNINVITED_MAX: usize = 65_536;
 const UNINVITED_OF_HOST_MAX: usize = 4096;
+/// Peers that cannot be dialled and are not connected: they are remembered, so that what is posted
+/// to them ends at once, while there is room.
+const GONE_MAX: usize = 4096;
+/// How long an attempt of somebody who only claims to be a peer may take while something waits for
+/// that peer, or another claims to be it: a handshake takes two round trips.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a check may take, and how many may be under way.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+const CHECKS_MAX: usize = 64;
 /// How often a connection is looked at while it is idle, per idle time.
 const IDLE_LOOKS: u32 = 4;
 
@@ -77,6 +97,10 @@ pub(crate) struct Request {
     pub(crate) incarnation: u32,
     /// It cannot be dialled (the firewall bit).
     pub(crate) undialable: bool,
+    /// It has proven the endpoint's key.
+    pub(crate) is_proven: bool,
+    /// The application knows its address: it is always let in.
+    pub(crate) is_known: bool,
 }
 
 /// The answer to a request.
@@ -139,6 +163,19 @@ pub(crate) enum Command {
         attempt: AttemptId,
         why: Close,
     },
+    /// Dial the peer's address on the side, without its port, and tell what answers by
+    /// [`Peers::check_connected`] or [`Peers::check_failed`].
+    Check {
+        peer: SocketAddr,
+        attempt: AttemptId,
+    },
+    /// A check has taken too long.
+    EndCheck { attempt: AttemptId },
+    /// Give up an attempt that the peer's request began, if it is not connected: it has failed.
+    Retract {
+        peer: SocketAddr,
+        attempt: AttemptId,
+    },
     /// What waits for this peer ends. An attempt that is under way is given up.
     GiveUp { peer: SocketAddr, why: GiveUp },
 }
@@ -153,6 +190,11 @@ pub(crate) struct Peers {
     commands: VecDeque<Command>,
     uninvited: usize,
     uninvited_of: HashMap<IpAddr, usize>,
+    /// Peers that are remembered because they cannot be dialled, by when they went.
+    gone: HostShares<(u64, SocketAddr), IpAddr>,
+    next_gone: u64,
+    /// Checks that are under way.
+    checks: usize,
     next_attempt: u64,
     chance: u64,
     /// Whoever is still wanted then is given up; nobody else is accepted.
@@ -168,6 +210,9 @@ impl Peers {
             commands: VecDeque::new(),
             uninvited: 0,
             uninvited_of: HashMap::new(),
+            gone: HostShares::new(GONE_MAX),
+            next_gone: 0,
+            checks: 0,
             next_attempt: 0,
             chance: seed,
             closing: None,
@@ -178,7 +223,10 @@ impl Peers {
     pub(crate) fn want(&mut self, at: SocketAddr, now: Instant) {
         let peer = self.peers.entry(at).or_insert_with(|| Peer::new(now));
         peer.wanted.get_or_insert(now);
-        if std::mem::take(&mut peer.uninvited) {
+        self.recall(at);
+        if let Some(peer) = self.peers.get_mut(&at)
+            && std::mem::take(&mut peer.uninvited)
+        {
             self.count_uninvited(at, -1);
         }
         self.review(at, now);
@@ -191,10 +239,31 @@ impl Peers {
             return self.request_of_oneself(request);
         }
         let at = request.from;
-        if !self.peers.contains_key(&at) {
-            if !self.has_room_for(at) {
+        match self.judge(request) {
+            Verdict::Accept => {}
+            Verdict::Reject => return Answer::Reject,
+            Verdict::Check => {
+                self.check_claim(at, now);
                 return Answer::Reject;
             }
+            Verdict::Contest => {
+                if let Some(peer) = self.peers.get_mut(&at) {
+                    peer.contested = true;
+                }
+                self.set_alarm(at, now);
+                return Answer::Reject;
+            }
+            Verdict::Dial => {
+                // During a pause it is not, however many ask.
+                let state = self.peers.get(&at).map(|peer| peer.state);
+                if matches!(state, Some(State::Away { until }) if until <= now) {
+                    self.dial(at);
+                    self.set_alarm(at, now);
+                }
+                return Answer::Reject;
+            }
+        }
+        if !self.peers.contains_key(&at) {
             self.count_uninvited(at, 1);
             let peer = Peer {
                 uninvited: true,
@@ -202,22 +271,11 @@ impl Peers {
             };
             self.peers.insert(at, peer);
         }
+        self.recall(at);
         let attempt = self.new_attempt();
-        let is_closing = self.closing.is_some();
         let Some(peer) = self.peers.get_mut(&at) else {
             return Answer::Reject;
         };
-        let is_acceptable = match peer.state {
-            _ if is_closing && peer.wanted.is_none() => false,
-            State::Away { .. } | State::Ending { .. } => true,
-            State::Dialling { .. } => wins(request.from, request.to),
-            State::Accepting { incarnation, .. } | State::Up { incarnation, .. } => {
-                incarnation != request.incarnation
-            }
-        };
-        if !is_acceptable {
-            return Answer::Reject;
-        }
         if let State::Up { attempt, .. } = peer.state {
             self.commands.push_back(Command::Close {
                 peer: at,
@@ -225,10 +283,14 @@ impl Peers {
                 why: Close::Restarted,
             });
         }
-        peer.undialable = request.undialable;
+        // Somebody's word does not make a peer that is known one that cannot be dialled.
+        peer.undialable =
+            request.undialable && (request.is_proven || !request.is_known || peer.undialable);
         peer.state = State::Accepting {
             attempt,
             incarnation: request.incarnation,
+            since: now,
+            is_proven: request.is_proven,
         };
         self.set_alarm(at, now);
         Answer::Accept(attempt)
@@ -237,19 +299,21 @@ impl Peers {
     /// A request from our own address: what we send to ourselves goes out over the connection that
     /// we dialled, and comes in over the same, accepted.
     fn request_of_oneself(&mut self, request: &Request) -> Answer {
-        match self
-            .peers
-            .get_mut(&request.from)
-            .map(|peer| &mut peer.state)
-        {
-            Some(State::Dialling { aside, .. })
-                if !*aside && request.incarnation == self.settings.incarnation =>
-            {
-                *aside = true;
-                Answer::AcceptAside
-            }
-            _ => Answer::Reject,
+        let state = self.peers.get(&request.from).map(|peer| &peer.state);
+        if !self.is_request_of_oneself(request, state) {
+            return Answer::Reject;
         }
+        if let Some(peer) = self.peers.get_mut(&request.from)
+            && let State::Dialling { aside, .. } = &mut peer.state
+        {
+            *aside = true;
+        }
+        Answer::AcceptAside
+    }
+
+    fn is_request_of_oneself(&self, request: &Request, state: Option<&State>) -> bool {
+        matches!(state, Some(State::Dialling { aside: false, .. }))
+            && request.incarnation == self.settings.incarnation
     }
 
     /// A connection is up; `incarnation` is what the peer said of itself.
@@ -268,6 +332,9 @@ impl Peers {
         }
         peer.wanted = None;
         peer.rejections = 0;
+        peer.contested = false;
+        peer.checks_in_vain = 0;
+        peer.check_after = None;
         peer.state = State::Up {
             attempt,
             incarnation,
@@ -292,6 +359,8 @@ impl Peers {
         peer.state = State::Accepting {
             attempt,
             incarnation,
+            since: now,
+            is_proven: true,
         };
         self.connected(at, attempt, incarnation, now);
     }
@@ -454,11 +523,28 @@ impl Peers {
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.give_up(at, GiveUp::Deadline, now);
         }
-        let Some(peer) = self.peers.get(&at) else {
+        let Some(peer) = self.peers.get_mut(&at) else {
             return;
         };
+        if let Some(check) = peer.check
+            && check.until <= now
+        {
+            self.commands.push_back(Command::EndCheck {
+                attempt: check.attempt,
+            });
+            self.end_check(at, check.attempt);
+            return self.checked_in_vain(at, now);
+        }
         let is_wanted = peer.wanted.is_some();
         match peer.state {
+            State::Accepting { attempt, .. }
+                if peer.claim_deadline().is_some_and(|until| until <= now) =>
+            {
+                peer.contested = true;
+                peer.retracted = Some(attempt);
+                self.commands
+                    .push_back(Command::Retract { peer: at, attempt });
+            }
             State::Away { .. } if is_wanted && peer.undialable => {
                 return self.give_up(at, GiveUp::Undialable, now);
             }
@@ -467,6 +553,8 @@ impl Peers {
                     self.dial(at);
                 } else if !peer.undialable {
                     return self.forget(at);
+                } else {
+                    return self.retire(at);
                 }
             }
             State::Up {
@@ -518,8 +606,7 @@ impl Peers {
         // Between half of it and all: two that failed together do not meet again and again.
         let share = 0.5 + 0.5 * self.random();
         if let Some(peer) = self.peers.get_mut(&at) {
-            let doublings = peer.failures.saturating_sub(1).min(16);
-            let pause = PAUSE_MIN.saturating_mul(1 << doublings).min(PAUSE_MAX);
+            let pause = pause_after(peer.failures.saturating_sub(1));
             let until = now + pause.mul_f64(share);
             peer.state = State::Away { until };
         }
@@ -548,13 +635,13 @@ impl Peers {
             return;
         };
         let of_state = match peer.state {
-            State::Away { until } if peer.wanted.is_some() || !peer.undialable => {
-                Some(until.max(now))
-            }
+            State::Away { until } if peer.gone.is_none() => Some(until.max(now)),
             State::Up { look_at, .. } => look_at,
+            State::Accepting { .. } => peer.claim_deadline(),
             _ => None,
         };
-        let alarm = of_state.into_iter().chain(deadline).min();
+        let of_check = peer.check.map(|check| check.until);
+        let alarm = of_state.into_iter().chain(deadline).chain(of_check).min();
         if alarm == peer.alarm {
             return;
         }
@@ -565,27 +652,63 @@ impl Peers {
     }
 
     fn forget(&mut self, at: SocketAddr) {
+        self.recall(at);
         if let Some(peer) = self.peers.remove(&at) {
             if let Some(alarm) = peer.alarm {
                 self.alarms.remove(&(alarm, at));
             }
+            self.checks -= usize::from(peer.check.is_some());
             if peer.uninvited {
                 self.count_uninvited(at, -1);
             }
         }
     }
 
+    /// The peer is away, nothing waits for it and it cannot be dialled: it is remembered, but not
+    /// counted any more, until there are too many of those.
+    fn retire(&mut self, at: SocketAddr) {
+        let number = self.next_gone;
+        let Some(peer) = self.peers.get_mut(&at).filter(|peer| peer.gone.is_none()) else {
+            return;
+        };
+        self.next_gone += 1;
+        peer.gone = Some(number);
+        if let Some(alarm) = peer.alarm.take() {
+            self.alarms.remove(&(alarm, at));
+        }
+        if peer.uninvited {
+            self.count_uninvited(at, -1);
+        }
+        if let Some((_, evicted)) = self.gone.insert((number, at), host_of(at)) {
+            self.forget(evicted);
+        }
+    }
+
+    /// The peer is not gone any more.
+    fn recall(&mut self, at: SocketAddr) {
+        let Some(peer) = self.peers.get_mut(&at) else {
+            return;
+        };
+        if let Some(number) = peer.gone.take() {
+            let is_uninvited = peer.uninvited;
+            self.gone.remove((number, at), host_of(at));
+            if is_uninvited {
+                self.count_uninvited(at, 1);
+            }
+        }
+    }
+
     fn has_room_for(&self, at: SocketAddr) -> bool {
-        let of_host = self.uninvited_of.get(&at.ip()).copied().unwrap_or(0);
+        let of_host = self.uninvited_of.get(&host_of(at)).copied().unwrap_or(0);
         self.closing.is_none() && self.uninvited < UNINVITED_MAX && of_host < UNINVITED_OF_HOST_MAX
     }
 
     fn count_uninvited(&mut self, at: SocketAddr, by: isize) {
         self.uninvited = self.uninvited.saturating_add_signed(by);
-        let of_host = self.uninvited_of.entry(at.ip()).or_default();
+        let of_host = self.uninvited_of.entry(host_of(at)).or_default();
         *of_host = of_host.saturating_add_signed(by);
         if *of_host == 0 {
-            self.uninvited_of.remove(&at.ip());
+            self.uninvited_of.remove(&host_of(at));
         }
     }
 
@@ -605,15 +728,26 @@ impl Peers {
             .filter_map(|(at, peer)| peer.alarm.map(|alarm| (alarm, *at)))
             .collect();
         assert_eq!(alarms, self.alarms, "one alarm per peer, the peer's");
-        let uninvited = self.peers.values().filter(|peer| peer.uninvited).count();
+        let is_counted = |peer: &&Peer| peer.uninvited && peer.gone.is_none();
+        let uninvited = self.peers.values().filter(is_counted).count();
+        let gone = self.peers.values().filter(|peer| peer.gone.is_some());
+        assert_eq!(gone.count(), self.gone.len());
+        let checks = self.peers.values().filter(|peer| peer.check.is_some());
+        assert_eq!(checks.count(), self.checks);
         assert_eq!(uninvited, self.uninvited);
         assert_eq!(self.uninvited_of.values().sum::<usize>(), uninvited);
         for (at, peer) in &self.peers {
-            let waits = matches!(peer.state, State::Away { .. }) && !peer.undialable;
+            let waits = matches!(peer.state, State::Away { .. }) && peer.gone.is_none();
             assert!(
                 peer.alarm.is_some() || !(waits || peer.wanted.is_some()),
                 "{at}: nothing would ever happen to {peer:?}"
             );
         }
     }
+}
+
+/// What follows so many failures in a row, on average three quarters of it.
+fn pause_after(failures: u32) -> Duration {
+    let pause = PAUSE_MIN.saturating_mul(1 << failures.min(16));
+    pause.min(PAUSE_MAX)
 }

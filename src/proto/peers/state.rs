@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::AttemptId;
+use super::{AttemptId, CLAIM_TIMEOUT};
 
 /// Where the connection to a peer is.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,9 @@ pub(super) enum State {
     Accepting {
         attempt: AttemptId,
         incarnation: u32,
+        since: Instant,
+        /// It has proven the endpoint's key.
+        is_proven: bool,
     },
     /// It is there.
     Up {
@@ -42,6 +45,14 @@ impl State {
     }
 }
 
+/// The peer's address is dialled on the side, since somebody claims to be the peer in another life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Check {
+    pub(super) attempt: AttemptId,
+    /// It is given up then.
+    pub(super) until: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) state: State,
@@ -55,6 +66,17 @@ pub(super) struct Peer {
     pub(super) undialable: bool,
     /// It came by itself, and nothing was posted to it yet.
     pub(super) uninvited: bool,
+    /// Several claimed to be it, or one that did kept others waiting: it is dialled, and no claim
+    /// accepted, until it is connected.
+    pub(super) contested: bool,
+    /// The attempt that was given up for that.
+    pub(super) retracted: Option<AttemptId>,
+    pub(super) check: Option<Check>,
+    /// No check before that, after so many that found the claim wrong.
+    pub(super) check_after: Option<Instant>,
+    pub(super) checks_in_vain: u32,
+    /// It is only remembered: its place among those that are.
+    pub(super) gone: Option<u64>,
     /// When to look at it.
     pub(super) alarm: Option<Instant>,
 }
@@ -68,7 +90,28 @@ impl Peer {
             rejections: 0,
             undialable: false,
             uninvited: false,
+            contested: false,
+            retracted: None,
+            check: None,
+            check_after: None,
+            checks_in_vain: 0,
+            gone: None,
             alarm: None,
+        }
+    }
+
+    /// When the attempt of one that only claims to be this peer is given up.
+    pub(super) fn claim_deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Accepting {
+                attempt,
+                since,
+                is_proven: false,
+                ..
+            } if self.retracted != Some(attempt) => {
+                (self.wanted.is_some() || self.contested).then(|| since + CLAIM_TIMEOUT)
+            }
+            _ => None,
         }
     }
 }

@@ -102,7 +102,9 @@ fn an_attempt_that_begins_again_proves_the_key_again() {
             pair.a.hand_out();
             pair.a.move_out(usize::MAX, &mut pair.b.wire);
             let asked = PeerData::read(pair.request().data()).unwrap();
-            pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+            pair.b
+                .machine
+                .begin_accept_peer(&asked, ByteOrder::Native, None);
             for _ in 0..rounds {
                 let Pair { a, b } = &mut pair;
                 pass(b, a);
@@ -150,7 +152,9 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
     let mut data = pair.request().into_data().to_vec();
     data[17] = old.bits() as u8;
     let asked = PeerData::read(&data).unwrap();
-    pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+    pair.b
+        .machine
+        .begin_accept_peer(&asked, ByteOrder::Native, None);
     let agreed = pair.b.machine.agreed();
     assert_eq!(agreed, Capabilities::CLOSE | Capabilities::AUTH);
 

@@ -179,7 +179,9 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                         pair.a.hand_out();
                         pair.a.move_out(usize::MAX, &mut pair.b.wire);
                         let asked = PeerData::read(pair.request().data()).unwrap();
-                        pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+                        pair.b
+                            .machine
+                            .begin_accept_peer(&asked, ByteOrder::Native, None);
                         pair.b.hand_out();
                         pair.b.move_out(35, &mut pair.a.wire);
                         pair.a.move_in(usize::MAX);
@@ -190,7 +192,9 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                     }
                     // The response of an accepted request is on its way.
                     4 => {
-                        pair.a.machine.begin_accept_peer(&request, ByteOrder::Big);
+                        pair.a
+                            .machine
+                            .begin_accept_peer(&request, ByteOrder::Big, None);
                         pair.a.hand_out();
                         pair.a.move_out(7, &mut pair.b.wire);
                     }

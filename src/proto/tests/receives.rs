@@ -332,7 +332,7 @@ impl Pair {
         self.a.move_out(usize::MAX, &mut self.b.wire);
         let request = self.request();
         let asked = PeerData::read(request.data()).expect("our own");
-        self.b.machine.begin_accept_peer(&asked, order);
+        self.b.machine.begin_accept_peer(&asked, order, None);
         self.b.hand_out();
         self.b.move_out(usize::MAX, &mut self.a.wire);
         if order == ByteOrder::Big {

@@ -270,7 +270,9 @@ fn who_did_not_agree_gets_no_announcement() {
 fn a_peer_of_version_0_neither_gets_nor_may_send_announcements() {
     let mut pair = plain().idle();
     let asked = crate::wire::PeerData::read(&bytes_of("0000896d00004562")).unwrap();
-    pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+    pair.b
+        .machine
+        .begin_accept_peer(&asked, ByteOrder::Native, None);
     let response = said(&mut pair.b);
     assert_eq!(response[32..], bytes_of("0000896d00000003"));
     pair.b.send_tagged(1, 1, &[1; 5000]);
@@ -301,7 +303,9 @@ fn credit_is_agreed_on_with_rendezvous_only() {
     let mut data = pair.request().into_data().to_vec();
     data[17] = old.capabilities.bits() as u8;
     let asked = crate::wire::PeerData::read(&data).unwrap();
-    pair.b.machine.begin_accept_peer(&asked, ByteOrder::Native);
+    pair.b
+        .machine
+        .begin_accept_peer(&asked, ByteOrder::Native, None);
     assert_eq!(pair.b.machine.agreed(), Capabilities::CLOSE);
 }
 

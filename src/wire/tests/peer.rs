@@ -80,17 +80,18 @@ fn the_golden_private_data_of_the_page_are_what_we_send() {
 }
 
 /// docs/extension.md, section 9: a reject for a key's sake tells which side has one, if its request
-/// had a block.
+/// had a block, and which life of the rejecter says so.
 #[test]
-fn a_reject_for_a_keys_sake_says_who_has_one() {
+fn a_reject_says_who_has_a_key_and_which_life_rejects() {
     let asked = PeerData::read(&golden("peer request")).expect("our own");
-    assert_eq!(asked.unproven(true), golden("peer unproven"));
+    let ours = incarnation(9);
+    assert_eq!(asked.reject(ours, true), golden("peer unproven"));
     let has_key =
         |data: Vec<u8>| PeerData::read(&data).map(|data| data.offer().map(Offer::proves_key));
-    assert_eq!(has_key(asked.unproven(true)), Ok(Some(true)));
-    assert_eq!(has_key(asked.unproven(false)), Ok(Some(false)));
+    assert_eq!(has_key(asked.reject(ours, true)), Ok(Some(true)));
+    assert_eq!(has_key(asked.reject(ours, false)), Ok(Some(false)));
     let plain = read("01 00 0001 00000001");
-    assert_eq!(plain.unproven(true), plain.plain());
+    assert_eq!(plain.reject(ours, true), plain.plain());
 }
 
 /// A block that is longer than what is known is of a later version; one that is shorter, or not

@@ -1,11 +1,13 @@
 //! The rules one by one, on one machine; whole endpoints in all interleavings are in
 //! [`simulation`].
 
+mod claims;
 mod simulation;
 mod world;
 
 use std::net::SocketAddrV6;
 
+use super::address::wins;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -42,12 +44,29 @@ impl Alone {
     }
 
     fn request(&mut self, from: u16, incarnation: u32) -> Answer {
-        let request = Request {
+        self.ask(Request {
             from: at(from),
             to: at(OURS),
             incarnation,
             undialable: false,
-        };
+            is_proven: true,
+            is_known: false,
+        })
+    }
+
+    /// A request of somebody who has proven nothing.
+    fn claim(&mut self, from: u16, incarnation: u32) -> Answer {
+        self.ask(Request {
+            from: at(from),
+            to: at(OURS),
+            incarnation,
+            undialable: false,
+            is_proven: false,
+            is_known: false,
+        })
+    }
+
+    fn ask(&mut self, request: Request) -> Answer {
         let answer = self.peers.request(&request, self.now);
         self.peers.check();
         answer
@@ -270,6 +289,8 @@ fn a_peer_behind_a_firewall_is_never_dialled() {
         to: at(OURS),
         incarnation: 1,
         undialable: true,
+        is_proven: false,
+        is_known: false,
     };
     let Answer::Accept(attempt) = alone.peers.request(&request, alone.now) else {
         panic!("not accepted")
@@ -414,6 +435,8 @@ fn from_host(host: u8, port: u16) -> Request {
         to: at(OURS),
         incarnation: 1,
         undialable: false,
+        is_proven: false,
+        is_known: false,
     }
 }
 

@@ -110,6 +110,7 @@ fn run(seed: u64) {
     let plan = Plan {
         nodes: if seed.is_multiple_of(5) { 3 } else { 2 },
         plain: seeded.choose(3) == 0,
+        claims: !seed.is_multiple_of(3),
         posts: 1 + seeded.choose(8),
         restarts: if faults & 1 == 1 {
             1 + seeded.choose(3)
@@ -149,10 +150,11 @@ fn one_connection_survives_and_no_message_is_lost_or_doubled() {
 /// arrive; with peers like C's and with our own.
 #[test]
 fn a_simultaneous_beginning_ends_well_in_every_order() {
-    for plain in [false, true] {
+    for (plain, claims) in [(false, false), (false, true), (true, true)] {
         let plan = Plan {
             nodes: 2,
             plain,
+            claims,
             ..Plan::default()
         };
         let mut every = Every::default();

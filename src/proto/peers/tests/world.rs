@@ -29,7 +29,8 @@ enum Segment {
     Response {
         incarnation: u32,
     },
-    Reject,
+    /// The rejecter's incarnation, if it says that.
+    Reject(Option<u32>),
     Hello,
     Data(Message),
     Close,
@@ -74,6 +75,8 @@ struct Port {
     /// What the peer said of itself, on the accepting side.
     incarnation: u32,
     kept: VecDeque<Message>,
+    /// It was dialled on the side, and nobody posts to it.
+    is_check: bool,
     close_sent: bool,
     close_came: bool,
 }
@@ -98,6 +101,8 @@ pub(super) struct Plan {
     pub(super) nodes: usize,
     /// The acceptor is connected once its response is out, as C peers are.
     pub(super) plain: bool,
+    /// Requests are claims: nobody has proven a key.
+    pub(super) claims: bool,
     pub(super) posts: usize,
     pub(super) restarts: usize,
     /// A restarted node may say the same of itself as before (a C process of a container).
@@ -269,12 +274,18 @@ impl World {
 
     /// The port that is posted to, and whether it was made for that.
     fn port_to(&mut self, node: usize, peer: SocketAddr) -> (u64, bool) {
-        let owner = &mut self.nodes[node];
+        let owner = &self.nodes[node];
         if let Some(id) = owner.current.get(&peer)
             && !owner.ports[id].has_moved()
         {
             return (*id, false);
         }
+        let id = self.new_port(node, peer, false);
+        self.nodes[node].current.insert(peer, id);
+        (id, true)
+    }
+
+    fn new_port(&mut self, node: usize, peer: SocketAddr, is_check: bool) -> u64 {
         self.next_port += 1;
         let id = self.next_port;
         let port = Port {
@@ -284,12 +295,12 @@ impl World {
             attempt: None,
             incarnation: 0,
             kept: VecDeque::new(),
+            is_check,
             close_sent: false,
             close_came: false,
         };
-        owner.ports.insert(id, port);
-        owner.current.insert(peer, id);
-        (id, true)
+        self.nodes[node].ports.insert(id, port);
+        id
     }
 
     fn flush(&mut self, node: usize, id: u64) {
@@ -335,30 +346,36 @@ impl World {
             match command {
                 Command::Dial { peer, attempt } => {
                     let (id, _) = self.port_to(node, peer);
-                    let to = (self.nodes.iter())
-                        .position(|other| other.address == peer)
-                        .unwrap();
-                    let incarnation = self.nodes[node].incarnation;
-                    let request = Segment::Request {
-                        from: node,
-                        incarnation,
+                    self.dial(node, id, attempt);
+                }
+                Command::Check { peer, attempt } => {
+                    let id = self.new_port(node, peer, true);
+                    self.dial(node, id, attempt);
+                }
+                Command::EndCheck { attempt } => {
+                    let is_it = |port: &Port| port.is_check && port.attempt == Some(attempt);
+                    let id = (self.nodes[node].ports.iter())
+                        .find(|(_, port)| is_it(port) && port.phase == Phase::Dialling)
+                        .map(|(id, _)| *id);
+                    if let Some(id) = id {
+                        self.end_port(node, id);
+                    }
+                }
+                Command::Retract { peer, attempt } => {
+                    let id = self.port_of(node, peer, attempt);
+                    let Some(id) =
+                        id.filter(|id| self.nodes[node].ports[id].phase == Phase::Accepting)
+                    else {
+                        continue;
                     };
-                    self.streams.push(Stream {
-                        nodes: [node, to],
-                        to: [VecDeque::new(), VecDeque::from([request])],
-                        owner: [Owner::Port(id), Owner::Listener],
-                    });
-                    let stream = self.streams.len() - 1;
-                    let port = self.nodes[node].ports.get_mut(&id).unwrap();
-                    assert_eq!(port.phase, Phase::Idle, "one attempt at a time");
-                    port.phase = Phase::Dialling;
-                    port.stream = Some((stream, 0));
-                    port.attempt = Some(attempt);
+                    self.failed(node, id, Failure::Passing);
                 }
                 Command::LookAt { .. } => {}
                 Command::Close { peer, attempt, .. } => {
                     let id = self.port_of(node, peer, attempt).expect("it is there");
                     self.end_port(node, id);
+                    let now = self.now;
+                    self.nodes[node].peers.closed(peer, attempt, false, now);
                 }
                 Command::GiveUp { peer, .. } => {
                     self.given_up += 1;
@@ -366,6 +383,49 @@ impl World {
                     self.end_port(node, id);
                 }
             }
+        }
+    }
+
+    fn dial(&mut self, node: usize, id: u64, attempt: AttemptId) {
+        let peer = self.nodes[node].ports[&id].peer;
+        let to = (self.nodes.iter())
+            .position(|other| other.address == peer)
+            .unwrap();
+        let incarnation = self.nodes[node].incarnation;
+        let request = Segment::Request {
+            from: node,
+            incarnation,
+        };
+        self.streams.push(Stream {
+            nodes: [node, to],
+            to: [VecDeque::new(), VecDeque::from([request])],
+            owner: [Owner::Port(id), Owner::Listener],
+        });
+        let stream = self.streams.len() - 1;
+        let port = self.nodes[node].ports.get_mut(&id).unwrap();
+        assert_eq!(port.phase, Phase::Idle, "one attempt at a time");
+        port.phase = Phase::Dialling;
+        port.stream = Some((stream, 0));
+        port.attempt = Some(attempt);
+    }
+
+    /// An attempt of a port has come to nothing.
+    fn failed(&mut self, node: usize, id: u64, failure: Failure) {
+        let now = self.now;
+        let owner = &mut self.nodes[node];
+        let port = owner.ports.get_mut(&id).unwrap();
+        let (peer, attempt) = (port.peer, port.attempt.unwrap());
+        port.phase = Phase::Idle;
+        let stream = port.stream.take();
+        if !port.kept.is_empty() {
+            // Maybe posted while the peer's own request was being accepted.
+            owner.peers.want(peer, now);
+        } else if !owner.peers.is_wanted(peer) {
+            port.phase = Phase::Ended;
+        }
+        owner.peers.failed(peer, attempt, failure, now);
+        if let Some((stream, side)) = stream {
+            self.leave(stream, side);
         }
     }
 
@@ -419,6 +479,8 @@ impl World {
             to: self.nodes[node].address,
             incarnation,
             undialable: false,
+            is_proven: !self.plan.claims,
+            is_known: false,
         };
         let now = self.now;
         let answer = self.nodes[node].peers.request(&request, now);
@@ -426,7 +488,8 @@ impl World {
         let ours = self.nodes[node].incarnation;
         match answer {
             Answer::Reject => {
-                self.send(stream, 1, Segment::Reject);
+                let said = (!self.plan.plain).then_some(ours);
+                self.send(stream, 1, Segment::Reject(said));
                 self.leave(stream, 1);
             }
             Answer::AcceptAside => {
@@ -463,6 +526,20 @@ impl World {
         let port = owner.ports.get_mut(&id).unwrap();
         port.phase = Phase::Up;
         let (peer, attempt) = (port.peer, port.attempt.unwrap());
+        if port.is_check {
+            let (stream, side) = port.stream.unwrap();
+            match owner.peers.check_connected(peer, attempt, incarnation, now) {
+                CheckEnd::Promote => {
+                    let old = owner.current.insert(peer, id);
+                    old.into_iter().for_each(|old| self.end_port(node, old));
+                }
+                CheckEnd::Drop => {
+                    port.close_sent = true;
+                    self.send(stream, side, Segment::Close);
+                }
+            }
+            return;
+        }
         owner.peers.connected(peer, attempt, incarnation, now);
         self.flush(node, id);
     }
@@ -494,21 +571,19 @@ impl World {
                 let incarnation = port.incarnation;
                 self.up(node, id, incarnation);
             }
-            (Segment::Reject | Segment::End, Phase::Dialling | Phase::Accepting) => {
-                let failure = match segment {
-                    Segment::Reject => Failure::Rejected,
-                    _ => Failure::Passing,
-                };
-                port.phase = Phase::Idle;
-                port.stream = None;
-                if !port.kept.is_empty() {
-                    // Maybe posted while the peer's own request was being accepted.
-                    owner.peers.want(peer, now);
-                } else if !owner.peers.is_wanted(peer) {
-                    port.phase = Phase::Ended;
-                }
-                owner.peers.failed(peer, attempt, failure, now);
-                self.leave(stream, side);
+            (Segment::Reject(said), Phase::Dialling) if port.is_check => {
+                owner.peers.check_failed(peer, attempt, said, now);
+                self.end_port(node, id);
+            }
+            (Segment::End, Phase::Dialling) if port.is_check => {
+                owner.peers.check_failed(peer, attempt, None, now);
+                self.end_port(node, id);
+            }
+            (Segment::Reject(_), Phase::Dialling | Phase::Accepting) => {
+                self.failed(node, id, Failure::Rejected);
+            }
+            (Segment::End, Phase::Dialling | Phase::Accepting) => {
+                self.failed(node, id, Failure::Passing);
             }
             (Segment::Data(message), Phase::Up) => self.delivered.push(message),
             (Segment::Close, Phase::Up) => {

@@ -1,0 +1,74 @@
+//! The handles of an event queue: with the last of them goes whoever could read it.
+
+use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
+
+use crate::sync::{Lock, LockKind, Ring, WaiterKey, Waiters, WakeList};
+
+use super::Event;
+
+/// Shared by all handles of one queue.
+pub(super) struct Handles {
+    ring: Ring<Event>,
+    watching: Lock<Waiters>,
+}
+
+impl Handles {
+    pub(super) fn new(ring: Ring<Event>) -> Self {
+        Handles {
+            ring,
+            watching: Lock::new(LockKind::Mutex, Waiters::default()),
+        }
+    }
+
+    fn register(&self, key: &mut Option<WaiterKey>, waker: &Waker) {
+        let mut watching = self.watching.lock("watch a queue's handles");
+        let stale = watching.register(key, waker);
+        drop(watching);
+        drop(stale);
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.ring.abandon();
+        let mut wakes = WakeList::new();
+        self.watching
+            .lock("the last handle of a queue has gone")
+            .take_all(&mut wakes);
+    }
+}
+
+/// Notifies a task once no handle of an event queue is left; does not keep the queue itself.
+pub(crate) struct HandleWatch {
+    handles: Weak<Handles>,
+    key: Option<WaiterKey>,
+}
+
+impl HandleWatch {
+    pub(super) fn new(handles: Weak<Handles>) -> Self {
+        HandleWatch { handles, key: None }
+    }
+
+    /// True once nobody can read the queue any more; until then the task is registered.
+    pub(crate) fn is_gone(&mut self, cx: &Context<'_>) -> bool {
+        let handles: Option<Arc<Handles>> = self.handles.upgrade();
+        // If the others have gone meanwhile, dropping this one wakes the task.
+        handles.is_none_or(|handles| {
+            handles.register(&mut self.key, cx.waker());
+            false
+        })
+    }
+}
+
+impl Drop for HandleWatch {
+    fn drop(&mut self) {
+        let Some(handles) = self.handles.upgrade() else {
+            return;
+        };
+        let mut watching = handles.watching.lock("watch a queue no more");
+        let stale = watching.remove(&mut self.key);
+        drop(watching);
+        drop(stale);
+    }
+}

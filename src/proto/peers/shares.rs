@@ -1,0 +1,94 @@
+//! Tables that strangers can fill, shared fairly among the hosts that they come from. Every call
+//! costs the logarithm of how many entries there are: no call looks through them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+/// What strangers may fill, each entry known by a number that grows with every new one. When there
+/// are too many, the oldest of the host that has the most is evicted, so that a host's storm costs
+/// that host alone.
+#[derive(Debug)]
+pub(crate) struct HostShares<Id, Host> {
+    max: usize,
+    len: usize,
+    /// The entries of each host, oldest first.
+    hosts: HashMap<Host, BTreeSet<Id>>,
+    /// Every host by how many it has.
+    by_count: BTreeSet<(usize, Host)>,
+}
+
+impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
+    pub(crate) fn new(max: usize) -> Self {
+        HostShares {
+            max,
+            len: 0,
+            hosts: HashMap::new(),
+            by_count: BTreeSet::new(),
+        }
+    }
+
+    /// Adds one that is not there; the one that is evicted for it, if there were too many.
+    #[must_use]
+    pub(crate) fn insert(&mut self, id: Id, host: Host) -> Option<Id> {
+        let of_host = self.hosts.entry(host).or_default();
+        let before = of_host.len();
+        of_host.insert(id);
+        self.len += 1;
+        self.count_changed(host, before, before + 1);
+        if self.len <= self.max {
+            return None;
+        }
+        let &(_, host) = self.by_count.last()?;
+        let oldest = *self.hosts.get(&host)?.first()?;
+        self.remove(oldest, host);
+        Some(oldest)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Removes one, if it is there.
+    pub(crate) fn remove(&mut self, id: Id, host: Host) {
+        let Some(of_host) = self.hosts.get_mut(&host) else {
+            return;
+        };
+        if of_host.remove(&id) {
+            let after = of_host.len();
+            if after == 0 {
+                self.hosts.remove(&host);
+            }
+            self.len -= 1;
+            self.count_changed(host, after + 1, after);
+        }
+    }
+
+    fn count_changed(&mut self, host: Host, before: usize, after: usize) {
+        self.by_count.remove(&(before, host));
+        if after > 0 {
+            self.by_count.insert((after, host));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with many entries loses its own, not those of others.
+    #[test]
+    fn the_host_with_the_most_entries_loses_its_oldest() {
+        let mut shares = HostShares::new(4);
+        assert_eq!(shares.insert(1, 'a'), None);
+        for id in 2..5 {
+            assert_eq!(shares.insert(id, 'b'), None);
+        }
+        assert_eq!(shares.insert(5, 'b'), Some(2));
+        assert_eq!(shares.insert(6, 'c'), Some(3));
+        shares.remove(1, 'a');
+        shares.remove(1, 'a');
+        assert_eq!(shares.insert(7, 'd'), None);
+        assert_eq!(shares.len(), 4);
+    }
+}
