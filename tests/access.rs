@@ -285,7 +285,7 @@ fn no_key_or_a_range_outside_ends_the_connection_and_touches_nothing() {
 #[test]
 fn with_virt_addr_peers_use_the_targets_addresses() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::VIRT_ADDR);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::VIRT_ADDR));
         let (initiator, target, x, _y) = toward(&net, hints).await;
         let buffer: Vec<u8> = (0..32).collect();
         let address = buffer.as_ptr() as u64;
@@ -324,7 +324,7 @@ fn with_virt_addr_peers_use_the_targets_addresses() {
 #[test]
 fn basic_is_virtual_addresses_and_the_librarys_keys() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::BASIC);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::BASIC));
         let (_initiator, target, x, _y) = toward(&net, hints).await;
         assert_eq!(target.domain.info().domain.mr_mode, MrMode::BASIC);
         let rejected = target
@@ -358,7 +358,7 @@ fn basic_is_virtual_addresses_and_the_librarys_keys() {
 #[test]
 fn with_local_all_buffers_must_be_registered() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::LOCAL);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
         let (initiator, strict, y, x) = toward(&net, hints).await;
         let far = open_region(&initiator, vec![0u8; 8]).await;
         let refused = |failed: tokio_fabric::Failed<Vec<u8>>| {

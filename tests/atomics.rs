@@ -576,7 +576,7 @@ fn operands_and_results_may_be_in_regions_and_must_with_local() {
     on_every_backend(|net| async move {
         let (_a, b, x, _y, region) = scene(&net).await;
         let word = first(&region, 8);
-        let hints = Hints::new().required_mr_mode(MrMode::LOCAL);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
         let local = peer_with(&net, hints, DomainBind::empty());
         let (z, _target) = connect(&local, &b).await.unwrap();
         for (peer, endpoint) in [(&_a, &x), (&local, &z)] {
@@ -735,7 +735,7 @@ fn info_offers_them_to_connected_and_connectionless_endpoints() {
             | MsgOrder::ATOMIC_RAW
             | MsgOrder::ATOMIC_WAR
             | MsgOrder::ATOMIC_WAW;
-        let ordered = hints().caps(Caps::ATOMIC).tx_msg_order(order);
+        let ordered = hints().caps(Caps::ATOMIC).tx(|tx| tx.msg_order(order));
         let info = &tokio_fabric::discover(&ordered).unwrap()[0];
         assert!(info.tx.msg_order.contains(order) && info.rx.msg_order.contains(order));
         let all = Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;

@@ -27,7 +27,11 @@ fn key(bytes: &[u8]) -> AuthKey {
 
 /// A peer whose domain has this key; none without bytes.
 fn with_key(net: &Net, bytes: &[u8]) -> Peer {
-    peer_with(net, Hints::new().auth_key(key(bytes)), DomainBind::empty())
+    peer_with(
+        net,
+        Hints::new().domain(|domain| domain.auth_key(key(bytes))),
+        DomainBind::empty(),
+    )
 }
 
 /// An endpoint that lives with refused operations.
@@ -110,7 +114,9 @@ fn only_endpoints_of_the_same_key_communicate() {
 fn an_endpoint_has_its_own_key_or_its_domains() {
     on_every_backend(|net| async move {
         let (a, b) = (with_key(&net, KEY), with_key(&net, b""));
-        let by_hint = Hints::new().auth_key(key(KEY)).ep_auth_key(key(OTHER));
+        let by_hint = Hints::new()
+            .domain(|domain| domain.auth_key(key(KEY)))
+            .endpoint_attr(|endpoint| endpoint.auth_key(key(OTHER)));
         let c = peer_with(&net, by_hint, DomainBind::empty());
         let of = |peer: &Peer, bytes| living(peer.domain.endpoint().auth_key(key(bytes)));
         let domains = [
@@ -216,8 +222,12 @@ fn a_region_is_there_for_peers_of_its_key_and_for_nobody_else() {
 #[test]
 fn keys_are_ignored_before_version_1_5() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().api_version(ApiVersion::new(1, 4));
-        let old = peer_with(&net, hints.auth_key(key(KEY)), DomainBind::empty());
+        let hints = Hints::new().fabric(|fabric| fabric.api_version(ApiVersion::new(1, 4)));
+        let old = peer_with(
+            &net,
+            hints.domain(|domain| domain.auth_key(key(KEY))),
+            DomainBind::empty(),
+        );
         let new = with_key(&net, b"");
         let x = living(new.domain.endpoint());
         let of_vector = old.domain.endpoint().auth_key(AuthKey::of_address_vector());

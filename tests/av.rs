@@ -277,7 +277,7 @@ async fn the_domains_type_decides_where_the_vector_leaves_it_open() {
         (Table, Unspec, Some(Table)),
         (Table, Map, None),
     ] {
-        let domain = domain(hints().av_type(of_domain));
+        let domain = domain(hints().domain(|attr| attr.av_type(of_domain)));
         assert_eq!(domain.info().domain.av_type, of_domain);
         let opened = domain.address_vector().av_type(asked).open();
         let kind = opened.as_ref().err().map(Error::kind);
@@ -356,7 +356,7 @@ async fn insertions_give_user_ids_along() {
 async fn a_vector_of_user_ids_needs_the_domains_capability() {
     let without = domain(hints()).address_vector().user_ids().open();
     refused(without, ErrorKind::Unsupported);
-    let domain = domain(hints().domain_caps(Caps::AV_USER_ID));
+    let domain = domain(hints().domain(|domain| domain.caps(Caps::AV_USER_ID)));
     let vector = domain.address_vector().user_ids().open().unwrap();
     refused(vector.insert(address(1)).now(), ErrorKind::InvalidArgument);
     refused(vector.insert(address(1)).await, ErrorKind::InvalidArgument);

@@ -50,7 +50,7 @@ fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion<Vec<u8>> {
 #[test]
 fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::RMA_EVENT);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RMA_EVENT));
         let (initiator, target, x, y) = toward(&net, hints).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
         assert_eq!(region.flags(), MrFlags::RMA_EVENT);
@@ -294,7 +294,7 @@ fn closing_a_busy_region_races_with_its_peers() {
 #[test]
 fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::ENDPOINT);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ENDPOINT));
         let (initiator, target, x, y) = toward(&net, hints).await;
         let (x2, y2) = connect(&initiator, &target).await.unwrap();
         let region = open_region(&target, vec![1u8; 64]).await;
@@ -330,7 +330,7 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
 #[tokio::test]
 async fn with_collective_buffers_are_registered_for_it() {
     let net = Net::loopback();
-    let hints = Hints::new().required_mr_mode(MrMode::COLLECTIVE);
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::COLLECTIVE));
     let strict = peer_with(&net, hints, DomainBind::empty());
     assert_eq!(strict.domain.info().domain.mr_mode, MrMode::COLLECTIVE);
     let loose = net.peer().unwrap();
@@ -355,7 +355,7 @@ async fn with_collective_buffers_are_registered_for_it() {
 #[test]
 fn with_local_a_region_of_another_domain_is_no_valid_descriptor() {
     on_every_backend(|net| async move {
-        let hints = || Hints::new().required_mr_mode(MrMode::LOCAL);
+        let hints = || Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
         let strict = peer_with(&net, hints(), DomainBind::empty());
         let other = peer_with(&net, hints(), DomainBind::empty());
         let (x, y) = connect(&strict, &other).await.unwrap();

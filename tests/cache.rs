@@ -73,7 +73,7 @@ fn a_registration_outlives_its_use_and_is_found_again() {
 #[test]
 fn a_cache_meets_mr_local_for_buffers_that_come_and_go() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::LOCAL);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
         let (peer, other) = (
             peer_with(&net, hints, DomainBind::empty()),
             net.peer().unwrap(),
@@ -455,12 +455,13 @@ fn an_owners_notice_is_heeded() {
 fn caches_are_for_domains_whose_regions_need_nothing_else() {
     on(Backend::Loopback, |net| async move {
         for mode in [MrMode::ENDPOINT, MrMode::MMU_NOTIFY] {
-            let hints = Hints::new().required_mr_mode(mode);
+            let hints = Hints::new().domain(|domain| domain.required_mr_mode(mode));
             let peer = peer_with(&net, hints, DomainBind::empty());
             let refused = peer.domain.cache().open().unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
         }
-        let hints = Hints::new().required_mr_mode(MrMode::RAW | MrMode::VIRT_ADDR);
+        let hints =
+            Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RAW | MrMode::VIRT_ADDR));
         let peer = peer_with(&net, hints, DomainBind::empty());
         let cache = plain(&peer).open().unwrap();
         let buffer = shared(4096);
@@ -503,7 +504,7 @@ fn what_cannot_be_registered_is_refused() {
 #[test]
 fn a_miss_is_asynchronous_where_registration_is() {
     on_every_backend(|net| async move {
-        let hints = || Hints::new().required_mr_mode(MrMode::ALLOCATED);
+        let hints = || Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
         let peer = peer_with(&net, hints(), DomainBind::REG_MR);
         let cache = plain(&peer).open().unwrap();
         let buffer = SharedBuffer::new(MappedBuffer::new(1 << 20).unwrap());

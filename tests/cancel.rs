@@ -378,7 +378,7 @@ fn connecting_and_accepting_futures_may_be_dropped() {
 #[test]
 fn a_dropped_registration_is_undone() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
         let fabric = net.fabric_with(hints).unwrap();
         let events = fabric.event_queue().open().unwrap();
         let domain = fabric.domain().open().unwrap();

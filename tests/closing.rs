@@ -99,7 +99,8 @@ async fn an_offset_is_none() {
 #[test]
 fn basic_goes_with_local() {
     on_every_backend(|net| async move {
-        let both = Hints::new().required_mr_mode(MrMode::BASIC | MrMode::LOCAL);
+        let both =
+            Hints::new().domain(|domain| domain.required_mr_mode(MrMode::BASIC | MrMode::LOCAL));
         let basic = peer_with(&net, both, DomainBind::empty());
         let far = net.peer().unwrap();
         let (x, y) = connect(&basic, &far).await.unwrap();

@@ -58,7 +58,7 @@ fn a_stalled_receiver_stops_messages_and_never_rma() {
 #[test]
 fn who_asks_for_writes_after_sends_gets_them() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().tx_msg_order(MsgOrder::WAS);
+        let hints = Hints::new().tx(|tx| tx.msg_order(MsgOrder::WAS));
         let fabric = net.fabric_with(hints).unwrap();
         let domain = fabric.domain().open().unwrap();
         let b = net.peer().unwrap();

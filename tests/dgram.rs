@@ -105,7 +105,7 @@ fn a_message_tells_its_source() {
 fn a_message_tells_the_users_name_of_its_source() {
     on_every_backend(|net| async move {
         let a = Side::new(&net);
-        let b = Side::with(&net, hints().domain_caps(Caps::AV_USER_ID));
+        let b = Side::with(&net, hints().domain(|domain| domain.caps(Caps::AV_USER_ID)));
         let from = a.open();
         let named = b.domain.address_vector().user_ids().open().unwrap();
         let queue = b.domain.completion_queue().open().unwrap();

@@ -72,7 +72,11 @@ fn without_a_suitable_runtime_opening_is_an_error() {
 fn a_domain_is_opened_with_the_properties_of_its_info() {
     on_every_backend(|net| async move {
         let fabric = net
-            .fabric_with(Hints::new().tx_size(8).mr_cnt(70_000))
+            .fabric_with(
+                Hints::new()
+                    .tx(|tx| tx.size(8))
+                    .domain(|domain| domain.mr_cnt(70_000)),
+            )
             .unwrap();
         for info in fabric.infos() {
             let domain = fabric.domain().info(info.clone()).open().unwrap();
@@ -87,7 +91,7 @@ fn a_domain_is_opened_with_the_properties_of_its_info() {
         // The first of fi_getinfo's answers is the default; others may be asked for by name.
         let named = fabric.infos().last().unwrap().domain.name.clone();
         let only = net
-            .fabric_with(Hints::new().domain_name(named.clone()))
+            .fabric_with(Hints::new().domain(|domain| domain.name(named.clone())))
             .unwrap();
         assert!(only.infos().iter().all(|info| info.domain.name == named));
         assert_eq!(fabric.domain().open().unwrap().info(), &fabric.infos()[0]);

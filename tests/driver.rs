@@ -145,7 +145,7 @@ fn the_domain_tells_its_driver() {
 
 /// A region that the library backs with memory, registered asynchronously.
 async fn registers(net: &Net) {
-    let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
     let target = peers::peer_with(net, hints, DomainBind::REG_MR);
     let many = (0..5u64).map(|number| {
         let registering = target.domain.register(vec![number as u8; 1 << 16]);

@@ -192,7 +192,7 @@ fn work_beside_the_runtime_wakes_the_task_that_awaits_it_now() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
         let fabric = Net::loopback().fabric_with(hints).unwrap();
         let domain = fabric.domain().open().unwrap();
         let events = fabric.event_queue().open().unwrap();

@@ -21,7 +21,7 @@ fn locked() -> usize {
 }
 
 fn domain(mode: MrMode) -> (Domain, EventQueue) {
-    let fabric = Fabric::open(Hints::new().required_mr_mode(mode)).unwrap();
+    let fabric = Fabric::open(Hints::new().domain(|domain| domain.required_mr_mode(mode))).unwrap();
     let domain = fabric.domain().open().unwrap();
     let events = fabric.event_queue().open().unwrap();
     domain.bind(&events, DomainBind::REG_MR).unwrap();

@@ -233,7 +233,7 @@ fn a_local_operation_on_a_page_that_is_not_there_is_refused_before_anything_is_s
 #[test]
 fn with_allocated_a_range_without_memory_is_not_registered() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
         let (_initiator, target, x, _y) = toward(&net, hints).await;
         let pages = Pages::new(8);
         let region = open_region(&target, pages.range(0, 8 * PAGE)).await;

@@ -13,7 +13,7 @@ use tokio_fabric::{
 };
 
 fn raw_mode() -> Hints {
-    Hints::new().required_mr_mode(MrMode::RAW)
+    Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RAW))
 }
 
 /// fi_domain(3): `FI_MR_RAW`, mode bit.
@@ -50,7 +50,7 @@ fn raw_mode() -> Hints {
 fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
     on_every_backend(|net| async move {
         for more in [MrMode::empty(), MrMode::VIRT_ADDR, MrMode::PROV_KEY] {
-            let hints = Hints::new().required_mr_mode(MrMode::RAW | more);
+            let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RAW | more));
             let (initiator, target, x, _y) = toward(&net, hints).await;
             let region = open_region(&target, vec![1u8; 100]).await;
             // Exchanged, as bytes.
@@ -200,9 +200,14 @@ async fn a_raw_key_tells_how_large_it_is() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         }
     }
-    let nine = net.fabric_with(Hints::new().mr_key_size(9)).unwrap_err();
+    let nine = net
+        .fabric_with(Hints::new().domain(|domain| domain.mr_key_size(9)))
+        .unwrap_err();
     assert_eq!(nine.kind(), ErrorKind::NoMatch);
-    assert!(net.fabric_with(raw_mode().mr_key_size(32)).is_ok());
+    assert!(
+        net.fabric_with(raw_mode().domain(|domain| domain.mr_key_size(32)))
+            .is_ok()
+    );
     assert!(!format!("{:?}", RawKey::from_bytes(&open_key(&net).await)).contains("17"));
 }
 
@@ -229,7 +234,7 @@ fn raw_keys_work_in_every_mode() {
             MrMode::LOCAL,
             MrMode::ALLOCATED,
         ] {
-            let hints = Hints::new().required_mr_mode(mode);
+            let hints = Hints::new().domain(|domain| domain.required_mr_mode(mode));
             let (initiator, target, x, _y) = toward(&net, hints).await;
             let region = open_region(&target, vec![3u8; 8]).await;
             let (base, raw) = region.raw_key();
@@ -299,7 +304,7 @@ async fn mapped_keys_are_released_before_their_domain_closes() {
 fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
     on_every_backend(|net| async move {
         let flags = DomainBind::REG_MR;
-        let provider = Hints::new().required_mr_mode(MrMode::PROV_KEY);
+        let provider = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY));
         let target = peer_with(&net, provider, flags);
         let mut registration = target.domain.register(vec![7u8; 8]).into_future();
         // Whether it is at work or done, it tells no key but the region's own.
@@ -316,7 +321,8 @@ fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
         let (x, _y) = connect(&initiator, &target).await.unwrap();
         let exchanged = RemoteRegion::new(0, 8, region.key());
         assert_eq!(read(&x, exchanged).await.unwrap(), [7; 8]);
-        let both = Hints::new().required_mr_mode(MrMode::PROV_KEY | MrMode::RAW);
+        let both =
+            Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY | MrMode::RAW));
         let target = peer_with(&net, both, DomainBind::empty());
         let region = open_region(&target, vec![7u8; 8]).await;
         assert_eq!(region.key(), KEY_NOT_AVAILABLE);

@@ -23,7 +23,7 @@ const OTHER: &[u8] = b"the key of another";
 fn with_key(net: &Net, bytes: &[u8]) -> Peer {
     peer_with(
         net,
-        Hints::new().auth_key(AuthKey::new(bytes)),
+        Hints::new().domain(|domain| domain.auth_key(AuthKey::new(bytes))),
         DomainBind::empty(),
     )
 }

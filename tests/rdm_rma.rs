@@ -130,7 +130,7 @@ fn a_refused_operation_ends_its_connection_or_not() {
 #[test]
 fn a_region_may_be_bound_to_the_endpoint() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::ENDPOINT);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ENDPOINT));
         let target = peers::peer_with(&net, hints, DomainBind::empty());
         let (y, other) = (
             target.rdm_endpoint().unwrap(),

@@ -26,7 +26,7 @@ fn begin<B: 'static>(region: &MemoryRegion<B>) -> impl Future<Output = Result<()
 }
 
 fn notify() -> Hints {
-    Hints::new().required_mr_mode(MrMode::MMU_NOTIFY)
+    Hints::new().domain(|domain| domain.required_mr_mode(MrMode::MMU_NOTIFY))
 }
 
 /// fi_domain(3): `FI_MR_MMU_NOTIFY`, mode bit.

@@ -18,7 +18,7 @@ use tokio_fabric::{
 fn asynchronous(net: &Net) -> Peer {
     peer_with(
         net,
-        Hints::new().required_mr_mode(MrMode::ALLOCATED),
+        Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED)),
         DomainBind::REG_MR,
     )
 }
@@ -209,7 +209,7 @@ fn awaited_registration_faults_owned_memory_in_unless_told_not_to() {
     const LEN: usize = 16 << 20;
     common::on(tokio_fabric::Backend::Loopback, |net| async move {
         let bound = |hints| peer_with(&net, hints, DomainBind::REG_MR);
-        let notified = Hints::new().required_mr_mode(MrMode::MMU_NOTIFY);
+        let notified = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::MMU_NOTIFY));
         let (awaiting, notified) = (bound(Hints::new()), bound(notified));
         let at_once = net.peer().unwrap();
         for (peer, lazily, expected) in [
@@ -528,7 +528,7 @@ fn keys_are_had_as_asked_or_refused() {
 #[test]
 fn with_prov_key_the_library_chooses() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::PROV_KEY);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY));
         let (_initiator, target, x, _y) = toward(&net, hints).await;
         let rejected = target
             .domain

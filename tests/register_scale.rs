@@ -19,7 +19,7 @@ use tokio_fabric::{
 
 /// Registration in this domain is asynchronous, and has work to do.
 fn asynchronous(net: &Net) -> Peer {
-    let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
     peer_with(net, hints, DomainBind::REG_MR)
 }
 
@@ -135,7 +135,7 @@ fn a_short_registration_overtakes_long_ones() {
 #[test]
 fn a_thousand_dropped_registrations_leave_nothing() {
     on_every_backend(|net| async move {
-        let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
         let fabric = net.fabric_with(hints).unwrap();
         let events = fabric.event_queue().size(1000).open().unwrap();
         let domain = fabric.domain().open().unwrap();

@@ -40,7 +40,7 @@ fn beside_a_tick<T>(measured: impl Future<Output = T>) -> (T, Duration) {
 }
 
 fn domain(bound: bool) -> (Domain, EventQueue) {
-    let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
     let fabric = Fabric::open(hints).unwrap();
     let domain = fabric.domain().open().unwrap();
     let events = fabric.event_queue().open().unwrap();

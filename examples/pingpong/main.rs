@@ -168,7 +168,7 @@ impl Options {
         };
         let mut hints = Hints::new().endpoint(kind).provider(provider);
         if let Some(domain) = &self.domain {
-            hints = hints.domain_name(domain);
+            hints = hints.domain(|attr| attr.name(domain));
         }
         if let Some(backend) = &self.backend {
             hints = hints.backend(backend);

@@ -26,7 +26,8 @@ pub async fn run(
 ) -> Result<Timeline> {
     // With FI_MR_ALLOCATED the pages of a region are there once it is registered, which takes time;
     // with REG_MR that is spent beside the runtime, and awaited.
-    let fabric = Fabric::open(Hints::new().required_mr_mode(MrMode::ALLOCATED))?;
+    let fabric =
+        Fabric::open(Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED)))?;
     let domain = fabric.domain().open()?;
     let events = fabric.event_queue().open()?;
     domain.bind(&events, DomainBind::REG_MR)?;

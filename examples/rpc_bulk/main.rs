@@ -74,7 +74,7 @@ fn run() -> Result<bool> {
 /// What both sides ask for. Their domains fault registered pages in, so that a registration that
 /// has ended is memory that no transfer waits for; that is done beside the runtime's own threads.
 fn hints(options: &Options) -> Hints {
-    let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
     match &options.backend {
         Some(name) => hints.backend(name),
         None => hints,

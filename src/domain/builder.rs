@@ -212,7 +212,7 @@ mod tests {
             let regions = domain.inner.regions.lock("test").capacity();
             (regions, cache.capacity())
         };
-        let (regions, cached) = capacity(Hints::new().mr_cnt(100_000));
+        let (regions, cached) = capacity(Hints::new().domain(|domain| domain.mr_cnt(100_000)));
         assert!(
             regions >= 100_000 && cached >= 100_000,
             "{regions}, {cached}"
@@ -220,7 +220,7 @@ mod tests {
         // What every domain may have is made when it is needed.
         assert_eq!(capacity(Hints::new()), (0, 0));
         // An exaggeration costs no more than a large program.
-        let (regions, _) = capacity(Hints::new().mr_cnt(1 << 40));
+        let (regions, _) = capacity(Hints::new().domain(|domain| domain.mr_cnt(1 << 40)));
         assert!(regions < 4 << 20);
     }
 }

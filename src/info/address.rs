@@ -55,13 +55,13 @@ pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<P
             },
         )?;
     }
-    if let Some(name) = &hints.domain_name {
-        keep(&mut left, "domain_name", name, by_name, |offer| {
+    if let Some(name) = &hints.domain.name {
+        keep(&mut left, "domain.name", name, by_name, |offer| {
             offer.name == *name
         })?;
     }
-    if let Some(name) = &hints.fabric_name {
-        keep(&mut left, "fabric_name", name, Interface::subnet, |offer| {
+    if let Some(name) = &hints.fabric.name {
+        keep(&mut left, "fabric.name", name, Interface::subnet, |offer| {
             offer.subnet() == *name
         })?;
     }
@@ -93,7 +93,7 @@ pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<P
         )
     });
     let chosen =
-        hints.interface.is_some() || hints.domain_name.is_some() || hints.fabric_name.is_some();
+        hints.interface.is_some() || hints.domain.name.is_some() || hints.fabric.name.is_some();
     Ok(left
         .into_iter()
         .map(|interface| Place {
@@ -331,7 +331,7 @@ fn keep(
 impl Hints {
     /// True if they say which local side is to be used, by address, interface or name.
     pub(crate) fn choose_source(&self) -> bool {
-        let names = [&self.interface, &self.domain_name, &self.fabric_name];
+        let names = [&self.interface, &self.domain.name, &self.fabric.name];
         self.source.is_some() || self.node_is_source || names.iter().any(|name| name.is_some())
     }
 

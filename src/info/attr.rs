@@ -53,10 +53,9 @@ pub struct DomainAttr {
     pub av_type: AvType,
     /// The rules of registration that the domain will hold the application to.
     ///
-    /// The library itself needs none, so of the modes that
-    /// [`Hints::mr_mode`](super::Hints::mr_mode) says the application can cope with, only `BASIC`
-    /// remains here, as `fi_mr(3)` wants. What
-    /// [`Hints::required_mr_mode`](super::Hints::required_mr_mode) asks for remains here too.
+    /// The library itself needs none, so of the modes that the application can cope with (hint
+    /// [`mr_mode`](super::DomainHints::mr_mode)), only `BASIC` remains here, as `fi_mr(3)` wants.
+    /// What [`required_mr_mode`](super::DomainHints::required_mr_mode) asks for remains here too.
     /// [`MrMode::in_force`] spells the old names out.
     pub mr_mode: MrMode,
     /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
@@ -191,7 +190,7 @@ pub struct RxAttr {
 /// # let from_the_launcher = vec![7u8; 32];
 /// let job = AuthKey::new(from_the_launcher);
 /// // Endpoints of this domain are connected to those of the same job only, and to no C program.
-/// let domain = Fabric::open(Hints::new().auth_key(job))?.domain().open()?;
+/// let domain = Fabric::open(Hints::new().domain(|domain| domain.auth_key(job)))?.domain().open()?;
 /// # assert_eq!(domain.info().domain.auth_key.as_ref().map(AuthKey::len), Some(32));
 /// # Ok(()) }
 /// ```

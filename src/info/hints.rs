@@ -9,30 +9,28 @@ use super::kinds::{
     ResourceManagement, Threading, TrafficClass,
 };
 
-/// Makes the struct and one setter per field from one list, so that no attribute can be hinted
+/// Makes a struct and one setter per field from one list, so that no attribute can be hinted
 /// without being stored, or stored without being hinted.
 macro_rules! hints {
     (
         $(#[$struct_doc:meta])*
+        $name:ident
         values { $( $(#[$value_doc:meta])* $value:ident: $type:ty, )* }
         texts { $( $(#[$text_doc:meta])* $text:ident, )* }
         switches { $( $(#[$switch_doc:meta])* $switch:ident, )* }
+        groups { $( $(#[$group_doc:meta])* $group:ident: $group_type:ident, )* }
     ) => {
         $(#[$struct_doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[must_use = "hints do nothing until something is opened with them"]
-        pub struct Hints {
+        pub struct $name {
             $( pub(crate) $value: Option<$type>, )*
             $( pub(crate) $text: Option<String>, )*
             $( pub(crate) $switch: bool, )*
+            $( pub(crate) $group: $group_type, )*
         }
 
-        impl Hints {
-            /// Asks for nothing; everything that is offered fits.
-            pub fn new() -> Self {
-                Self::default()
-            }
-
+        impl $name {
             $( $(#[$value_doc])* pub fn $value(mut self, $value: $type) -> Self {
                 self.$value = Some($value);
                 self
@@ -47,8 +45,23 @@ macro_rules! hints {
                 self.$switch = true;
                 self
             } )*
+
+            $( $(#[$group_doc])* pub fn $group(
+                mut self,
+                set: impl FnOnce($group_type) -> $group_type,
+            ) -> Self {
+                self.$group = set(self.$group);
+                self
+            } )*
         }
     };
+}
+
+impl Hints {
+    /// Asks for nothing; everything that is offered fits.
+    pub fn new() -> Self {
+        Self::default()
+    }
 }
 
 hints! {
@@ -60,16 +73,20 @@ hints! {
     /// modes not given are modes the program does not support. Limits and sizes ask for *at least*
     /// that much.
     ///
+    /// Most programs name an [`endpoint`](Self::endpoint), sometimes [`caps`](Self::caps) and a
+    /// [`backend`](Self::backend). The attributes of single objects are in groups, as in
+    /// [`Info`](super::Info).
+    ///
     /// ```
     /// use tokio_fabric::{Caps, EndpointType, Hints};
     ///
     /// let hints = Hints::new()
     ///     .endpoint(EndpointType::Msg)
     ///     .caps(Caps::MSG | Caps::RMA)
-    ///     .node("10.0.0.1")
-    ///     .service("7471");
+    ///     .tx(|tx| tx.size(1024));
     /// # let _ = hints;
     /// ```
+    Hints
     values {
         /// The kind of endpoint. Offered: [`EndpointType::Msg`], [`EndpointType::Rdm`], and
         /// [`EndpointType::Dgram`]: provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean
@@ -86,11 +103,69 @@ hints! {
         source: SocketAddr,
         /// The peer's address (`dest_addr`). Ignored when a node or service names the peer.
         dest: SocketAddr,
+    }
+    texts {
+        /// The peer: an address in numbers, a name, or text such as
+        /// `fi_sockaddr://10.0.0.1:7471`, which excludes [`service`](Self::service). Only
+        /// addresses in numbers fill [`Info::dest`](super::Info::dest) here; names are looked up
+        /// when something is opened.
+        node,
+        /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
+        /// this machine's loopback address.
+        service,
+        /// The name of a [`Backend`](crate::Backend): `epoll`, `io-uring` or `loopback`. Default:
+        /// `io-uring`, and `epoll` where that cannot be had, which
+        /// [`Info::fallback`](super::Info::fallback) of the domain then explains.
+        backend,
+        /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
+        /// those to leave out (as the variable `FI_PROVIDER`).
+        provider,
+        /// The network interface to use (as the variable `FI_TCP_IFACE`).
+        interface,
+    }
+    switches {
+        /// Node and service name the local side (`FI_SOURCE`), as listeners want. At least one of
+        /// them must be given.
+        node_is_source,
+        /// The node is an address in numbers (`FI_NUMERICHOST`): a name is an error and is not
+        /// looked up.
+        numeric_host,
+    }
+    groups {
+        /// The fabric's attributes.
+        fabric: FabricHints,
+        /// The domain's attributes.
+        domain: DomainHints,
+        /// The endpoint's attributes.
+        endpoint_attr: EndpointHints,
+        /// The attributes of the transmit side.
+        tx: TxHints,
+        /// The attributes of the receive side.
+        rx: RxHints,
+    }
+}
+
+hints! {
+    /// Hints about the fabric (`struct fi_fabric_attr` of `fi_fabric(3)`).
+    FabricHints
+    values {
         /// The interface version the program was written for. Default 1.17.
         api_version: ApiVersion,
         /// The version of the provider, at least.
         provider_version: ApiVersion,
+    }
+    texts {
+        /// The fabric: a subnet, written as in [`FabricAttr::name`](super::FabricAttr::name).
+        name,
+    }
+    switches {}
+    groups {}
+}
 
+hints! {
+    /// Hints about the domain (`struct fi_domain_attr` of `fi_domain(3)`).
+    DomainHints
+    values {
         /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
         threading: Threading,
         /// Who makes control operations proceed. Offered: [`Progress::Auto`].
@@ -136,9 +211,9 @@ hints! {
         /// Pieces of memory per region; at most 16.
         mr_iov_limit: usize,
         /// Capabilities of the domain: local and remote communication.
-        domain_caps: Caps,
+        caps: Caps,
         /// Modes of the domain the program can live with.
-        domain_mode: Mode,
+        mode: Mode,
         /// The domain's authorization key. Ignored before version 1.5, and without bytes.
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
@@ -149,7 +224,19 @@ hints! {
         traffic_class: TrafficClass,
         /// Authorization keys of a connectionless endpoint; not offered yet.
         max_ep_auth_key: usize,
+    }
+    texts {
+        /// The domain: the name of a network interface.
+        name,
+    }
+    switches {}
+    groups {}
+}
 
+hints! {
+    /// Hints about the endpoint (`struct fi_ep_attr` of `fi_endpoint(3)`).
+    EndpointHints
+    values {
         /// The protocol. Offered: [`Protocol::SOCK_TCP`] connected, [`Protocol::XNET`] reliable and
         /// connectionless, [`Protocol::UDP`] for datagrams.
         protocol: Protocol,
@@ -168,80 +255,73 @@ hints! {
         /// Fields of a tag, however they are cut; not offered without tagged messages.
         mem_tag_format: u64,
         /// Transmit contexts of the endpoint. Offered: one of its own.
-        ep_tx_ctx_cnt: ContextCount,
+        tx_ctx_cnt: ContextCount,
         /// Receive contexts of the endpoint. Offered: one of its own.
-        ep_rx_ctx_cnt: ContextCount,
+        rx_ctx_cnt: ContextCount,
         /// The authorization key of endpoints, instead of the domain's. Ignored likewise.
-        ep_auth_key: AuthKey,
+        auth_key: AuthKey,
+    }
+    texts {
+    }
+    switches {}
+    groups {}
+}
 
-        /// Capabilities of the transmit side; a subset of [`caps`](Self::caps).
-        tx_caps: Caps,
+hints! {
+    /// Hints about the transmit side (`struct fi_tx_attr` of `fi_endpoint(3)`).
+    TxHints
+    values {
+        /// Capabilities of the transmit side; a subset of [`Hints::caps`].
+        caps: Caps,
         /// Modes of the transmit side the program can live with.
-        tx_mode: Mode,
+        mode: Mode,
         /// Default flags of transmit operations.
-        tx_op_flags: OpFlags,
+        op_flags: OpFlags,
         /// Order of transmit operations.
-        tx_msg_order: MsgOrder,
+        msg_order: MsgOrder,
         /// Order of transmit completions. None is offered: operations are reported as they end.
-        tx_comp_order: CompOrder,
+        comp_order: CompOrder,
         /// Bytes of an injected transfer; at most 128.
         inject_size: usize,
         /// Transmit operations in flight; default 256, at most 4096.
-        tx_size: usize,
+        size: usize,
         /// Local buffers per transmit operation; at most 4.
-        tx_iov_limit: usize,
+        iov_limit: usize,
         /// Remote segments per operation; at most 4.
         rma_iov_limit: usize,
         /// The endpoint's class of traffic. Default: the domain's.
-        tx_traffic_class: TrafficClass,
+        traffic_class: TrafficClass,
+    }
+    texts {
+    }
+    switches {}
+    groups {}
+}
 
-        /// Capabilities of the receive side; a subset of [`caps`](Self::caps).
-        rx_caps: Caps,
+hints! {
+    /// Hints about the receive side (`struct fi_rx_attr` of `fi_endpoint(3)`).
+    RxHints
+    values {
+        /// Capabilities of the receive side; a subset of [`Hints::caps`].
+        caps: Caps,
         /// Modes of the receive side the program can live with.
-        rx_mode: Mode,
+        mode: Mode,
         /// Default flags of receives.
-        rx_op_flags: OpFlags,
+        op_flags: OpFlags,
         /// Order in which received operations are processed.
-        rx_msg_order: MsgOrder,
+        msg_order: MsgOrder,
         /// Order of receive completions. Offered: [`CompOrder::STRICT`].
-        rx_comp_order: CompOrder,
+        comp_order: CompOrder,
         /// Bytes of messages kept while no receive is posted; default 1 MiB. Beyond it the peer
         /// waits.
         total_buffered_recv: usize,
         /// Posted receives; default 256, at most 65536.
-        rx_size: usize,
+        size: usize,
         /// Buffers per receive; at most 4.
-        rx_iov_limit: usize,
+        iov_limit: usize,
     }
     texts {
-        /// The peer: an address in numbers, a name, or text such as
-        /// `fi_sockaddr://10.0.0.1:7471`, which excludes [`service`](Self::service). Only
-        /// addresses in numbers fill [`Info::dest`](super::Info::dest) here; names are looked up
-        /// when something is opened.
-        node,
-        /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
-        /// this machine's loopback address.
-        service,
-        /// The name of a [`Backend`](crate::Backend): `epoll`, `io-uring` or `loopback`. Default:
-        /// `io-uring`, and `epoll` where that cannot be had, which
-        /// [`Info::fallback`](super::Info::fallback) of the domain then explains.
-        backend,
-        /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
-        /// those to leave out (as the variable `FI_PROVIDER`).
-        provider,
-        /// The network interface to use (as the variable `FI_TCP_IFACE`).
-        interface,
-        /// The fabric: a subnet, written as in [`FabricAttr::name`](super::FabricAttr::name).
-        fabric_name,
-        /// The domain: the name of a network interface.
-        domain_name,
     }
-    switches {
-        /// Node and service name the local side (`FI_SOURCE`), as listeners want. At least one of
-        /// them must be given.
-        node_is_source,
-        /// The node is an address in numbers (`FI_NUMERICHOST`): a name is an error and is not
-        /// looked up.
-        numeric_host,
-    }
+    switches {}
+    groups {}
 }

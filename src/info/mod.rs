@@ -28,7 +28,7 @@ pub use atomic::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 pub use fallback::{Fallback, FallbackCause};
-pub use hints::Hints;
+pub use hints::{DomainHints, EndpointHints, FabricHints, Hints, RxHints, TxHints};
 pub use kinds::{
     AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress,
     Protocol, ResourceManagement, Threading, TrafficClass,

@@ -110,7 +110,7 @@ fn wants_packets(hints: &Hints, offer: &Offer) -> bool {
         !filter.starts_with('^') && !filter.is_empty() && names_provider(filter, offer.provider)
     };
     hints.provider.as_deref().is_some_and(names_it)
-        || hints.protocol == Some(offer.protocol)
+        || hints.endpoint_attr.protocol == Some(offer.protocol)
         || (hints.caps).is_some_and(|caps| caps.contains(Caps::MULTICAST))
 }
 
@@ -121,10 +121,15 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     let caps = caps(hints, offer)?;
     let domain = domain(hints, offer, api)?;
     if offer.is_packet {
-        no_key("auth_key", domain.auth_key.as_ref())?;
+        no_key("domain.auth_key", domain.auth_key.as_ref())?;
         no_key(
-            "ep_auth_key",
-            auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?.as_ref(),
+            "endpoint_attr.auth_key",
+            auth_key(
+                "endpoint_attr.auth_key",
+                hints.endpoint_attr.auth_key.as_ref(),
+                api,
+            )?
+            .as_ref(),
         )?;
     }
     let places = address::places(hints, interfaces)?;
@@ -180,10 +185,10 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
 
 /// All but the name, which is the interface's.
 fn fabric(hints: &Hints, offer: &Offer) -> Result<FabricAttr> {
-    let api_version = hints.api_version.unwrap_or_default();
+    let api_version = hints.fabric.api_version.unwrap_or_default();
     if !(ApiVersion::OLDEST..=ApiVersion::NEWEST).contains(&api_version) {
         let offered = format!("{} to {}", ApiVersion::OLDEST, ApiVersion::NEWEST);
-        return Err(no_match("api_version", api_version, offered));
+        return Err(no_match("fabric.api_version", api_version, offered));
     }
     if let Some(filter) = hints
         .provider
@@ -193,10 +198,14 @@ fn fabric(hints: &Hints, offer: &Offer) -> Result<FabricAttr> {
     {
         return Err(no_match("provider", filter, offer.provider));
     }
-    if let Some(version) = hints.provider_version
+    if let Some(version) = hints.fabric.provider_version
         && version > PROVIDER_VERSION
     {
-        return Err(no_match("provider_version", version, PROVIDER_VERSION));
+        return Err(no_match(
+            "fabric.provider_version",
+            version,
+            PROVIDER_VERSION,
+        ));
     }
     Ok(FabricAttr {
         name: String::new(),
@@ -285,15 +294,15 @@ fn side_caps(
 
 /// All but the name, which is the interface's.
 fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
-    if hints.data_progress == Some(Progress::ControlUnified) {
+    if hints.domain.data_progress == Some(Progress::ControlUnified) {
         return Err(invalid(
             "hint data_progress: ControlUnified is for control progress only",
         ));
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
-    let asked_caps = hints.domain_caps.unwrap_or_default();
+    let asked_caps = hints.domain.caps.unwrap_or_default();
     let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
-    within("domain_caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
+    within("domain.caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
     let mr_mode = mr_mode(hints, api)?;
     let mr_key_size = match mr_mode.contains(MrMode::RAW) {
         true => MR_RAW_KEY_SIZE,
@@ -301,52 +310,60 @@ fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
     };
     Ok(DomainAttr {
         name: String::new(),
-        threading: match hints.threading {
+        threading: match hints.domain.threading {
             None | Some(Threading::Unspec) => Threading::Safe,
             Some(promised) => promised,
         },
-        control_progress: progress("control_progress", hints.control_progress)?,
-        data_progress: progress("data_progress", hints.data_progress)?,
+        control_progress: progress("domain.control_progress", hints.domain.control_progress)?,
+        data_progress: progress("domain.data_progress", hints.domain.data_progress)?,
         driver: Driver::Task,
         resource_mgmt: ResourceManagement::Enabled,
-        av_type: hints.av_type.unwrap_or_default(),
+        av_type: hints.domain.av_type.unwrap_or_default(),
         mr_mode,
-        mr_key_size: limit("mr_key_size", hints.mr_key_size, mr_key_size)?,
-        cq_data_size: limit("cq_data_size", hints.cq_data_size, offer.cq_data_size)?,
-        cq_cnt: at_least(hints.cq_cnt, CQ_CNT),
-        ep_cnt: at_least(hints.ep_cnt, EP_CNT),
-        tx_ctx_cnt: at_least(hints.tx_ctx_cnt, EP_CNT),
-        rx_ctx_cnt: at_least(hints.rx_ctx_cnt, EP_CNT),
-        max_ep_tx_ctx: limit("max_ep_tx_ctx", hints.max_ep_tx_ctx, 1)?,
-        max_ep_rx_ctx: limit("max_ep_rx_ctx", hints.max_ep_rx_ctx, 1)?,
-        max_ep_stx_ctx: limit("max_ep_stx_ctx", hints.max_ep_stx_ctx, 0)?,
-        max_ep_srx_ctx: limit("max_ep_srx_ctx", hints.max_ep_srx_ctx, 0)?,
-        cntr_cnt: at_least(hints.cntr_cnt, CNTR_CNT),
-        mr_iov_limit: limit("mr_iov_limit", hints.mr_iov_limit, MR_IOV_LIMIT)?,
+        mr_key_size: limit("domain.mr_key_size", hints.domain.mr_key_size, mr_key_size)?,
+        cq_data_size: limit(
+            "domain.cq_data_size",
+            hints.domain.cq_data_size,
+            offer.cq_data_size,
+        )?,
+        cq_cnt: at_least(hints.domain.cq_cnt, CQ_CNT),
+        ep_cnt: at_least(hints.domain.ep_cnt, EP_CNT),
+        tx_ctx_cnt: at_least(hints.domain.tx_ctx_cnt, EP_CNT),
+        rx_ctx_cnt: at_least(hints.domain.rx_ctx_cnt, EP_CNT),
+        max_ep_tx_ctx: limit("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, 1)?,
+        max_ep_rx_ctx: limit("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, 1)?,
+        max_ep_stx_ctx: limit("domain.max_ep_stx_ctx", hints.domain.max_ep_stx_ctx, 0)?,
+        max_ep_srx_ctx: limit("domain.max_ep_srx_ctx", hints.domain.max_ep_srx_ctx, 0)?,
+        cntr_cnt: at_least(hints.domain.cntr_cnt, CNTR_CNT),
+        mr_iov_limit: limit(
+            "domain.mr_iov_limit",
+            hints.domain.mr_iov_limit,
+            MR_IOV_LIMIT,
+        )?,
         caps: domain_caps,
         mode: Mode::empty(),
-        auth_key: auth_key("auth_key", hints.auth_key.as_ref(), api)?,
+        auth_key: auth_key("domain.auth_key", hints.domain.auth_key.as_ref(), api)?,
         max_err_data: limit(
-            "max_err_data",
-            hints.max_err_data,
+            "domain.max_err_data",
+            hints.domain.max_err_data,
             limits::ERR_DATA_SIZE_MAX,
         )?,
-        mr_cnt: at_least(hints.mr_cnt, MR_CNT),
-        traffic_class: traffic_class("traffic_class", hints.traffic_class)?,
+        mr_cnt: at_least(hints.domain.mr_cnt, MR_CNT),
+        traffic_class: traffic_class("domain.traffic_class", hints.domain.traffic_class)?,
         persistence: Persistence::Synchronize,
-        max_ep_auth_key: limit("max_ep_auth_key", hints.max_ep_auth_key, 0)?,
+        max_ep_auth_key: limit("domain.max_ep_auth_key", hints.domain.max_ep_auth_key, 0)?,
     })
 }
 
 /// What is left of the modes. Of those the application can cope with, the library needs none and
 /// clears all but BASIC, which is a request; those it wants to be held to stay.
 fn mr_mode(hints: &Hints, api: ApiVersion) -> Result<MrMode> {
-    let copes = hints.mr_mode.unwrap_or_default();
-    let required = hints.required_mr_mode.unwrap_or_default();
-    check_pairing("mr_mode", copes, api)?;
-    check_pairing("required_mr_mode", required, api)?;
+    let copes = hints.domain.mr_mode.unwrap_or_default();
+    let required = hints.domain.required_mr_mode.unwrap_or_default();
+    check_pairing("domain.mr_mode", copes, api)?;
+    check_pairing("domain.required_mr_mode", required, api)?;
     check_pairing("mr_mode with required_mr_mode", copes | required, api)?;
-    within("required_mr_mode", required, REQUIRABLE_MR_MODE)?;
+    within("domain.required_mr_mode", required, REQUIRABLE_MR_MODE)?;
     let left = (copes & MrMode::BASIC) | required;
     // Before 1.5 empty was no answer but a question, so the answer there has a name.
     match (api < ApiVersion::MODE_BITS, left.contains(MrMode::BASIC)) {
@@ -384,36 +401,70 @@ fn endpoint(
 ) -> Result<EndpointAttr> {
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
-        protocol: choose("protocol", hints.protocol, &[offer.protocol])?,
+        protocol: choose(
+            "endpoint_attr.protocol",
+            hints.endpoint_attr.protocol,
+            &[offer.protocol],
+        )?,
         protocol_version: limit(
-            "protocol_version",
-            hints.protocol_version,
+            "endpoint_attr.protocol_version",
+            hints.endpoint_attr.protocol_version,
             offer.protocol_version,
         )?,
-        max_msg_size: limit("max_msg_size", hints.max_msg_size, offer.max_msg_size)?,
-        msg_prefix_size: limit("msg_prefix_size", hints.msg_prefix_size, 0)?,
+        max_msg_size: limit(
+            "endpoint_attr.max_msg_size",
+            hints.endpoint_attr.max_msg_size,
+            offer.max_msg_size,
+        )?,
+        msg_prefix_size: limit(
+            "endpoint_attr.msg_prefix_size",
+            hints.endpoint_attr.msg_prefix_size,
+            0,
+        )?,
         max_order_raw_size: limit(
-            "max_order_raw_size",
-            hints.max_order_raw_size,
+            "endpoint_attr.max_order_raw_size",
+            hints.endpoint_attr.max_order_raw_size,
             offer.max_order_size,
         )?,
-        max_order_war_size: limit("max_order_war_size", hints.max_order_war_size, 0)?,
+        max_order_war_size: limit(
+            "endpoint_attr.max_order_war_size",
+            hints.endpoint_attr.max_order_war_size,
+            0,
+        )?,
         max_order_waw_size: limit(
-            "max_order_waw_size",
-            hints.max_order_waw_size,
+            "endpoint_attr.max_order_waw_size",
+            hints.endpoint_attr.max_order_waw_size,
             offer.max_order_size,
         )?,
         mem_tag_format: tag_format(hints, offer)?,
-        tx_ctx_cnt: contexts("ep_tx_ctx_cnt", hints.ep_tx_ctx_cnt, tx)?,
-        rx_ctx_cnt: contexts("ep_rx_ctx_cnt", hints.ep_rx_ctx_cnt, rx)?,
-        auth_key: auth_key("ep_auth_key", hints.ep_auth_key.as_ref(), api)?,
+        tx_ctx_cnt: contexts(
+            "endpoint_attr.tx_ctx_cnt",
+            hints.endpoint_attr.tx_ctx_cnt,
+            tx,
+        )?,
+        rx_ctx_cnt: contexts(
+            "endpoint_attr.rx_ctx_cnt",
+            hints.endpoint_attr.rx_ctx_cnt,
+            rx,
+        )?,
+        auth_key: auth_key(
+            "endpoint_attr.auth_key",
+            hints.endpoint_attr.auth_key.as_ref(),
+            api,
+        )?,
     })
 }
 
 /// All bits of a tag may be matched by one by one, so any division of them into fields is had.
 fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
-    match hints.mem_tag_format.filter(|format| *format != 0) {
-        Some(asked) if offer.mem_tag_format == 0 => Err(no_match("mem_tag_format", asked, 0)),
+    match hints
+        .endpoint_attr
+        .mem_tag_format
+        .filter(|format| *format != 0)
+    {
+        Some(asked) if offer.mem_tag_format == 0 => {
+            Err(no_match("endpoint_attr.mem_tag_format", asked, 0))
+        }
         Some(asked) => Ok(asked),
         None => Ok(offer.mem_tag_format),
     }
@@ -432,19 +483,19 @@ fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Resu
 
 /// The order kept: both sides of an endpoint keep the same.
 fn msg_order(hints: &Hints, offer: &Offer) -> MsgOrder {
-    let asked = hints.tx_msg_order.unwrap_or_default() | hints.rx_msg_order.unwrap_or_default();
+    let asked = hints.tx.msg_order.unwrap_or_default() | hints.rx.msg_order.unwrap_or_default();
     offer.msg_order | (asked & offer.msg_order_on_demand)
 }
 
 fn transmit(hints: &Hints, offer: &Offer, endpoint: Caps, domain: &DomainAttr) -> Result<TxAttr> {
     within(
-        "tx_msg_order",
-        hints.tx_msg_order.unwrap_or_default(),
+        "tx.msg_order",
+        hints.tx.msg_order.unwrap_or_default(),
         offer.msg_order | offer.msg_order_on_demand,
     )?;
     within(
-        "tx_comp_order",
-        hints.tx_comp_order.unwrap_or_default(),
+        "tx.comp_order",
+        hints.tx.comp_order.unwrap_or_default(),
         offer.tx_comp_order,
     )?;
     // The proof of a raw key takes a segment behind each.
@@ -452,47 +503,47 @@ fn transmit(hints: &Hints, offer: &Offer, endpoint: Caps, domain: &DomainAttr) -
         true => offer.rma_iov_limit / 2,
         false => offer.rma_iov_limit,
     };
-    let asked_flags = hints.tx_op_flags.unwrap_or_default();
+    let asked_flags = hints.tx.op_flags.unwrap_or_default();
     Ok(TxAttr {
-        caps: side_caps("tx_caps", hints.tx_caps, Caps::TRANSMIT, offer, endpoint)?,
+        caps: side_caps("tx.caps", hints.tx.caps, Caps::TRANSMIT, offer, endpoint)?,
         mode: Mode::empty(),
         op_flags: op_flags(
-            "tx_op_flags",
+            "tx.op_flags",
             asked_flags,
             OpFlags::TRANSMIT,
             offer.tx_op_flags,
         )?,
         msg_order: msg_order(hints, offer),
         comp_order: offer.tx_comp_order,
-        inject_size: limit("inject_size", hints.inject_size, offer.inject_size)?,
-        size: context_size("tx_size", hints.tx_size, limits::TRANSMIT_SIZE_MAX)?,
-        iov_limit: limit("tx_iov_limit", hints.tx_iov_limit, limits::IOV_LIMIT)?,
-        rma_iov_limit: limit("rma_iov_limit", hints.rma_iov_limit, rma_iov_limit)?,
-        traffic_class: match hints.tx_traffic_class {
+        inject_size: limit("tx.inject_size", hints.tx.inject_size, offer.inject_size)?,
+        size: context_size("tx.size", hints.tx.size, limits::TRANSMIT_SIZE_MAX)?,
+        iov_limit: limit("tx.iov_limit", hints.tx.iov_limit, limits::IOV_LIMIT)?,
+        rma_iov_limit: limit("tx.rma_iov_limit", hints.tx.rma_iov_limit, rma_iov_limit)?,
+        traffic_class: match hints.tx.traffic_class {
             None | Some(TrafficClass::Unspec) => domain.traffic_class,
-            asked => traffic_class("tx_traffic_class", asked)?,
+            asked => traffic_class("tx.traffic_class", asked)?,
         },
     })
 }
 
 fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<RxAttr> {
     within(
-        "rx_msg_order",
-        hints.rx_msg_order.unwrap_or_default(),
+        "rx.msg_order",
+        hints.rx.msg_order.unwrap_or_default(),
         offer.msg_order | offer.msg_order_on_demand,
     )?;
     within(
-        "rx_comp_order",
-        hints.rx_comp_order.unwrap_or_default(),
+        "rx.comp_order",
+        hints.rx.comp_order.unwrap_or_default(),
         CompOrder::STRICT,
     )?;
-    let asked_flags = hints.rx_op_flags.unwrap_or_default();
-    let buffered = hints.total_buffered_recv.filter(|bytes| *bytes != 0);
+    let asked_flags = hints.rx.op_flags.unwrap_or_default();
+    let buffered = hints.rx.total_buffered_recv.filter(|bytes| *bytes != 0);
     Ok(RxAttr {
-        caps: side_caps("rx_caps", hints.rx_caps, Caps::RECEIVE, offer, endpoint)?,
+        caps: side_caps("rx.caps", hints.rx.caps, Caps::RECEIVE, offer, endpoint)?,
         mode: Mode::empty(),
         op_flags: op_flags(
-            "rx_op_flags",
+            "rx.op_flags",
             asked_flags,
             OpFlags::RECEIVE,
             offer.rx_op_flags,
@@ -500,8 +551,8 @@ fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<RxAttr> {
         msg_order: msg_order(hints, offer),
         comp_order: CompOrder::STRICT,
         total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
-        size: context_size("rx_size", hints.rx_size, limits::RECEIVE_SIZE_MAX)?,
-        iov_limit: limit("rx_iov_limit", hints.rx_iov_limit, limits::IOV_LIMIT)?,
+        size: context_size("rx.size", hints.rx.size, limits::RECEIVE_SIZE_MAX)?,
+        iov_limit: limit("rx.iov_limit", hints.rx.iov_limit, limits::IOV_LIMIT)?,
     })
 }
 

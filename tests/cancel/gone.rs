@@ -107,7 +107,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
     });
     let (us, ours, theirs, ops, queue, connecting, accepting, registering, dead_listener) = ending
         .block_on(async {
-            let hints = Hints::new().required_mr_mode(MrMode::ALLOCATED);
+            let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
             let fabric = net.fabric_with(hints).unwrap();
             let events = fabric.event_queue().open().unwrap();
             let domain = fabric.domain().open().unwrap();

@@ -22,7 +22,7 @@ fn run(test: impl Future<Output = ()>) {
 
 /// A peer whose domain demands a key.
 fn demanding() -> Peer {
-    let hints = Hints::new().auth_key(AuthKey::new(*b"a key of ours"));
+    let hints = Hints::new().domain(|domain| domain.auth_key(AuthKey::new(*b"a key of ours")));
     let fabric = Net::on(Backend::Epoll).fabric_with(hints).unwrap();
     let events = fabric.event_queue().open().unwrap();
     let domain = fabric.domain().open().unwrap();

@@ -44,7 +44,7 @@ fn kind<T>(result: Result<T, impl Into<Error>>) -> String {
 
 fn peer(net: &Net) -> Peer {
     let fabric = net
-        .fabric_with(Hints::new().required_mr_mode(MrMode::ALLOCATED))
+        .fabric_with(Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED)))
         .unwrap();
     peer_of(fabric)
 }

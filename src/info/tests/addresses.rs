@@ -20,8 +20,8 @@ fn fabrics_are_subnets_and_domains_are_interfaces() {
     assert_eq!(names, expected);
     for info in infos {
         let again = Hints::new()
-            .fabric_name(&info.fabric.name)
-            .domain_name(&info.domain.name);
+            .fabric(|fabric| fabric.name(&info.fabric.name))
+            .domain(|domain| domain.name(&info.domain.name));
         assert_eq!(answers(again), [info]);
     }
 }

@@ -63,10 +63,10 @@ fn connectionless_endpoints_speak_xnet_and_tags_have_64_bits() {
     assert_eq!(endpoint.max_msg_size, u64::MAX);
     assert_eq!(endpoint.mem_tag_format, 0xaaaa_aaaa_aaaa_aaaa);
     let halves = 0xffff_ffff_0000_0000;
-    let asked = best(rdm().mem_tag_format(halves));
+    let asked = best(rdm().endpoint_attr(|endpoint| endpoint.mem_tag_format(halves)));
     assert_eq!(asked.endpoint.mem_tag_format, halves);
     assert_eq!(
-        best(Hints::new().protocol(Protocol::XNET)).endpoint,
+        best(Hints::new().endpoint_attr(|endpoint| endpoint.protocol(Protocol::XNET))).endpoint,
         *endpoint
     );
     assert!(info.tx.caps.contains(Caps::TAGGED | Caps::FENCE));
@@ -193,16 +193,19 @@ fn context_caps_default_to_the_endpoints() {
 fn context_caps_are_a_subset_of_the_endpoints() {
     let messages = Hints::new().caps(Caps::MSG);
     assert_eq!(
-        best(messages.clone().tx_caps(Caps::MSG)).tx.caps,
+        best(messages.clone().tx(|tx| tx.caps(Caps::MSG))).tx.caps,
         Caps::MSG | Caps::SEND
     );
-    refusal(messages.clone().tx_caps(Caps::RMA), ErrorKind::BadFlags);
     refusal(
-        messages.clone().tx_caps(Caps::MSG | Caps::RECV),
+        messages.clone().tx(|tx| tx.caps(Caps::RMA)),
         ErrorKind::BadFlags,
     );
-    refusal(messages.rx_caps(Caps::SEND), ErrorKind::BadFlags);
-    let reader = best(Hints::new().tx_caps(Caps::RMA | Caps::READ));
+    refusal(
+        messages.clone().tx(|tx| tx.caps(Caps::MSG | Caps::RECV)),
+        ErrorKind::BadFlags,
+    );
+    refusal(messages.rx(|rx| rx.caps(Caps::SEND)), ErrorKind::BadFlags);
+    let reader = best(Hints::new().tx(|tx| tx.caps(Caps::RMA | Caps::READ)));
     assert_eq!(reader.tx.caps, Caps::RMA | Caps::READ);
 }
 
@@ -219,8 +222,8 @@ fn a_context_is_assigned_where_there_is_something_to_do() {
 #[test]
 fn shared_contexts_are_refused() {
     no_match(
-        Hints::new().ep_tx_ctx_cnt(ContextCount::Shared),
-        &["ep_tx_ctx_cnt"],
+        Hints::new().endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(ContextCount::Shared)),
+        &["endpoint_attr.tx_ctx_cnt"],
     );
 }
 
@@ -232,9 +235,9 @@ fn all_modes_are_cleared() {
     let info = best(
         Hints::new()
             .mode(all)
-            .domain_mode(all)
-            .tx_mode(all)
-            .rx_mode(all),
+            .domain(|domain| domain.mode(all))
+            .tx(|tx| tx.mode(all))
+            .rx(|rx| rx.mode(all)),
     );
     let modes = [info.mode, info.domain.mode, info.tx.mode, info.rx.mode];
     assert_eq!(modes, [Mode::empty(); 4]);
@@ -244,14 +247,17 @@ fn all_modes_are_cleared() {
 #[test]
 fn default_flags_are_kept_and_those_of_the_other_side_are_bad() {
     let flags = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
-    assert_eq!(best(Hints::new().tx_op_flags(flags)).tx.op_flags, flags);
+    assert_eq!(
+        best(Hints::new().tx(|tx| tx.op_flags(flags))).tx.op_flags,
+        flags
+    );
     assert_eq!(best(Hints::new()).tx.op_flags, OpFlags::empty());
     refusal(
-        Hints::new().tx_op_flags(OpFlags::MULTI_RECV),
+        Hints::new().tx(|tx| tx.op_flags(OpFlags::MULTI_RECV)),
         ErrorKind::BadFlags,
     );
     refusal(
-        Hints::new().rx_op_flags(OpFlags::INJECT),
+        Hints::new().rx(|rx| rx.op_flags(OpFlags::INJECT)),
         ErrorKind::BadFlags,
     );
 }
@@ -259,8 +265,8 @@ fn default_flags_are_kept_and_those_of_the_other_side_are_bad() {
 /// fi_endpoint(3): "FI_ORDER_NONE is an alias for the value 0."
 #[test]
 fn no_order_asked_gives_the_order_there_is() {
-    let none = best(Hints::new().tx_msg_order(MsgOrder::empty()));
-    let some = best(Hints::new().tx_msg_order(MsgOrder::SAS | MsgOrder::RMA_WAW));
+    let none = best(Hints::new().tx(|tx| tx.msg_order(MsgOrder::empty())));
+    let some = best(Hints::new().tx(|tx| tx.msg_order(MsgOrder::SAS | MsgOrder::RMA_WAW)));
     assert_eq!(none.tx.msg_order, some.tx.msg_order);
 }
 
@@ -268,7 +274,7 @@ fn no_order_asked_gives_the_order_there_is() {
 /// the constraint that the returned ordering is stricter than that specified by the application."
 #[test]
 fn receives_are_reported_in_order_and_transmits_as_they_end() {
-    let info = best(Hints::new().rx_comp_order(CompOrder::STRICT));
+    let info = best(Hints::new().rx(|rx| rx.comp_order(CompOrder::STRICT)));
     assert_eq!(info.rx.comp_order, CompOrder::STRICT);
     assert_eq!(info.tx.comp_order, CompOrder::empty());
 }
@@ -284,7 +290,7 @@ fn buffered_receive_space_is_a_mebibyte_unless_asked() {
 /// traffic class associated with the domain."
 #[test]
 fn an_endpoints_traffic_class_is_its_domains() {
-    let info = best(Hints::new().traffic_class(TrafficClass::BestEffort));
+    let info = best(Hints::new().domain(|domain| domain.traffic_class(TrafficClass::BestEffort)));
     assert_eq!(info.tx.traffic_class, info.domain.traffic_class);
     assert_eq!(info.tx.traffic_class, TrafficClass::BestEffort);
 }
@@ -295,7 +301,7 @@ fn a_code_point_has_libfabrics_number_and_six_bits() {
     assert_eq!(TrafficClass::Dscp(46).to_bits(), 0x12e);
     assert_eq!(TrafficClass::NetworkCtrl.to_bits(), 0x205);
     let message = refusal(
-        Hints::new().traffic_class(TrafficClass::Dscp(64)),
+        Hints::new().domain(|domain| domain.traffic_class(TrafficClass::Dscp(64))),
         ErrorKind::InvalidArgument,
     );
     assert!(message.contains("64"), "{message}");

@@ -33,7 +33,7 @@ fn datagram_endpoints_are_offered_with_the_attributes_of_udp() {
 fn what_only_datagrams_have_chooses_them() {
     for hints in [
         Hints::new().provider("udp"),
-        Hints::new().protocol(Protocol::UDP),
+        Hints::new().endpoint_attr(|endpoint| endpoint.protocol(Protocol::UDP)),
         Hints::new().caps(Caps::MSG | Caps::MULTICAST),
     ] {
         let infos = resolve(&hints, &machine()).unwrap();
@@ -62,9 +62,9 @@ fn datagrams_have_no_remote_memory() {
     for hints in [
         Hints::new().caps(Caps::RMA),
         Hints::new().caps(Caps::MSG | Caps::ATOMIC),
-        Hints::new().cq_data_size(8),
-        Hints::new().auth_key(AuthKey::new(*b"a key of the domain's own")),
-        Hints::new().tx_msg_order(MsgOrder::SAS),
+        Hints::new().domain(|domain| domain.cq_data_size(8)),
+        Hints::new().domain(|domain| domain.auth_key(AuthKey::new(*b"a key of the domain's own"))),
+        Hints::new().tx(|tx| tx.msg_order(MsgOrder::SAS)),
     ] {
         let error = datagrams(hints, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoMatch, "{error}");
@@ -78,7 +78,12 @@ fn a_message_is_as_long_as_its_interface_allows() {
     for (mtu, max) in [(None, 1472), (Some(1400), 1372), (Some(65_536), 65_507)] {
         let info = datagrams(Hints::new(), mtu).unwrap().remove(0);
         assert_eq!(info.endpoint.max_msg_size, max);
-        let asks = |len| datagrams(Hints::new().max_msg_size(len), mtu);
+        let asks = |len| {
+            datagrams(
+                Hints::new().endpoint_attr(|endpoint| endpoint.max_msg_size(len)),
+                mtu,
+            )
+        };
         assert!(asks(max).is_ok());
         let error = asks(max + 1).unwrap_err();
         assert!(error.to_string().contains("max_msg_size"), "{error}");

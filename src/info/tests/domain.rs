@@ -10,7 +10,7 @@ use super::*;
 #[test]
 fn unspecified_threading_is_safe() {
     assert_eq!(
-        best(Hints::new().threading(Threading::Unspec))
+        best(Hints::new().domain(|domain| domain.threading(Threading::Unspec)))
             .domain
             .threading,
         Threading::Safe
@@ -26,14 +26,19 @@ fn unspecified_threading_is_safe() {
 fn every_threading_promise_is_taken() {
     use Threading::*;
     for model in [Safe, Fid, Domain, Completion, Endpoint] {
-        assert_eq!(best(Hints::new().threading(model)).domain.threading, model);
+        assert_eq!(
+            best(Hints::new().domain(|domain| domain.threading(model)))
+                .domain
+                .threading,
+            model
+        );
     }
 }
 
 /// fi_domain(3): "It is only valid for control progress (not data progress)."
 #[test]
 fn unified_progress_is_for_control_only() {
-    let hints = Hints::new().data_progress(Progress::ControlUnified);
+    let hints = Hints::new().domain(|domain| domain.data_progress(Progress::ControlUnified));
     assert!(refusal(hints, ErrorKind::InvalidArgument).contains("data_progress"));
 }
 
@@ -41,7 +46,8 @@ fn unified_progress_is_for_control_only() {
 /// implementation and protocol may still provide some level of protection against overruns."
 #[test]
 fn resource_management_is_on_even_if_not_wanted() {
-    let info = best(Hints::new().resource_mgmt(ResourceManagement::Disabled));
+    let info =
+        best(Hints::new().domain(|domain| domain.resource_mgmt(ResourceManagement::Disabled)));
     assert_eq!(info.domain.resource_mgmt, ResourceManagement::Enabled);
 }
 
@@ -49,7 +55,12 @@ fn resource_management_is_on_even_if_not_wanted() {
 #[test]
 fn any_address_vector_type_is_taken() {
     for av_type in [AvType::Unspec, AvType::Map, AvType::Table] {
-        assert_eq!(best(Hints::new().av_type(av_type)).domain.av_type, av_type);
+        assert_eq!(
+            best(Hints::new().domain(|domain| domain.av_type(av_type)))
+                .domain
+                .av_type,
+            av_type
+        );
     }
 }
 
@@ -60,7 +71,9 @@ fn any_address_vector_type_is_taken() {
 #[test]
 fn authorization_keys_are_ignored_before_1_5() {
     for key in [AuthKey::new(*b"secret"), AuthKey::of_address_vector()] {
-        let hints = old_api().auth_key(key.clone()).ep_auth_key(key);
+        let hints = old_api()
+            .domain(|domain| domain.auth_key(key.clone()))
+            .endpoint_attr(|endpoint| endpoint.auth_key(key));
         for info in answers(hints) {
             assert_eq!((info.domain.auth_key, info.endpoint.auth_key), (None, None));
         }
@@ -73,7 +86,7 @@ fn authorization_keys_are_ignored_before_1_5() {
 #[test]
 fn a_key_of_no_bytes_is_no_key() {
     assert_eq!(
-        best(Hints::new().auth_key(AuthKey::new([])))
+        best(Hints::new().domain(|domain| domain.auth_key(AuthKey::new([]))))
             .domain
             .auth_key,
         None
@@ -86,8 +99,8 @@ fn a_key_of_no_bytes_is_no_key() {
 #[test]
 fn the_key_and_its_size_are_hinted_and_told() {
     let (of_domain, of_endpoint) = (AuthKey::new([7; 40]), AuthKey::new([9; 16]));
-    let hints = Hints::new().auth_key(of_domain.clone());
-    let info = best(hints.ep_auth_key(of_endpoint.clone()));
+    let hints = Hints::new().domain(|domain| domain.auth_key(of_domain.clone()));
+    let info = best(hints.endpoint_attr(|endpoint| endpoint.auth_key(of_endpoint.clone())));
     assert_eq!(info.domain.auth_key.as_ref(), Some(&of_domain));
     assert_eq!(info.endpoint.auth_key, Some(of_endpoint));
     assert_eq!(info.domain.auth_key.map_or(0, |key| key.len()), 40);
@@ -97,8 +110,13 @@ fn the_key_and_its_size_are_hinted_and_told() {
 #[test]
 fn authorization_keys_are_never_shown() {
     let secret = AuthKey::new(*b"hunter2");
-    let hints = Hints::new().auth_key(secret.clone()).ep_auth_key(secret);
-    let complaint = refusal(hints.clone().mr_iov_limit(17), ErrorKind::NoMatch);
+    let hints = Hints::new()
+        .domain(|domain| domain.auth_key(secret.clone()))
+        .endpoint_attr(|endpoint| endpoint.auth_key(secret));
+    let complaint = refusal(
+        hints.clone().domain(|domain| domain.mr_iov_limit(17)),
+        ErrorKind::NoMatch,
+    );
     let shown = format!("{hints:?} {hints:#?} {complaint} {:?}", best(hints.clone()));
     assert!(
         !shown.contains("hunter2") && !shown.contains("104, 117"),
@@ -110,8 +128,16 @@ fn authorization_keys_are_never_shown() {
 /// fi_domain(3): "Key sizes larger than 8 bytes require using the FI_RAW_KEY mode bit."
 #[test]
 fn keys_have_eight_bytes() {
-    assert_eq!(best(Hints::new().mr_key_size(8)).domain.mr_key_size, 8);
-    no_match(Hints::new().mr_key_size(32), &["mr_key_size"]);
+    assert_eq!(
+        best(Hints::new().domain(|domain| domain.mr_key_size(8)))
+            .domain
+            .mr_key_size,
+        8
+    );
+    no_match(
+        Hints::new().domain(|domain| domain.mr_key_size(32)),
+        &["mr_key_size"],
+    );
 }
 
 /// Every field of the structure can be hinted or is told, with what this library has.
@@ -157,29 +183,31 @@ fn keys_have_eight_bytes() {
 /// fi_domain(3): "The optimal number of memory regions supported by the domain."
 #[test]
 fn every_domain_attribute_is_hinted_and_told() {
-    let hints = Hints::new()
-        .domain_name("eth0")
-        .threading(Threading::Domain)
-        .control_progress(Progress::Auto)
-        .data_progress(Progress::Auto)
-        .resource_mgmt(ResourceManagement::Enabled)
-        .av_type(AvType::Table)
-        .required_mr_mode(MrMode::VIRT_ADDR)
-        .mr_key_size(1)
-        .cq_data_size(4)
-        .cq_cnt(1000)
-        .ep_cnt(10_000)
-        .tx_ctx_cnt(10_001)
-        .rx_ctx_cnt(10_002)
-        .max_ep_tx_ctx(1)
-        .max_ep_rx_ctx(1)
-        .cntr_cnt(9001)
-        .mr_iov_limit(2)
-        .domain_caps(Caps::LOCAL_COMM)
-        .domain_mode(Mode::CONTEXT)
-        .max_err_data(64)
-        .mr_cnt(100_000)
-        .traffic_class(TrafficClass::BestEffort);
+    let hints = Hints::new().domain(|domain| {
+        domain
+            .name("eth0")
+            .threading(Threading::Domain)
+            .control_progress(Progress::Auto)
+            .data_progress(Progress::Auto)
+            .resource_mgmt(ResourceManagement::Enabled)
+            .av_type(AvType::Table)
+            .required_mr_mode(MrMode::VIRT_ADDR)
+            .mr_key_size(1)
+            .cq_data_size(4)
+            .cq_cnt(1000)
+            .ep_cnt(10_000)
+            .tx_ctx_cnt(10_001)
+            .rx_ctx_cnt(10_002)
+            .max_ep_tx_ctx(1)
+            .max_ep_rx_ctx(1)
+            .cntr_cnt(9001)
+            .mr_iov_limit(2)
+            .caps(Caps::LOCAL_COMM)
+            .mode(Mode::CONTEXT)
+            .max_err_data(64)
+            .mr_cnt(100_000)
+            .traffic_class(TrafficClass::BestEffort)
+    });
     let told = best(hints).domain;
     assert_eq!(told.name, "eth0");
     assert_eq!(told.threading, Threading::Domain);
@@ -207,10 +235,22 @@ fn every_domain_attribute_is_hinted_and_told() {
     assert_eq!((told.max_err_data, told.mr_cnt), (256, 100_000));
     assert_eq!(told.traffic_class, TrafficClass::BestEffort);
     // What there is not is refused by name.
-    no_match(Hints::new().cq_data_size(9), &["cq_data_size"]);
-    no_match(Hints::new().max_ep_tx_ctx(2), &["max_ep_tx_ctx"]);
-    no_match(Hints::new().max_ep_stx_ctx(1), &["max_ep_stx_ctx"]);
-    no_match(Hints::new().mr_iov_limit(17), &["mr_iov_limit"]);
+    no_match(
+        Hints::new().domain(|domain| domain.cq_data_size(9)),
+        &["cq_data_size"],
+    );
+    no_match(
+        Hints::new().domain(|domain| domain.max_ep_tx_ctx(2)),
+        &["max_ep_tx_ctx"],
+    );
+    no_match(
+        Hints::new().domain(|domain| domain.max_ep_stx_ctx(1)),
+        &["max_ep_stx_ctx"],
+    );
+    no_match(
+        Hints::new().domain(|domain| domain.mr_iov_limit(17)),
+        &["mr_iov_limit"],
+    );
 }
 
 /// Models that are not said are wildcards, and the answer has one.
@@ -224,10 +264,12 @@ fn every_domain_attribute_is_hinted_and_told() {
 /// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
 #[test]
 fn unspecified_progress_and_resource_management_are_answered() {
-    let hints = Hints::new()
-        .control_progress(Progress::Unspec)
-        .data_progress(Progress::Unspec)
-        .resource_mgmt(ResourceManagement::Unspec);
+    let hints = Hints::new().domain(|domain| {
+        domain
+            .control_progress(Progress::Unspec)
+            .data_progress(Progress::Unspec)
+            .resource_mgmt(ResourceManagement::Unspec)
+    });
     let told = best(hints).domain;
     assert_eq!(
         (told.control_progress, told.data_progress),
@@ -245,7 +287,7 @@ fn both_communication_capabilities_can_be_asked_for() {
         Caps::REMOTE_COMM,
         Caps::LOCAL_COMM | Caps::REMOTE_COMM,
     ] {
-        let told = best(Hints::new().domain_caps(caps).domain_name("eth0"));
+        let told = best(Hints::new().domain(|domain| domain.caps(caps).name("eth0")));
         assert!(told.domain.caps.contains(caps), "{caps:?}");
     }
 }
@@ -259,6 +301,8 @@ fn capabilities_of_address_vectors_are_told() {
     let plain = best(Hints::new()).domain.caps;
     assert!(plain.contains(Caps::SHARED_AV) && !plain.contains(Caps::AV_USER_ID));
     let asked = Caps::SHARED_AV | Caps::AV_USER_ID;
-    let told = best(Hints::new().domain_caps(asked)).domain.caps;
+    let told = best(Hints::new().domain(|domain| domain.caps(asked)))
+        .domain
+        .caps;
     assert!(told.contains(asked));
 }

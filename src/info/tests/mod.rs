@@ -89,7 +89,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 fn old_api() -> Hints {
-    Hints::new().api_version(ApiVersion::new(1, 4))
+    Hints::new().fabric(|fabric| fabric.api_version(ApiVersion::new(1, 4)))
 }
 
 // The answer as a whole.
@@ -144,22 +144,27 @@ fn zero_is_a_wildcard() {
         .endpoint(EndpointType::Unspec)
         .caps(Caps::empty())
         .address_format(AddressFormat::Unspec)
-        .threading(Threading::Unspec)
-        .control_progress(Progress::Unspec)
-        .data_progress(Progress::Unspec)
-        .resource_mgmt(ResourceManagement::Unspec)
-        .av_type(AvType::Unspec)
-        .protocol(Protocol::UNSPEC)
-        .traffic_class(TrafficClass::Unspec)
-        .tx_traffic_class(TrafficClass::Unspec)
-        .ep_tx_ctx_cnt(ContextCount::Own(0))
-        .max_order_war_size(0)
-        .max_ep_srx_ctx(0)
-        .total_buffered_recv(0)
-        .inject_size(0)
-        .tx_size(0)
-        .rx_size(0)
-        .mr_mode(MrMode::UNSPEC)
+        .domain(|domain| {
+            domain
+                .threading(Threading::Unspec)
+                .control_progress(Progress::Unspec)
+                .data_progress(Progress::Unspec)
+                .resource_mgmt(ResourceManagement::Unspec)
+                .av_type(AvType::Unspec)
+        })
+        .endpoint_attr(|endpoint| endpoint.protocol(Protocol::UNSPEC))
+        .domain(|domain| domain.traffic_class(TrafficClass::Unspec))
+        .tx(|tx| tx.traffic_class(TrafficClass::Unspec))
+        .endpoint_attr(|endpoint| {
+            endpoint
+                .tx_ctx_cnt(ContextCount::Own(0))
+                .max_order_war_size(0)
+        })
+        .domain(|domain| domain.max_ep_srx_ctx(0))
+        .rx(|rx| rx.total_buffered_recv(0))
+        .tx(|tx| tx.inject_size(0).size(0))
+        .rx(|rx| rx.size(0))
+        .domain(|domain| domain.mr_mode(MrMode::UNSPEC))
         .provider("");
     assert_eq!(answers(zero), answers(Hints::new()));
 }
@@ -179,22 +184,28 @@ fn zero_is_a_wildcard() {
 fn sizes_and_counts_are_at_least_what_was_asked() {
     let info = best(
         Hints::new()
-            .tx_size(4096)
-            .rx_size(16)
-            .cq_cnt(100_000)
-            .ep_cnt(100_000)
-            .tx_ctx_cnt(100_000)
-            .rx_ctx_cnt(100_000)
-            .cntr_cnt(100_000)
-            .mr_cnt(1_000_000)
-            .mr_iov_limit(3)
-            .mr_key_size(4)
-            .inject_size(64)
-            .max_err_data(16)
-            .total_buffered_recv(4 << 20)
-            .max_msg_size(1 << 40)
-            .max_order_raw_size(u64::MAX)
-            .max_order_waw_size(4096),
+            .tx(|tx| tx.size(4096))
+            .rx(|rx| rx.size(16))
+            .domain(|domain| {
+                domain
+                    .cq_cnt(100_000)
+                    .ep_cnt(100_000)
+                    .tx_ctx_cnt(100_000)
+                    .rx_ctx_cnt(100_000)
+                    .cntr_cnt(100_000)
+                    .mr_cnt(1_000_000)
+                    .mr_iov_limit(3)
+                    .mr_key_size(4)
+            })
+            .tx(|tx| tx.inject_size(64))
+            .domain(|domain| domain.max_err_data(16))
+            .rx(|rx| rx.total_buffered_recv(4 << 20))
+            .endpoint_attr(|endpoint| {
+                endpoint
+                    .max_msg_size(1 << 40)
+                    .max_order_raw_size(u64::MAX)
+                    .max_order_waw_size(4096)
+            }),
     );
     assert_eq!((info.tx.size, info.rx.size), (4096, 16));
     assert_eq!((info.domain.cq_cnt, info.domain.ep_cnt), (100_000, 100_000));
@@ -219,7 +230,7 @@ fn sizes_and_counts_are_at_least_what_was_asked() {
 /// fi_domain(3): "By default, a single receive context is associated with each endpoint"
 #[test]
 fn the_offer_is_that_of_libfabrics_tcp_provider() {
-    let info = best(Hints::new().domain_name("eth0"));
+    let info = best(Hints::new().domain(|domain| domain.name("eth0")));
     assert_eq!(info.fabric.name, "10.0.0.0/24");
     assert_eq!(info.fabric.provider, "tcp");
     assert_eq!(info.fabric.api_version, ApiVersion::new(1, 17));
@@ -264,7 +275,9 @@ fn the_offer_is_that_of_libfabrics_tcp_provider() {
 fn the_api_version_asked_for_is_reported() {
     let version = ApiVersion::new(1, 4);
     assert_eq!(
-        best(Hints::new().api_version(version)).fabric.api_version,
+        best(Hints::new().fabric(|fabric| fabric.api_version(version)))
+            .fabric
+            .api_version,
         version
     );
     assert_eq!(version.to_bits(), 0x0001_0004);

@@ -46,10 +46,10 @@ proptest! {
     ) {
         let hints = Hints::new()
             .caps(Caps::from_bits_retain(caps))
-            .tx_caps(Caps::from_bits_retain(tx))
-            .mr_mode(MrMode::from_bits_retain(mr))
-            .tx_msg_order(MsgOrder::from_bits_retain(order))
-            .api_version(ApiVersion::new(1, minor));
+            .tx(|attr| attr.caps(Caps::from_bits_retain(tx)))
+            .domain(|domain| domain.mr_mode(MrMode::from_bits_retain(mr)))
+            .tx(|tx| tx.msg_order(MsgOrder::from_bits_retain(order)))
+            .fabric(|fabric| fabric.api_version(ApiVersion::new(1, minor)));
         match resolve(&hints, &machine()) {
             Ok(infos) => {
                 prop_assert!(!infos.is_empty());
@@ -80,7 +80,7 @@ proptest! {
             Hints::new().node(node.clone()).service(service.clone()).provider(other.clone());
         let _ = resolve(&hints, &machine());
         let _ = hints.unresolved();
-        let text = Hints::new().node(format!("fi_sockaddr{other}://{node}")).fabric_name(other);
+        let text = Hints::new().node(format!("fi_sockaddr{other}://{node}")).fabric(|fabric| fabric.name(other));
         let _ = resolve(&text, &machine());
     }
 

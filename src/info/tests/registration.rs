@@ -6,11 +6,16 @@ use super::*;
 /// set."
 #[test]
 fn mr_mode_is_scalable_by_default() {
-    for hints in [Hints::new(), Hints::new().mr_mode(MrMode::empty())] {
+    for hints in [
+        Hints::new(),
+        Hints::new().domain(|domain| domain.mr_mode(MrMode::empty())),
+    ] {
         assert_eq!(best(hints).domain.mr_mode, MrMode::empty());
     }
     assert_eq!(
-        best(Hints::new().mr_mode(MrMode::SCALABLE)).domain.mr_mode,
+        best(Hints::new().domain(|domain| domain.mr_mode(MrMode::SCALABLE)))
+            .domain
+            .mr_mode,
         MrMode::empty()
     );
 }
@@ -21,15 +26,21 @@ fn mr_mode_is_scalable_by_default() {
 fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
     assert_eq!(best(old_api()).domain.mr_mode, MrMode::SCALABLE);
     assert_eq!(
-        best(old_api().mr_mode(MrMode::UNSPEC)).domain.mr_mode,
+        best(old_api().domain(|domain| domain.mr_mode(MrMode::UNSPEC)))
+            .domain
+            .mr_mode,
         MrMode::SCALABLE
     );
     assert_eq!(
-        best(old_api().mr_mode(MrMode::SCALABLE)).domain.mr_mode,
+        best(old_api().domain(|domain| domain.mr_mode(MrMode::SCALABLE)))
+            .domain
+            .mr_mode,
         MrMode::SCALABLE
     );
     assert_eq!(
-        best(old_api().mr_mode(MrMode::BASIC)).domain.mr_mode,
+        best(old_api().domain(|domain| domain.mr_mode(MrMode::BASIC)))
+            .domain
+            .mr_mode,
         MrMode::BASIC
     );
 }
@@ -40,7 +51,7 @@ fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
 #[test]
 fn mr_mode_unspec_is_met_by_what_is_offered() {
     assert_eq!(MrMode::UNSPEC, MrMode::empty());
-    answers(Hints::new().mr_mode(MrMode::UNSPEC));
+    answers(Hints::new().domain(|domain| domain.mr_mode(MrMode::UNSPEC)));
 }
 
 /// fi_mr(3): "Unlike other mr_mode bits, if FI_MR_BASIC is set on input to fi_getinfo(), it will
@@ -49,10 +60,12 @@ fn mr_mode_unspec_is_met_by_what_is_offered() {
 fn mr_modes_not_needed_are_cleared_but_basic_stays() {
     let modern = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
     assert_eq!(
-        best(Hints::new().mr_mode(modern)).domain.mr_mode,
+        best(Hints::new().domain(|domain| domain.mr_mode(modern)))
+            .domain
+            .mr_mode,
         MrMode::empty()
     );
-    let basic = best(Hints::new().mr_mode(MrMode::BASIC | MrMode::LOCAL))
+    let basic = best(Hints::new().domain(|domain| domain.mr_mode(MrMode::BASIC | MrMode::LOCAL)))
         .domain
         .mr_mode;
     assert_eq!(basic, MrMode::BASIC);
@@ -65,15 +78,15 @@ fn mr_modes_not_needed_are_cleared_but_basic_stays() {
 #[test]
 fn mr_basic_stands_alone_or_with_local() {
     for fine in [MrMode::BASIC, MrMode::BASIC | MrMode::LOCAL] {
-        answers(Hints::new().mr_mode(fine));
-        answers(Hints::new().required_mr_mode(fine));
+        answers(Hints::new().domain(|domain| domain.mr_mode(fine)));
+        answers(Hints::new().domain(|domain| domain.required_mr_mode(fine)));
     }
     for other in MrMode::all() - MrMode::BASIC - MrMode::LOCAL {
         let message = refusal(
-            Hints::new().mr_mode(MrMode::BASIC | other),
+            Hints::new().domain(|domain| domain.mr_mode(MrMode::BASIC | other)),
             ErrorKind::InvalidArgument,
         );
-        assert!(message.contains("hint mr_mode"), "{message}");
+        assert!(message.contains("hint domain.mr_mode"), "{message}");
     }
 }
 
@@ -84,7 +97,7 @@ fn mr_basic_stands_alone_or_with_local() {
 fn mr_scalable_stands_alone() {
     for other in MrMode::all() - MrMode::SCALABLE {
         refusal(
-            Hints::new().mr_mode(MrMode::SCALABLE | other),
+            Hints::new().domain(|domain| domain.mr_mode(MrMode::SCALABLE | other)),
             ErrorKind::InvalidArgument,
         );
     }
@@ -97,7 +110,7 @@ fn mr_scalable_stands_alone() {
 #[test]
 fn before_1_5_there_are_no_other_mode_bits() {
     let message = refusal(
-        old_api().mr_mode(MrMode::VIRT_ADDR),
+        old_api().domain(|domain| domain.mr_mode(MrMode::VIRT_ADDR)),
         ErrorKind::InvalidArgument,
     );
     assert!(message.contains("1.4"), "{message}");
@@ -123,15 +136,20 @@ fn basic_in_force_is_three_modes() {
 #[test]
 fn required_mr_modes_stay_and_must_agree_with_the_others() {
     let three = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::LOCAL;
-    let info = best(Hints::new().mr_mode(MrMode::HMEM).required_mr_mode(three));
+    let info =
+        best(Hints::new().domain(|domain| domain.mr_mode(MrMode::HMEM).required_mr_mode(three)));
     assert_eq!(info.domain.mr_mode, three);
-    let both = Hints::new()
-        .mr_mode(MrMode::BASIC)
-        .required_mr_mode(MrMode::LOCAL);
+    let both = Hints::new().domain(|domain| {
+        domain
+            .mr_mode(MrMode::BASIC)
+            .required_mr_mode(MrMode::LOCAL)
+    });
     assert_eq!(best(both).domain.mr_mode, MrMode::BASIC | MrMode::LOCAL);
-    let clash = Hints::new()
-        .mr_mode(MrMode::SCALABLE)
-        .required_mr_mode(MrMode::VIRT_ADDR);
+    let clash = Hints::new().domain(|domain| {
+        domain
+            .mr_mode(MrMode::SCALABLE)
+            .required_mr_mode(MrMode::VIRT_ADDR)
+    });
     refusal(clash, ErrorKind::InvalidArgument);
 }
 
@@ -142,13 +160,17 @@ fn required_mr_modes_stay_and_must_agree_with_the_others() {
 /// fi_mr(3): `FI_LOCAL_MR`, mode bit of fi_info.
 #[test]
 fn the_old_local_bit_asks_nothing_and_grants_nothing() {
-    let old = best(old_api().mr_mode(MrMode::SCALABLE));
+    let old = best(old_api().domain(|domain| domain.mr_mode(MrMode::SCALABLE)));
     assert_eq!(
         (old.domain.mr_mode, old.mode),
         (MrMode::SCALABLE, Mode::empty())
     );
     for mode in [Mode::empty(), Mode::LOCAL_MR] {
-        let with = best(Hints::new().mode(mode).required_mr_mode(MrMode::LOCAL));
+        let with = best(
+            Hints::new()
+                .mode(mode)
+                .domain(|domain| domain.required_mr_mode(MrMode::LOCAL)),
+        );
         assert_eq!(
             (with.domain.mr_mode, with.mode),
             (MrMode::LOCAL, Mode::empty())
