@@ -300,7 +300,17 @@ impl Error {
             }
             _ => ErrorKind::System,
         };
-        let mut this = Error::new(kind, format!("{doing}: {error}"));
+        // Where the kind says all that the system does, its words are not said again.
+        let message = match kind {
+            ErrorKind::ConnectionRefused => {
+                "nobody listens there: start the peer first, or check the address".into()
+            }
+            ErrorKind::AddressInUse | ErrorKind::AddressNotAvailable | ErrorKind::TimedOut => {
+                Cow::from(doing)
+            }
+            _ => format!("{doing}: {error}").into(),
+        };
+        let mut this = Error::new(kind, message);
         this.edit(|inner| inner.os = os);
         this
     }
@@ -349,9 +359,24 @@ impl Error {
         self
     }
 
-    /// For an error that is told within another one, which names the peer.
-    pub(crate) fn without_peer(mut self) -> Self {
-        self.edit(|inner| inner.peer = None);
+    /// For an error that is told within another one, which names the peer and the operation.
+    pub(crate) fn nested(mut self) -> Self {
+        self.edit(|inner| (inner.peer, inner.operation) = (None, None));
+        self
+    }
+
+    /// The error of a listener that was to be opened at this address.
+    pub(crate) fn listening_at(mut self, address: SocketAddr) -> Self {
+        let why = match self.kind() {
+            ErrorKind::AddressInUse if address.port() == 0 => "no port that may be used is free",
+            ErrorKind::AddressInUse => {
+                "another socket has it: close that one, or take another port (0: any)"
+            }
+            ErrorKind::AddressNotAvailable => "no interface of this machine has this address",
+            _ => &self.0.message.clone(),
+        };
+        let message = format!("{address}: {why}");
+        self.edit(|inner| inner.message = message.into());
         self
     }
 

@@ -14,6 +14,35 @@ use peers::{any, listener, nobody, request};
 use tokio_fabric::testing::connect_endpoints;
 use tokio_fabric::{Backend, Context, ErrorKind, Event, OperationKind};
 
+/// Issue: "`Listen: address in use: listening: Address already in use (os error 98)` says one thing
+/// three times and not the address; the same for Connect".
+#[test]
+fn errors_of_listening_and_connecting_say_where_and_what_to_do() {
+    on(Backend::Epoll, |net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (listener, requests) = listener(&b);
+        let taken = listener.local_addr();
+        let again = b.fabric.passive_endpoint(&requests).listen_at(taken);
+        assert_eq!(
+            again.unwrap_err().to_string(),
+            format!(
+                "Listen: address in use: {taken}: another socket has it: close that one, or take \
+                 another port (0: any)"
+            )
+        );
+        drop((listener, requests));
+        let nobody = nobody();
+        let refused = a.domain.endpoint().open().unwrap().connect(nobody).await;
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            format!(
+                "Connect: connection refused: nobody listens there: start the peer first, or \
+                 check the address (peer {nobody})"
+            )
+        );
+    });
+}
+
 /// fi_cm(3): private data goes along with connect, accept and reject, from nothing to 256 bytes.
 #[test]
 fn private_data_arrives_whole_both_ways() {

@@ -177,7 +177,7 @@ pub(crate) enum WireError {
     #[error("{0} bytes of private data where a connectionless endpoint's were due")]
     PeerData(usize),
     /// Another version of the control frame, or no control frame at all.
-    #[error("control frame of version {0}, not 3")]
+    #[error("{}", another_protocol(*.0))]
     ControlVersion(u8),
     /// A control frame that is neither request nor response nor reject.
     #[error("control frame of unknown type {0}")]
@@ -227,4 +227,16 @@ impl From<WireError> for Error {
     fn from(error: WireError) -> Self {
         Error::new(error.kind(), error.to_string())
     }
+}
+
+/// What it means that a connection begins with this byte, where a control frame's version was due.
+fn another_protocol(first: u8) -> String {
+    let what = match first {
+        b'H' | b'G' | b'P' | b'D' | b'O' => "the peer speaks HTTP, as it seems",
+        0x15 | 0x16 => "the peer speaks TLS, as it seems",
+        b'S' => "the peer speaks SSH, as it seems",
+        version @ 1..8 => return format!("control frame of version {version}, not 3"),
+        _ => "the peer speaks another protocol",
+    };
+    format!("{what}, not libfabric's tcp (it began with the byte {first:#04x}); check the address")
 }

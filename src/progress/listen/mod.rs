@@ -162,7 +162,9 @@ impl Listening {
         runner: Runner,
         audience: impl FnOnce(SocketAddr) -> A,
     ) -> Result<Listening> {
-        let listener = config.transport.listen(config.address)?;
+        let address = config.address;
+        let listener =
+            (config.transport.listen(address)).map_err(|error| error.listening_at(address))?;
         let local_addr = listener.local_addr();
         let clock = config.transport.clock()?;
         let shared = Arc::new(Shared::default());

@@ -467,7 +467,7 @@ fn restarted(peer: SocketAddr) -> Error {
 /// What operations end with whose peer is given up.
 fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
     let last = |what: &str| match &reason {
-        Some(reason) => format!("{what}; at last: {}", reason.clone().without_peer()),
+        Some(reason) => format!("{what}; the last attempt: {}", reason.clone().nested()),
         None => what.to_owned(),
     };
     match why {

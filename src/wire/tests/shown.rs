@@ -18,6 +18,22 @@ fn errors_have_the_kinds_libfabric_gives_them() {
     }
 }
 
+/// Issue: "`control frame of version 72`: an HTTP client spoke, say so".
+#[test]
+fn another_protocol_is_called_by_its_name() {
+    let said = |first| Error::from(WireError::ControlVersion(first)).to_string();
+    for first in [b'H', b'G'] {
+        assert!(
+            said(first).contains("the peer speaks HTTP"),
+            "{}",
+            said(first)
+        );
+    }
+    assert!(said(0x16).contains("the peer speaks TLS"), "{}", said(0x16));
+    assert!(said(4).contains("control frame of version 4, not 3"));
+    assert!(said(0xff).contains("another protocol, not libfabric's"));
+}
+
 #[test]
 fn traces_are_one_line() {
     let line = |text| header_of(decode(&frame(text, ByteOrder::Big), ByteOrder::Big)).to_string();
