@@ -195,6 +195,74 @@ fn failures_to_connect_are_typed() {
     });
 }
 
+/// `Connect`: "What was posted has ended by the same reason then, and the endpoint is as it was
+/// opened: it can try again, there or elsewhere, or accept"; each try has an event.
+#[test]
+fn an_endpoint_whose_connect_failed_can_try_again() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (listener, requests) = listener(&b);
+        let x = a.domain.endpoint().open().unwrap();
+        for context in [1, 2] {
+            let early = x.recv(vec![0; 8]).post().unwrap();
+            let refused = x.connect(nobody()).context(context).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+            let failed = early.await.unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::ConnectionRefused);
+            assert_eq!(failed.into_parts().1, Some(vec![0; 8]));
+            let Some(Event::Error(told)) = a.events.next().await else {
+                panic!("no event of the failure")
+            };
+            assert_eq!(told.context, Some(context.into()));
+            let unconnected = x.send("nobody").post().unwrap_err();
+            assert_eq!(unconnected.kind(), ErrorKind::NotConnected);
+        }
+        // The application on the other side says no, then is too slow, then accepts.
+        let connecting = x.connect(listener.local_addr()).into_future();
+        request(&requests).await.reject().data("no").send().unwrap();
+        assert_eq!(&connecting.await.unwrap_err().data()[..], b"no");
+        assert!(matches!(a.events.next().await, Some(Event::Error(_))));
+        let hurried = x.connect(listener.local_addr());
+        let hurried = hurried.timeout(Duration::from_millis(20)).into_future();
+        let ignored = request(&requests).await;
+        assert_eq!(hurried.await.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(ignored);
+        assert!(matches!(a.events.next().await, Some(Event::Error(_))));
+        let receive = x.recv(vec![0; 8]).post().unwrap();
+        let connecting = x.connect(listener.local_addr()).into_future();
+        let accepting = request(&requests).await.accept(&b.domain).into_future();
+        let (_, y) = futures::future::try_join(connecting, accepting)
+            .await
+            .unwrap();
+        let connected = a.events.next().await;
+        assert!(
+            matches!(connected, Some(Event::Connected { .. })),
+            "{connected:?}"
+        );
+        y.send("at last").delivery_complete().await.unwrap();
+        assert_eq!(receive.await.unwrap().0.len, 7);
+        x.send("and back").delivery_complete().detach().unwrap();
+        y.recv(vec![0; 8]).await.unwrap();
+        x.shutdown().await.unwrap();
+        assert!(matches!(
+            a.events.next().await,
+            Some(Event::Shutdown { error: None, .. })
+        ));
+        // One that is not tried again ends by its shutdown, or with its domain, without an event.
+        let z = a.domain.endpoint().open().unwrap();
+        assert!(z.connect(nobody()).await.is_err());
+        assert!(matches!(a.events.next().await, Some(Event::Error(_))));
+        z.shutdown().await.unwrap();
+        assert_eq!(
+            z.connect(nobody()).await.unwrap_err().kind(),
+            ErrorKind::BadState
+        );
+        drop((x, z));
+        a.domain.close().await.unwrap();
+        assert!(a.events.is_empty());
+    });
+}
+
 /// Receives posted before the connection are there for its first message, on both sides.
 #[test]
 fn receives_may_be_posted_before_the_connection() {

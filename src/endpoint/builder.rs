@@ -97,6 +97,7 @@ impl EndpointBuilder {
             rma_events: common.domain.counts_rma_events(),
             connected,
             shutdown,
+            events: events.as_ref().map(EventQueue::downgrade),
             context,
         };
         let port = Port::open(

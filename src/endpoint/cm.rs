@@ -106,8 +106,10 @@ impl IntoFuture for Connect {
     ///
     /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nobody
     /// listens, or the application said no: [`Error::data`] has its words),
-    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons; the endpoint cannot
-    /// be used again then.
+    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons. What was posted has
+    /// ended by the same reason then, and the endpoint is as it was opened: it can try again, there
+    /// or elsewhere, or accept. ([`ErrorKind::Again`] if its event queue has no slot free for the
+    /// Connected of another try, since the last one's has the failure.)
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the connection; its end still comes as an event.

@@ -26,6 +26,8 @@ impl Port {
         let mut state = self.lock("connect");
         self.engine.check_alive()?;
         check_idle(&state)?;
+        state.bindings.reserve_connected()?;
+        state.establishing.result = None;
         let link = self
             .engine
             .transport
@@ -50,6 +52,8 @@ impl Port {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;
         check_idle(&state)?;
+        state.bindings.reserve_connected()?;
+        state.establishing.result = None;
         let link = self
             .engine
             .transport

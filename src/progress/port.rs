@@ -13,8 +13,8 @@ use bytes::Bytes;
 use crate::buf::{Payload, Stage};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot, Sources};
-use crate::eq::EventSlot;
-use crate::error::{OperationKind, Phase, Result};
+use crate::eq::{EventSlot, WeakEventQueue};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{Context, EndpointId};
 use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
@@ -132,6 +132,8 @@ pub(crate) struct Bindings {
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
     pub(crate) shutdown: Option<EventSlot>,
+    /// Where these slots are of, for those of the attempts that follow one that failed.
+    pub(crate) events: Option<WeakEventQueue>,
     /// The context of the endpoint, in its Shutdown event.
     pub(crate) context: Option<Context>,
 }
@@ -139,6 +141,20 @@ pub(crate) struct Bindings {
 impl Bindings {
     pub(super) fn counter(&self, operation: OperationKind) -> Option<&Counter> {
         self.counters.as_ref()?.of(operation)
+    }
+
+    /// Reserves a slot for the Connected of another attempt, if that of the last has told of its
+    /// failure (ruling 8).
+    pub(super) fn reserve_connected(&mut self) -> Result<()> {
+        let events = self.events.as_ref().and_then(WeakEventQueue::upgrade);
+        if let (None, Some(events)) = (&self.connected, events) {
+            let full = || {
+                let message = "the event queue has no place free for the Connected of another try";
+                Error::new(ErrorKind::Again, message)
+            };
+            self.connected = Some(events.try_reserve().ok_or_else(full)?);
+        }
+        Ok(())
     }
 }
 

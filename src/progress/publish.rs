@@ -11,7 +11,7 @@ use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{Context, EndpointId};
 use crate::mr::Access;
-use crate::proto::{End, Event, InjectedEnds, Receives};
+use crate::proto::{End, Event, InjectedEnds, Lifecycle, Receives};
 use crate::sync::WakeList;
 
 use super::port::{Port, PortState};
@@ -111,10 +111,12 @@ impl Port {
                 .with_endpoint(self.id());
             slot.fill(ControlEvent::Error(event), &mut state.wakes);
         }
-        state.bindings.shutdown = None;
         self.establish(state, Err(error));
-        self.mark_ended(state);
-        self.tell_closed(state, false);
+        if state.machine.lifecycle() == Lifecycle::Closed {
+            state.bindings.shutdown = None;
+            self.mark_ended(state);
+            self.tell_closed(state, false);
+        }
     }
 
     pub(super) fn operation_ended(

@@ -88,6 +88,7 @@ impl Port {
             sources: config.bindings.sources.clone(),
             rma_events: config.bindings.rma_events,
             connected: None,
+            events: None,
             shutdown: None,
             context: None,
         };
@@ -224,6 +225,11 @@ impl Port {
     fn retract(&self, state: &mut PortState, after: After) {
         let Some(side) = &mut state.side else { return };
         side.after = Some(after);
+        self.begin_retracting(state);
+    }
+
+    /// Takes everything back from the link of an attempt that has come to nothing.
+    fn begin_retracting(&self, state: &mut PortState) {
         state.closing = Closing::Retracting;
         state.timeout = None;
         state.deadline = None;
@@ -236,15 +242,19 @@ impl Port {
         self.waker.wake_by_ref();
     }
 
-    /// An attempt of a connectionless endpoint's port came to nothing: it is given up, and what was
-    /// posted waits for the next. False: the port is no such, or was connected.
+    /// An attempt came to nothing: it is given up, and another may follow. At a connectionless
+    /// endpoint what was posted waits for that. False: the port was connected, or has not tried.
     pub(in crate::progress) fn retract_failed(&self, state: &mut PortState) -> bool {
         let is_attempt = matches!(
             state.machine.lifecycle(),
             Lifecycle::Connecting | Lifecycle::Accepting
         );
-        let Some(side) = state.side.as_ref().filter(|_| is_attempt) else {
+        if !is_attempt {
             return false;
+        }
+        let Some(side) = &state.side else {
+            self.begin_retracting(state);
+            return true;
         };
         let Some(error) = state.machine.fault().cloned() else {
             return false;
@@ -292,9 +302,22 @@ impl Port {
         state.watching = false;
         state.peer_finished = false;
         state.closing = Closing::No;
-        state.machine.begin_again();
+        match state.side {
+            Some(_) => state.machine.begin_again(),
+            None => {
+                let (machine, mut host) = state.machine_and_host(self);
+                machine.handle_attempt_failed(&mut host);
+            }
+        }
         let keyed = demand_key(&mut state.machine, self.auth_key(), &self.engine.random);
-        let Some(side) = &mut state.side else { return };
+        let Some(side) = &mut state.side else {
+            // Without its key it is not to be used.
+            if let Err(error) = keyed {
+                self.fail(state, error);
+                self.waker.wake_by_ref();
+            }
+            return;
+        };
         let after = side.after.take();
         let after = match keyed {
             Ok(()) => after,

@@ -52,6 +52,30 @@ impl<T> Connection<T> {
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
+        self.end_all(&error, host);
+        let closing = match was {
+            Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
+            _ => Event::Closed {
+                connected: was == Lifecycle::Connected,
+                lost,
+            },
+        };
+        self.events.push_back(closing);
+        self.invariants();
+    }
+
+    /// The attempt has come to nothing, and the transport holds nothing of it any more: ends all
+    /// operations, in the order they were posted. Another attempt may follow, as after
+    /// [`begin_again`](Self::begin_again).
+    pub(crate) fn handle_attempt_failed(&mut self, host: &mut impl Host<T>) {
+        let canceled = || Error::new(ErrorKind::Canceled, "the attempt was given up");
+        let error = self.fault.clone().unwrap_or_else(canceled);
+        self.end_all(&error, host);
+        self.begin_again();
+        self.events.push_back(Event::ConnectFailed { error });
+    }
+
+    fn end_all(&mut self, error: &Error, host: &mut impl Host<T>) {
         let mut memory = self.collect_memory(host);
         let injected = self.tx.injected.fail_all();
         self.injected_ended(injected);
@@ -69,15 +93,6 @@ impl<T> Connection<T> {
         self.acks.clear();
         self.reads.clear();
         self.transmit.used -= std::mem::take(&mut self.transmit.left);
-        let closing = match was {
-            Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
-            _ => Event::Closed {
-                connected: was == Lifecycle::Connected,
-                lost,
-            },
-        };
-        self.events.push_back(closing);
-        self.invariants();
     }
 
     /// Why the connection did not end in order, if it did not.

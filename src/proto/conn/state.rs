@@ -7,7 +7,7 @@
 //!    └──────────────▶ Accepting ───────────────┘            │
 //!    └───────────────────────┴──────────────────────────────┘
 //! ```
-//! An attempt that is given up leads back to Idle, on a connection of a connectionless endpoint.
+//! An attempt that comes to nothing leads back to Idle.
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
