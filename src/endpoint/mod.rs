@@ -70,7 +70,8 @@ pub(crate) fn drop_kept() {
 ///
 /// It is opened idle, then [`connect`](Self::connect)s or [`accept`](Self::accept)s, until it is
 /// connected, once. Receives may be posted before that. Posting is synchronous and never blocks;
-/// every accepted operation ends exactly once: done, peer gone, cancelled, or refused with a reason.
+/// every accepted operation ends exactly once: done, peer gone, cancelled, or refused with a
+/// reason.
 ///
 /// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
 /// posted for transmission goes out first, within a few seconds, and no event tells of it.
