@@ -10,14 +10,14 @@ use super::intervals::Intervals;
 use super::range;
 use super::region::{RegionMemory, Segment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::DIRECT_PIECE_MAX;
+use crate::limits::READ_DATA_MAX;
 use crate::sync::{GateClosed, Role};
 
 /// The rights under which somebody writes to a region: `FI_READ`, `FI_RECV`, `FI_REMOTE_WRITE`.
 const WRITING_RIGHTS: u64 = 1 << 8 | 1 << 10 | 1 << 13;
 /// Bytes of one look at an address range before it is accessed; what is larger is looked at in its
 /// first part, since finding pages takes time: about 0.1 us each, which is 0.1 ms for this many.
-const PROBE_MAX: usize = 4 * DIRECT_PIECE_MAX;
+const PROBE_MAX: usize = READ_DATA_MAX;
 
 impl RegionMemory {
     /// Makes the pages of a range present, as `FI_MR_ALLOCATED` promises; the bytes keep their

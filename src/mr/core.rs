@@ -182,14 +182,17 @@ impl RegionCore {
     /// the kernel's work on behalf of peers.
     pub(super) fn park(&self, parked: bool) {
         self.memory.gate().park(parked);
-        if parked && self.access().intersects(Access::REMOTE) {
+        if parked {
             self.nudge();
         }
     }
 
-    /// Wakes the driver after the gate began to refuse.
+    /// Wakes the driver after the gate began to refuse, if a kernel operation or a copy on behalf
+    /// of a peer is under way: none begins any more.
     pub(super) fn nudge(&self) {
-        self.parent.nudge();
+        if !self.memory.gate().is_drained(Drained::Remote) {
+            self.parent.nudge();
+        }
     }
 
     /// See [`MrTable::is_seeded`].
@@ -228,11 +231,7 @@ impl RegionCore {
             }
             self.ended.store(true, Ordering::Release);
         }
-        // Whoever uses the memory has it, and nobody can get it any more but by a handle; so mostly
-        // there is nothing for the driver to do.
-        if Arc::strong_count(&self.memory) > 1 {
-            self.nudge();
-        }
+        self.nudge();
         Ok(is_drained)
     }
 }

@@ -8,9 +8,9 @@ use crate::error::{Error, ErrorKind};
 use crate::proto::Lifecycle;
 use crate::transport::Receive;
 
+use super::budget::Budget;
 use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
-use super::turn::OUTCOMES_PER_TURN;
 
 /// How long an orderly close waits while nothing gets on: for queued frames, their answers and the
 /// peer's agreement, then for the peer's end.
@@ -118,8 +118,7 @@ impl Port {
         }
         // What was taken back shows at once with readiness, later with a ring; either way the
         // link's waker tells.
-        let mut left = OUTCOMES_PER_TURN;
-        self.harvest(state, &mut left);
+        self.harvest(state, &mut Budget::of_call());
     }
 
     /// Ends all operations once the link has given everything back.

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::transport::Clock;
+
+use super::budget::Budget;
 use super::heard_peers::HeardPeers;
 use super::liveness::VisitGrid;
 use super::port::Port;
@@ -12,6 +15,8 @@ use super::port::Port;
 pub(super) struct Turned {
     /// Nothing, for ever.
     pub(super) is_over: bool,
+    /// More at once: the budget was spent.
+    pub(super) is_cut: bool,
     /// When there must be another turn, if no earlier one was asked for.
     pub(super) alarm: Option<Instant>,
     /// The turn that was asked for then is not wanted any more.
@@ -19,7 +24,8 @@ pub(super) struct Turned {
 }
 
 pub(super) trait Driven: Send + Sync {
-    fn turn(&self, now: Instant) -> Turned;
+    /// One turn that begins now, within what is left, but for a step of each kind.
+    fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Turned;
 
     /// Tries its socket without the reactor's word. True if there was anything: a turn is due.
     fn try_link(&self) -> bool;
@@ -52,8 +58,8 @@ pub(super) trait Driven: Send + Sync {
 }
 
 impl Driven for Port {
-    fn turn(&self, now: Instant) -> Turned {
-        self.turn(now)
+    fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Turned {
+        self.turn(now, clock, left)
     }
 
     fn try_link(&self) -> bool {

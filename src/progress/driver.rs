@@ -11,26 +11,25 @@ use std::time::{Duration, Instant};
 use crate::slab::Key;
 use crate::transport::Clock;
 
+use super::budget::Budget;
 use super::driven::Driven;
 use super::engine::Engine;
 use super::heard_peers::{HeardPeers, Rest};
 use super::liveness::VisitGrid;
 use super::spin::Spin;
 
-/// Port turns of one poll of the driver, and as many for what is due, before it lets other tasks of
-/// the runtime run. A turn is itself bounded; some dozens of them stay well below a millisecond.
-const TURNS_PER_POLL: usize = 64;
-
 pub(super) struct Driver {
     engine: Arc<Engine>,
     clock: Box<dyn Clock>,
     /// Ports that are due, in the order in which they became ready.
     ready: VecDeque<Key>,
+    /// Ports whose last turn spent the budget: those that have become ready meanwhile come first.
+    cut: VecDeque<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
     /// When to look which port's peer for signs of life.
     visits: BTreeSet<(Instant, Key)>,
     /// Ports to be put there.
-    enlisted: Vec<Key>,
+    enlisted: VecDeque<Key>,
     visit_grid: VisitGrid,
     heard_peers: HeardPeers,
     /// All ports have been told that the engine stops.
@@ -60,9 +59,10 @@ impl Driver {
             visit_grid: VisitGrid { epoch: clock.now() },
             clock,
             ready: VecDeque::new(),
+            cut: VecDeque::new(),
             deadlines: BTreeSet::new(),
             visits: BTreeSet::new(),
-            enlisted: Vec::new(),
+            enlisted: VecDeque::new(),
             heard_peers: HeardPeers::default(),
             stopping: false,
             spin,
@@ -73,11 +73,16 @@ impl Driver {
         self.engine.lock_ports().get(key).map(Arc::clone)
     }
 
-    /// One turn of one port; drops it from the table when it is over.
-    fn turn(&mut self, key: Key) {
+    /// One turn of one port, within the budget of `poll`; drops it from the table when it is over.
+    fn turn(&mut self, key: Key, poll: &mut Budget) {
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
-        let turned = port.turn(now);
+        let turned = port.turn(now, &*self.clock, poll);
+        poll.spend(0);
+        poll.tick(now);
+        if turned.is_cut {
+            self.cut.push_back(key);
+        }
         if let Some(at) = turned.stale {
             self.deadlines.remove(&(at, key));
         }
@@ -93,7 +98,8 @@ impl Driver {
     }
 
     /// Looks at a port for signs of life, and goes on to do so as long as it wants.
-    fn visit(&mut self, key: Key) {
+    fn visit(&mut self, key: Key, poll: &mut Budget) {
+        poll.spend(0);
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
         let (listed, must_listen) = port.before_visit(now, &mut self.heard_peers);
@@ -101,9 +107,10 @@ impl Driver {
             self.visits.remove(&(at, key));
         }
         if must_listen {
-            self.turn(key);
+            self.turn(key, poll);
         }
         let now = self.clock.now();
+        poll.tick(now);
         if let Some(at) = port.visit(now, self.visit_grid, &mut self.heard_peers) {
             self.visits.insert((at, key));
         }
@@ -121,47 +128,63 @@ impl Driver {
     }
 
     /// Sees to connections that rest, when the last sign of their peer's life is old.
-    fn look_after_resting(&mut self) {
+    fn look_after_resting(&mut self, poll: &mut Budget) {
         let now = self.clock.now();
+        poll.spend(0);
+        poll.tick(now);
         match self.heard_peers.rest_over(now) {
             Rest::GoesOn => {}
-            Rest::Wakes(key) => self.visit(key),
+            Rest::Wakes(key) => self.visit(key, poll),
             Rest::Ends(ports, within) => self.spread_visits(ports, now, within),
         }
     }
 
-    /// Does what is due by now, as far as `left` allows.
-    fn fire_deadlines(&mut self, left: &mut usize, cx: &mut Context<'_>) {
+    /// Visits ports that asked for it. True if there are more.
+    fn visit_enlisted(&mut self) -> bool {
+        let mut left = None;
+        while let Some(key) = self.enlisted.pop_front() {
+            let left = left.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
+            self.visit(key, left);
+            if left.is_spent() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Does what is due by now. True if there is more. It has a budget of its own, so that it gets
+    /// on beside whatever is ready.
+    fn fire_deadlines(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut left = None;
         loop {
             let (deadline, visit) = (self.deadlines.first(), self.visits.first());
             let first = deadline.into_iter().chain(visit).min().copied();
             let resting = self.heard_peers.due();
             let Some(at) = first.map(|(at, _)| at).into_iter().chain(resting).min() else {
-                return;
+                return false;
             };
             if self.clock.poll_deadline(at, cx).is_pending() {
-                return;
+                return false;
             }
-            if *left == 0 {
-                cx.waker().wake_by_ref();
-                return;
+            let left = left.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
+            if left.is_spent() {
+                return true;
             }
-            *left -= 1;
             let Some((at, key)) = first.filter(|(first, _)| *first == at) else {
-                self.look_after_resting();
+                self.look_after_resting(left);
                 continue;
             };
             if self.deadlines.remove(&(at, key)) {
-                self.turn(key);
+                self.turn(key, left);
             } else {
                 self.visits.remove(&(at, key));
-                self.visit(key);
+                self.visit(key, left);
             }
         }
     }
 
     /// Tries some ports that nobody has called ready. True if there was something.
-    fn look(&mut self) -> bool {
+    fn look(&mut self, poll: &mut Budget) -> bool {
         if !self.spin.looks || !self.spin.is_on() {
             return false;
         }
@@ -173,7 +196,7 @@ impl Driver {
             };
             if self.port(key).is_some_and(|port| port.try_link()) {
                 found = true;
-                self.turn(key);
+                self.turn(key, poll);
             }
         }
         found
@@ -181,7 +204,7 @@ impl Driver {
 
     /// Goes on looking for a moment, before the runtime is asked: in the ring, and at the port that
     /// is at work, which has its turn then.
-    fn dwell(&mut self, active: bool) -> Found {
+    fn dwell(&mut self, active: bool, poll: &mut Budget) -> Found {
         let Some(until) = self.spin.dwells_until().filter(|_| !active) else {
             return Found::Nothing;
         };
@@ -191,7 +214,7 @@ impl Driver {
             if let Some((key, port)) = &port
                 && port.try_link()
             {
-                self.turn(*key);
+                self.turn(*key, poll);
                 return Found::Bytes;
             }
             std::hint::spin_loop();
@@ -210,8 +233,7 @@ impl Driver {
         // Who looks again by itself need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
         self.spin.give_way();
-        // After the other tasks of the runtime, and a look of its at the reactor.
-        let _ = pin!(tokio::task::yield_now()).poll(cx);
+        come_back(cx);
     }
 
     fn all_ports(&self) -> Vec<Key> {
@@ -219,36 +241,39 @@ impl Driver {
     }
 }
 
+/// Has the driver polled again, after the other tasks of the runtime and a look of its at the
+/// reactor: merely woken, it would be polled dozens of times before that.
+fn come_back(cx: &mut Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
 impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let (mut left, mut due_left) = (TURNS_PER_POLL, TURNS_PER_POLL);
-        let mut active = this.look();
+        let mut left = Budget::of_poll(this.clock.now());
+        let mut active = this.look(&mut left);
         loop {
             if this.engine.transport.poll_drive(cx).is_ready() {
-                left = left.saturating_sub(1);
+                left.spend(0);
                 active = true;
             }
             this.engine.take_ready(&mut this.ready, &mut this.enlisted);
-            while let Some(key) = this.enlisted.pop() {
-                this.visit(key);
-            }
+            this.ready.append(&mut this.cut);
+            let mut is_more_due = this.visit_enlisted();
             let found = !this.ready.is_empty();
             active |= found;
-            while left > 0 {
-                let Some(key) = this.ready.pop_front() else {
-                    break;
-                };
+            while !left.is_spent()
+                && let Some(key) = this.ready.pop_front()
+            {
                 this.spin.had_turn(key);
-                this.turn(key);
-                left -= 1;
+                this.turn(key, &mut left);
             }
             if this.engine.take_regions_changed() {
                 for key in this.all_ports() {
                     if this.port(key).is_some_and(|port| port.regions_changed()) {
-                        this.turn(key);
+                        this.turn(key, &mut left);
                     }
                 }
             }
@@ -257,20 +282,21 @@ impl Future for Driver {
                 this.stopping = true;
                 for key in this.all_ports() {
                     if let Some(port) = this.port(key) {
-                        port.begin_close();
-                        this.turn(key);
+                        port.begin_close(); // Which makes it ready.
                     }
                 }
             }
-            this.fire_deadlines(&mut due_left, cx);
+            is_more_due |= this.fire_deadlines(cx);
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
             let is_done = this.ready.is_empty()
+                && this.cut.is_empty()
+                && !is_more_due
                 && this.engine.may_rest(cx.waker(), this.stopping)
                 && this.engine.transport.rest(cx.waker());
             if is_done {
-                match this.dwell(active) {
+                match this.dwell(active, &mut left) {
                     Found::Completions => {
                         active = true;
                         continue;
@@ -282,10 +308,10 @@ impl Future for Driver {
             }
             if !found {
                 // A kernel that takes nothing, for want of memory, is not asked for ever.
-                left = left.saturating_sub(1);
+                left.spend(0);
             }
-            if left == 0 {
-                cx.waker().wake_by_ref();
+            if left.is_spent() || is_more_due {
+                come_back(cx);
                 return Poll::Pending;
             }
         }

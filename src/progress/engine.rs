@@ -55,7 +55,7 @@ pub(crate) struct Engine {
 struct Ready {
     ports: Vec<Key>,
     /// Ports that the driver is to visit from now on.
-    enlisted: Vec<Key>,
+    enlisted: VecDeque<Key>,
     driver: Option<Waker>,
 }
 
@@ -173,7 +173,7 @@ impl Engine {
     pub(super) fn enlist(&self, port: Key) {
         let driver = {
             let mut ready = self.lock_ready();
-            ready.enlisted.push(port);
+            ready.enlisted.push_back(port);
             ready.driver.take()
         };
         if let Some(driver) = driver {
@@ -195,7 +195,7 @@ impl Engine {
 
     /// Moves the ports that are ready now to the end of `into`, those to be visited to the end of
     /// `visits`. The driver is awake, and looks again before it sleeps: it need not be woken.
-    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, visits: &mut Vec<Key>) {
+    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, visits: &mut VecDeque<Key>) {
         let mut ready = self.lock_ready();
         into.extend(ready.ports.drain(..));
         visits.append(&mut ready.enlisted);

@@ -410,7 +410,7 @@ impl Port {
         }
         if !is_reading && gives_signs {
             state.machine.give_sign();
-            self.transmit(state);
+            self.transmit_now(state);
         }
         let was_asked = state.life.asked.is_some();
         if let (Some(last_visit), Some(wanted), true) =
@@ -508,7 +508,7 @@ impl Port {
             confirmed: vitals.map_or(state.life.sent, |vitals| vitals.confirmed),
             with_question: None,
         });
-        self.transmit(state);
+        self.transmit_now(state);
     }
 
     fn found_dead(&self, state: &mut PortState, silent: Duration) {

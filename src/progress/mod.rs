@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod beside;
+mod budget;
 mod closing;
 mod commit;
 mod deadlines;

@@ -255,7 +255,7 @@ pub(crate) struct Port {
     pub(super) waker: Waker,
     /// What both sides of its connection have proven once it is up.
     auth_key: Option<AuthSecret>,
-    wake_state: Arc<PortWaker>,
+    pub(super) wake_state: Arc<PortWaker>,
     pub(super) moved: Moved,
     /// Turns it has had.
     #[cfg(test)]
@@ -301,6 +301,11 @@ impl PortWaker {
     /// The port has its turn.
     pub(super) fn is_queued_no_more(&self) {
         self.queued.store(false, Ordering::Release);
+    }
+
+    /// The driver has it in its queue still.
+    pub(super) fn is_queued_again(&self) {
+        self.queued.store(true, Ordering::Release);
     }
 }
 
@@ -418,10 +423,6 @@ impl Port {
     /// The key without which it has no peer.
     pub(crate) fn auth_key(&self) -> Option<&AuthSecret> {
         self.auth_key.as_ref()
-    }
-
-    pub(super) fn is_queued_no_more(&self) {
-        self.wake_state.is_queued_no_more();
     }
 
     /// Asks the driver to visit this port from now on.

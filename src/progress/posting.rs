@@ -109,9 +109,9 @@ impl Port {
     fn posted_to_send(&self, state: &mut PortState, before: Before, more: bool) {
         if before.idle && !state.inline_spent && !more && !before.left {
             state.inline_spent = true;
-            self.transmit(state);
+            self.transmit_now(state);
         } else if state.machine.is_transmit_gathered() {
-            if self.transmit(state) && before.paused {
+            if self.transmit_now(state) && before.paused {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }
         } else {

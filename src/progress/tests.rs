@@ -5,6 +5,7 @@
 
 mod idle;
 mod shutdown;
+mod turns;
 
 use std::future::{Future, IntoFuture};
 use std::sync::{Arc, mpsc};

@@ -10,16 +10,13 @@ use crate::proto::{
     Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan, Receives,
 };
 use crate::sync::{Lock, WakeList};
-use crate::transport::{Direct, Outcome, Receive, Received, SendBatch};
+use crate::transport::{Clock, Direct, Outcome, Receive, Received, SendBatch};
 
+use super::budget::Budget;
 use super::driven::Turned;
 use super::port::{Closing, Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
-
-/// Outcomes of one turn: enough to fill a batch of wake-ups, few enough that 20 busy neighbours
-/// wait well below a millisecond.
-pub(super) const OUTCOMES_PER_TURN: usize = 32;
 
 /// The outside world of a connection, for the length of one call.
 pub(super) struct View<'a> {
@@ -147,8 +144,8 @@ impl PortState {
 
 impl Port {
     /// One turn.
-    pub(super) fn turn(&self, now: Instant) -> Turned {
-        self.is_queued_no_more();
+    pub(super) fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Turned {
+        self.wake_state.is_queued_no_more();
         #[cfg(test)]
         self.turns
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -161,11 +158,10 @@ impl Port {
         }
         let machine = &state.machine;
         state.deadlines.start(now, |op| machine.phase(op).is_some());
-        let mut left = OUTCOMES_PER_TURN;
         let mut settled = false;
         loop {
             let committed = self.commit(state);
-            let moved = self.harvest(state, &mut left) || committed;
+            let moved = self.harvest(state, left) || committed;
             if !moved && settled {
                 break;
             }
@@ -176,7 +172,7 @@ impl Port {
             });
             self.feed(state);
             self.commit(state);
-            let sent = self.transmit(state);
+            let sent = self.transmit(state, left);
             self.arm(state);
             self.publish(state);
             self.close_step(state, now);
@@ -192,18 +188,23 @@ impl Port {
             settled = !(sent || again || state.stage.is_some() || state.side.is_some())
                 && state.closing == Closing::No;
             if !moved {
-                left = left.saturating_sub(1);
+                left.spend(0);
             }
-            if left == 0 {
-                self.waker.wake_by_ref();
+            left.tick(clock.now());
+            if left.is_spent() {
                 break;
             }
         }
         // A frame may have begun, and must go on.
         self.watch_life(state);
         self.expire(state, now);
+        let is_cut = left.is_spent();
+        if is_cut {
+            self.wake_state.is_queued_again();
+        }
         Turned {
             is_over: state.closing == Closing::Over,
+            is_cut,
             alarm: next_alarm(state, now),
             stale: state.stale_alarm.take(),
         }
@@ -224,20 +225,20 @@ impl Port {
     }
 
     /// Takes outcomes from the link. True if there were any.
-    pub(super) fn harvest(&self, state: &mut PortState, left: &mut usize) -> bool {
+    pub(super) fn harvest(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut moved = false;
-        while *left > 0 {
+        while !left.is_spent() {
             let Some(outcome) = state.link.as_mut().and_then(|link| link.poll_outcome()) else {
                 break;
             };
             moved = true;
-            *left -= 1;
+            left.spend(outcome.bytes());
             self.handle(state, outcome);
             // Staged bytes are fed before anything more is received.
-            if state.stage.is_some() {
+            if state.stage.is_some() || left.is_spent() {
                 break;
             }
-            self.transmit(state);
+            self.transmit(state, left);
             self.arm(state);
         }
         moved
@@ -370,8 +371,9 @@ impl Port {
         }
     }
 
-    /// Hands frames to the link as long as it takes them at once. True if it took any.
-    pub(super) fn transmit(&self, state: &mut PortState) -> bool {
+    /// Hands frames to the link as long as it takes them at once and anything is left, but one
+    /// batch at least: what is received must not keep all else from going out. True if it took any.
+    pub(super) fn transmit(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut sent = false;
         // Once the stream has ended nothing goes out, and nothing again while a port drains.
         while state.closing < Closing::Agreed {
@@ -398,7 +400,21 @@ impl Port {
                 // A link that has told something expects to be asked again, and the driver does.
                 _ => self.waker.wake_by_ref(),
             }
+            left.spend(outcome.bytes());
             self.handle(state, outcome);
+            if left.is_spent() {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// The same within a call that is no turn: the driver does the rest.
+    pub(super) fn transmit_now(&self, state: &mut PortState) -> bool {
+        let mut left = Budget::of_call();
+        let sent = self.transmit(state, &mut left);
+        if left.is_spent() {
+            self.waker.wake_by_ref();
         }
         sent
     }

@@ -321,6 +321,12 @@ impl Gate {
         Ok(Drained::All.holds(before))
     }
 
+    /// True if nobody is inside in these roles. For who has shut the gate to them, that is how it
+    /// stays.
+    pub(crate) fn is_drained(&self, roles: Drained) -> bool {
+        roles.holds(self.now())
+    }
+
     /// True once it is closed and everyone has left: then nobody is ever inside again.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {

@@ -451,6 +451,18 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
+impl Outcome {
+    /// How many bytes have moved.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Outcome::Sent { result, .. } => *result.as_ref().unwrap_or(&0),
+            Outcome::Received(Received::Stage(stage)) => stage.len(),
+            Outcome::Received(Received::Direct { len, .. }) => *len,
+            _ => 0,
+        }
+    }
+}
+
 /// How a receive ended. Memory submitted with it is always in here.
 #[derive(Debug)]
 pub(crate) enum Received {

@@ -8,6 +8,7 @@ use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::progress::Posted;
+use crate::progress::budget::Budget;
 use crate::progress::posting::Manner;
 use crate::progress::publish::{Telling, Untold};
 use crate::progress::report::{OpCell, Report};
@@ -52,9 +53,9 @@ impl DgramPort {
             // What has come is kept already, and a readable socket wakes the driver.
         } else if idle && !state.inline_spent && !manner.more {
             state.inline_spent = true;
-            self.transmit(state);
+            self.transmit(state, &mut Budget::of_call());
         } else if state.machine.queued() >= DATAGRAMS_PER_CALL {
-            self.transmit(state);
+            self.transmit(state, &mut Budget::of_call());
         } else {
             self.waker.wake_by_ref();
         }

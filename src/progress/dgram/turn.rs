@@ -4,38 +4,39 @@
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind};
+use crate::progress::budget::Budget;
 use crate::progress::driven::{Driven, Turned};
 use crate::progress::engine::Engine;
-use crate::transport::{DATAGRAMS_PER_CALL, Departing, More, Place};
+use crate::transport::{Clock, DATAGRAMS_PER_CALL, Departing, More, Place};
 
 use super::{DgramPort, FLUSH_TIMEOUT, State, closed};
 
-/// Calls of one turn in each direction. With their datagrams they take well below a millisecond,
-/// for which others wait.
-const CALLS_PER_TURN: usize = 4;
+/// What a call counts as, in bytes: as much as its datagrams mostly have.
+const CALL_BYTES: usize = 64 << 10;
 /// Staging buffers of one receive, while more comes than is posted for.
 const STAGES_MAX: usize = 8;
 
 impl Driven for DgramPort {
-    fn turn(&self, now: Instant) -> Turned {
+    fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Turned {
         self.wake_state.is_queued_no_more();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         state.inline_spent = false;
         let machine = &state.machine;
         (state.deadlines).start(now, |op| machine.phase(op).is_some());
-        for call in 1.. {
+        loop {
             let more = self.receive(state);
+            left.spend(CALL_BYTES);
             let State { machine, wakes, .. } = state;
             machine.admit(|report| report.reserve(&self.waker, wakes));
-            self.transmit(state);
+            self.transmit(state, left);
             // What has ended made room for those who wait.
             let ended = self.publish(state);
             if !(more || ended && state.machine.wants_admission()) {
                 break;
             }
-            if call == CALLS_PER_TURN {
-                self.waker.wake_by_ref();
+            left.tick(clock.now());
+            if left.is_spent() {
                 break;
             }
         }
@@ -46,8 +47,13 @@ impl Driven for DgramPort {
             self.waker.wake_by_ref();
         }
         self.close_step(state, now);
+        let is_cut = left.is_spent();
+        if is_cut {
+            self.wake_state.is_queued_again();
+        }
         Turned {
             is_over: state.ended,
+            is_cut,
             alarm: next_alarm(state, now),
             stale: None,
         }
@@ -114,8 +120,8 @@ impl DgramPort {
         more != More::No
     }
 
-    /// Sends what is queued, as far as there is room.
-    pub(super) fn transmit(&self, state: &mut State) {
+    /// Sends what is queued, as far as there is room and anything is left, but one batch at least.
+    pub(super) fn transmit(&self, state: &mut State, left: &mut Budget) {
         let Some(socket) = &mut state.socket else {
             return;
         };
@@ -133,6 +139,10 @@ impl DgramPort {
             state.machine.departed(state.departed.drain(..));
             if went < count {
                 return;
+            }
+            left.spend(CALL_BYTES);
+            if left.is_spent() {
+                return self.waker.wake_by_ref();
             }
         }
     }
