@@ -94,7 +94,8 @@
 //!   where the system permits it.
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
-//! - `test-util`: the module `testing`: in-process networks, seeded faults, connected pairs.
+//! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,
+//!   partitions, crashes, faults.
 //!
 //! # Environment variables
 //!

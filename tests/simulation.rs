@@ -6,6 +6,8 @@
 
 #[path = "simulation/mixed.rs"]
 mod mixed;
+#[path = "simulation/nodes.rs"]
+mod nodes;
 #[path = "simulation/trace.rs"]
 mod trace;
 

@@ -11,7 +11,7 @@ use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
-use crate::transport::{self, Backend, Runner, TransportOptions};
+use crate::transport::{self, Backend, TransportOptions};
 
 use super::auth::domain_secret;
 use super::workers::Workers;
@@ -152,10 +152,10 @@ impl DomainBuilder {
         )
         .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(lock_kind, table));
-        let workers = match &first.runner {
-            Runner::Task(runtime) if random.is_seeded() => Workers::tasks(runtime.clone()),
-            Runner::Task(runtime) => Workers::of_runtime(runtime.clone()),
-            Runner::Thread(_) => Workers::threads(),
+        let workers = match first.runner.runtime() {
+            Some(runtime) if random.is_seeded() => Workers::tasks(runtime.clone()),
+            Some(runtime) => Workers::of_runtime(runtime.clone()),
+            None => Workers::threads(),
         };
         let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,

@@ -14,6 +14,8 @@
 //! # Ok(()) }
 //! ```
 
+mod node;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -25,8 +27,9 @@ use crate::fabric::{Fabric, discover};
 use crate::id::FabricAddr;
 use crate::info::{Driver, Hints};
 use crate::random::RandomSource;
-use crate::transport::{Backend, Faults, LoopbackNet, TransportOptions};
+use crate::transport::{Backend, Faults, Host, LoopbackNet, TransportOptions};
 
+pub use self::node::{Node, Wiring};
 pub use crate::transport::FaultPlan;
 
 /// Frees what is kept of operations that have ended, to be used again by the next: small, bounded
@@ -151,6 +154,10 @@ impl Net {
     /// # Errors
     /// As [`Fabric::open`].
     pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
+        self.open(hints, self.random.clone(), None)
+    }
+
+    fn open(&self, hints: Hints, random: RandomSource, host: Option<Host>) -> Result<Fabric> {
         let mut infos = discover(&hints)?;
         for info in &mut infos {
             info.domain.driver = self.driver;
@@ -159,7 +166,8 @@ impl Net {
             backend: Some(self.backend),
             net: Some(Arc::clone(&self.loopback)),
             faults: self.is_faulty.then(|| self.faults.clone()),
-            random: self.random.clone(),
+            random,
+            host,
             in_ring: self.in_ring,
             ..TransportOptions::default()
         };
@@ -214,15 +222,7 @@ impl Net {
     /// # Errors
     /// Whatever opening meets.
     pub fn peer(&self) -> Result<Peer> {
-        let fabric = self.fabric()?;
-        let events = fabric.event_queue().open()?;
-        let domain = fabric.domain().open()?;
-        domain.bind(&events, DomainBind::empty())?;
-        Ok(Peer {
-            fabric,
-            domain,
-            events,
-        })
+        Peer::of(self.fabric()?)
     }
 }
 
@@ -238,6 +238,21 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// A peer of this fabric: a domain bound to an event queue of its own.
+    ///
+    /// # Errors
+    /// Whatever opening meets.
+    pub fn of(fabric: Fabric) -> Result<Peer> {
+        let events = fabric.event_queue().open()?;
+        let domain = fabric.domain().open()?;
+        domain.bind(&events, DomainBind::empty())?;
+        Ok(Peer {
+            fabric,
+            domain,
+            events,
+        })
+    }
+
     /// A connectionless endpoint of this peer, at a port of its own.
     ///
     /// # Errors

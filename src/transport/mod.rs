@@ -74,7 +74,7 @@ pub use fault::FaultPlan;
 pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
-pub(crate) use loopback::LoopbackNet;
+pub(crate) use loopback::{Host, LoopbackNet, WireState};
 pub(crate) use run::Runner;
 pub(crate) use select::{Selection, TransportOptions, open, open_many};
 pub(crate) use udp::{

@@ -13,11 +13,16 @@ use futures::FutureExt;
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 use super::Backend;
+#[cfg(any(test, feature = "test-util"))]
+use super::loopback::Host;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The place that a transport was made for, and where its one driver is to run.
 pub(crate) enum Runner {
     Task(Handle),
+    /// As a task of a host of a test's network.
+    #[cfg(any(test, feature = "test-util"))]
+    Hosted(Handle, Host),
     Thread(Box<dyn Reactor>),
 }
 
@@ -47,6 +52,11 @@ impl Runner {
         let mut reactor = match self {
             Runner::Task(runtime) => {
                 runtime.spawn(future);
+                return Ok(());
+            }
+            #[cfg(any(test, feature = "test-util"))]
+            Runner::Hosted(runtime, host) => {
+                runtime.spawn(host.govern(future));
                 return Ok(());
             }
             Runner::Thread(reactor) => reactor,
@@ -79,12 +89,20 @@ impl Runner {
         })
     }
 
+    /// The application's runtime, if it drives.
+    pub(crate) fn runtime(&self) -> Option<&Handle> {
+        match self {
+            Runner::Task(runtime) => Some(runtime),
+            #[cfg(any(test, feature = "test-util"))]
+            Runner::Hosted(runtime, _) => Some(runtime),
+            Runner::Thread(_) => None,
+        }
+    }
+
     /// True if another thread may be waiting in the reactor while the driver runs.
     pub(crate) fn shares_reactor(&self) -> bool {
-        match self {
-            Runner::Task(runtime) => runtime.runtime_flavor() != RuntimeFlavor::CurrentThread,
-            Runner::Thread(_) => false,
-        }
+        self.runtime()
+            .is_some_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread)
     }
 }
 
@@ -106,6 +124,8 @@ impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Runner::Task(_) => "Task",
+            #[cfg(any(test, feature = "test-util"))]
+            Runner::Hosted(..) => "Hosted",
             Runner::Thread(_) => "Thread",
         })
     }

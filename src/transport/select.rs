@@ -8,6 +8,8 @@ use tokio::runtime::Handle;
 use super::epoll::{self, EpollTransport};
 #[cfg(any(test, feature = "test-util"))]
 use super::fault::{FaultInjector, Faults};
+#[cfg(any(test, feature = "test-util"))]
+use super::loopback::Host;
 use super::loopback::{LoopbackNet, LoopbackTransport};
 use super::run::{Runner, own_runtime};
 use super::{Backend, PortRange, Transport};
@@ -24,6 +26,9 @@ pub(crate) struct TransportOptions {
     pub(crate) ports: Option<PortRange>,
     /// The network that loopback connections are made in; `None` is the process's common one.
     pub(crate) net: Option<Arc<LoopbackNet>>,
+    /// The host of the network that it is at.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) host: Option<Host>,
     /// Faults to inject.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) faults: Option<Faults>,
@@ -47,6 +52,8 @@ impl Default for TransportOptions {
             backend: None,
             ports: None,
             net: None,
+            #[cfg(any(test, feature = "test-util"))]
+            host: None,
             #[cfg(any(test, feature = "test-util"))]
             faults: None,
             random: RandomSource::default(),
@@ -163,7 +170,25 @@ fn loopback(options: &TransportOptions) -> Result<Made> {
     let stages = StagePool::new(options.idle_stages_max);
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
     let transport = LoopbackTransport::new(net, runtime, options.ports, stages);
+    #[cfg(any(test, feature = "test-util"))]
+    if let Some(host) = &options.host {
+        return hosted(transport, runner, host.clone());
+    }
     Ok((Arc::new(transport), runner))
+}
+
+/// A transport of one host, whose driver stops and ends with it.
+#[cfg(any(test, feature = "test-util"))]
+fn hosted(transport: LoopbackTransport, runner: Runner, host: Host) -> Result<Made> {
+    host.check_up()?;
+    let Runner::Task(runtime) = runner else {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "a node of a testing::Net is driven by tasks: Driver::Thread cannot be stopped",
+        ));
+    };
+    let transport = transport.at(host.clone());
+    Ok((Arc::new(transport), Runner::Hosted(runtime, host)))
 }
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]

@@ -95,10 +95,15 @@ async fn events(name: String, queue: EventQueue, trace: Recorder) {
 async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
     let mut choice = Choice(seed ^ u64::from(number) << 32);
     sleep(Duration::from_millis(choice.below(300))).await;
-    let peer = peer(&net);
+    let node = net.node(number.to_string());
+    let fabric = node.fabric_with(Hints::new().required_mr_mode(MrMode::ALLOCATED));
+    let Ok(fabric) = fabric else {
+        return trace.note(format_args!("rdm {number} is down"));
+    };
+    let peer = peer_of(fabric);
     let queue = peer.events.clone();
     let telling = tokio::spawn(events(format!("rdm {number}"), queue, trace.clone()));
-    let endpoint = peer.domain.rdm_endpoint().listen_at(address(number));
+    let endpoint = peer.domain.rdm_endpoint().listen_at(node.addr(7100));
     let endpoint = endpoint
         .connect_deadline(Duration::from_secs(2))
         .open()
@@ -118,7 +123,9 @@ async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
     }
     for _ in 0..4 {
         let other = (number + 1 + choice.below(u64::from(RDM_PEERS) - 1) as u16) % RDM_PEERS;
-        let to = endpoint.insert(address(other)).unwrap();
+        let to = endpoint
+            .insert(net.node(other.to_string()).addr(7100))
+            .unwrap();
         let len = choice.below(4096) as usize;
         let patience = Duration::from_millis(500 + choice.below(2_000));
         work.spawn(send(
@@ -222,6 +229,37 @@ async fn addresses(net: Net, trace: Recorder) {
     }
 }
 
+/// What happens to the nodes of the connectionless endpoints, and between them.
+async fn nemesis(net: Net, seed: u64, trace: Recorder) {
+    let mut choice = Choice(seed ^ 0xDEAD);
+    for number in 0..RDM_PEERS {
+        net.node(number.to_string());
+    }
+    for _ in 0..4 {
+        sleep(Duration::from_millis(choice.below(400))).await;
+        let one = choice.below(u64::from(RDM_PEERS));
+        let other = (one + 1) % u64::from(RDM_PEERS);
+        let (one, other) = (one.to_string(), other.to_string());
+        let time = Duration::from_millis(choice.below(1_000));
+        let what = choice.below(5);
+        trace.note(format_args!("to {one} and {other}: {what} for {time:?}"));
+        match what {
+            0 => net.partition(&one, &other),
+            1 => net.partition_one_way(&one, &other),
+            2 => net.hang(&one),
+            3 => net.crash(&one),
+            _ => drop(
+                net.link(&one, &other)
+                    .latency(time / 50)
+                    .bandwidth(1_000_000),
+            ),
+        }
+        sleep(time).await;
+        net.heal_all();
+        net.resume(&one);
+    }
+}
+
 pub async fn run(seed: u64) -> Trace {
     let trace = Recorder::new();
     let net = Net::new(seed).faults(plan(seed));
@@ -231,6 +269,7 @@ pub async fn run(seed: u64) -> Trace {
     }
     work.spawn(msg(net.clone(), seed, trace.clone()));
     work.spawn(datagrams(net.clone(), seed, trace.clone()));
+    work.spawn(nemesis(net.clone(), seed, trace.clone()));
     work.spawn(addresses(net.clone(), trace.clone()));
     sleep(Duration::from_millis(400)).await;
     net.set_faults(plan(seed ^ 1));

@@ -37,7 +37,12 @@ struct State {
 }
 
 impl Inbox {
-    fn push(&self, from: SocketAddr, bytes: &[u8]) {
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn push(&self, from: SocketAddr, bytes: &[u8]) {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("deliver a datagram");
         let cost = bytes.len() + OVERHEAD;
@@ -120,6 +125,10 @@ impl LoopbackNet {
             }
         };
         for inbox in heard {
+            #[cfg(any(test, feature = "test-util"))]
+            let Some(inbox) = self.carry(from, inbox, bytes) else {
+                continue;
+            };
             inbox.push(from, bytes);
         }
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::End;
+#[cfg(any(test, feature = "test-util"))]
+use super::attempt::Attempt;
 use super::pipe::{Front, PIPE_SIZE};
 use crate::buf::{Denied, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind};
@@ -22,6 +24,9 @@ pub(super) struct LoopbackLink {
     submitted: Submitted,
     /// Where a send gathers its bytes; empty between calls, and only ever small between them.
     gathered: Vec<u8>,
+    /// On its way to another host.
+    #[cfg(any(test, feature = "test-util"))]
+    attempt: Option<Arc<Attempt>>,
 }
 
 /// What reading from the pipe into some destination came to.
@@ -45,7 +50,31 @@ impl LoopbackLink {
             stages,
             submitted: Submitted::new(peer, waker),
             gathered: Vec::new(),
+            #[cfg(any(test, feature = "test-util"))]
+            attempt: None,
         }
+    }
+
+    /// As [`LoopbackLink::new`], whose [`LoopbackLink::begin`] this attempt decides.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn attempting(mut self, attempt: Arc<Attempt>) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// True while the other host has not answered yet.
+    fn is_attempting(&mut self) -> bool {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(attempt) = &self.attempt {
+            let Some(accepted) = attempt.poll(&self.submitted.waker) else {
+                return true;
+            };
+            self.attempt = None;
+            if self.end.is_some() {
+                self.begin(accepted);
+            }
+        }
+        false
     }
 
     /// Tells how the attempt to connect ended.
@@ -203,6 +232,7 @@ impl Link for LoopbackLink {
 
     fn send(&mut self, batch: SendBatch) {
         if self.submitted.send(batch)
+            && !self.is_attempting()
             && let Some(sent) = self.poll_send()
         {
             self.submitted.keep(sent);
@@ -229,8 +259,12 @@ impl Link for LoopbackLink {
     }
 
     fn poll_outcome(&mut self) -> Option<Outcome> {
+        let attempting = self.is_attempting();
         if let Some(outcome) = self.submitted.next_ended() {
             return Some(outcome);
+        }
+        if attempting {
+            return None;
         }
         let outcome = if self.submitted.is_send_first() {
             self.poll_send().or_else(|| self.poll_read())
@@ -269,7 +303,7 @@ impl Link for LoopbackLink {
 
     /// Nothing gets lost between the ends of a pipe.
     fn keep_alive(&mut self, _keep_alive: KeepAlive) -> bool {
-        true
+        self.end.as_ref().is_none_or(End::is_kept_alive)
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

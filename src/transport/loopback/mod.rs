@@ -4,9 +4,15 @@
 //! A [`LoopbackNet`] is a little machine with addresses of its own: what listens in one net is not
 //! seen in another. Bytes are copied twice, into a pipe and out of it.
 
+#[cfg(any(test, feature = "test-util"))]
+mod attempt;
 mod datagrams;
+#[cfg(any(test, feature = "test-util"))]
+mod hosts;
 mod link;
 mod pipe;
+#[cfg(any(test, feature = "test-util"))]
+mod relay;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -27,6 +33,9 @@ use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::sync::{Lock, LockKind, WakeList};
 
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use self::hosts::{Host, WireState};
+
 /// An in-process network: the addresses that are listened at.
 ///
 /// All loopback fabrics of a process share [`LoopbackNet::global`], unless given one of their own.
@@ -36,6 +45,8 @@ pub struct LoopbackNet {
     inboxes: Lock<Vec<Weak<Inbox>>>,
     /// The next port to try for those who have no wish.
     next_port: AtomicU16,
+    #[cfg(any(test, feature = "test-util"))]
+    hosts: hosts::Hosts,
 }
 
 impl LoopbackNet {
@@ -45,6 +56,8 @@ impl LoopbackNet {
             listeners: Lock::new(LockKind::Mutex, HashMap::new()),
             inboxes: Lock::new(LockKind::Mutex, Vec::new()),
             next_port: AtomicU16::new(FIRST_EPHEMERAL_PORT),
+            #[cfg(any(test, feature = "test-util"))]
+            hosts: hosts::Hosts::new(),
         })
     }
 
@@ -67,8 +80,12 @@ impl LoopbackNet {
         Ok(backlog)
     }
 
-    fn stop_listening(&self, address: SocketAddr) {
-        self.listeners.lock("stop listening").remove(&address);
+    /// Another one may listen there by now, if this one's host has crashed.
+    fn stop_listening(&self, address: SocketAddr, backlog: &Arc<Backlog>) {
+        let mut listeners = self.listeners.lock("stop listening");
+        if (listeners.get(&address)).is_some_and(|found| Arc::ptr_eq(found, backlog)) {
+            listeners.remove(&address);
+        }
     }
 
     /// Who listens for connections to `to`: at that very address, or at all addresses.
@@ -120,6 +137,9 @@ pub(crate) struct End {
     peer: SocketAddr,
     incoming: Arc<Pipe>,
     outgoing: Arc<Pipe>,
+    /// A wire lies between the ends.
+    #[cfg(any(test, feature = "test-util"))]
+    is_relayed: bool,
 }
 
 impl End {
@@ -130,12 +150,16 @@ impl End {
             peer: accepting,
             incoming: Arc::clone(&back),
             outgoing: Arc::clone(&there),
+            #[cfg(any(test, feature = "test-util"))]
+            is_relayed: false,
         };
         let far = End {
             local: accepting,
             peer: connecting,
             incoming: there,
             outgoing: back,
+            #[cfg(any(test, feature = "test-util"))]
+            is_relayed: false,
         };
         (near, far)
     }
@@ -150,6 +174,14 @@ impl End {
 
     fn unread(&self) -> usize {
         self.incoming.held()
+    }
+
+    /// The system does not notice the loss of a connection between hosts, since it asks nobody.
+    fn is_kept_alive(&self) -> bool {
+        #[cfg(any(test, feature = "test-util"))]
+        return !self.is_relayed;
+        #[cfg(not(any(test, feature = "test-util")))]
+        true
     }
 
     fn reset(&self) {
@@ -244,6 +276,9 @@ pub(super) struct LoopbackTransport {
     runtime: Handle,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
+    /// Where in the network it is.
+    #[cfg(any(test, feature = "test-util"))]
+    host: Option<Host>,
 }
 
 impl LoopbackTransport {
@@ -258,7 +293,19 @@ impl LoopbackTransport {
             runtime,
             ports,
             stages,
+            #[cfg(any(test, feature = "test-util"))]
+            host: None,
         }
+    }
+
+    /// An address of this transport's own side.
+    fn own(&self, address: SocketAddr) -> Result<SocketAddr> {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(host) = &self.host {
+            host.check_up()?;
+            return Ok(host.localize(address));
+        }
+        Ok(address)
     }
 }
 
@@ -268,6 +315,7 @@ impl Transport for LoopbackTransport {
     }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        let address = self.own(address)?;
         let open = |port| {
             let address = SocketAddr::new(address.ip(), port);
             let backlog = self.net.listen(address)?;
@@ -292,6 +340,10 @@ impl Transport for LoopbackTransport {
         from: Option<SocketAddr>,
         waker: Waker,
     ) -> Result<Box<dyn Link>> {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(host) = self.host_for(to) {
+            return self.connect_hosts(&host, to, from, waker);
+        }
         let to = match to.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, to.port()).into(),
             IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, to.port()).into(),
@@ -328,7 +380,7 @@ impl Transport for LoopbackTransport {
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>> {
         let open = |port| {
-            let bind = SocketAddr::new(options.bind.ip(), port);
+            let bind = self.own(SocketAddr::new(options.bind.ip(), port))?;
             self.net.open_datagrams(bind, options, waker.clone())
         };
         let socket = match (options.bind.port(), self.ports) {
@@ -382,7 +434,7 @@ impl Listener for LoopbackListener {
 
 impl Drop for LoopbackListener {
     fn drop(&mut self) {
-        self.net.stop_listening(self.address);
+        self.net.stop_listening(self.address, &self.backlog);
         self.backlog.close();
     }
 }

@@ -87,6 +87,18 @@ impl Pipe {
         Ok(room)
     }
 
+    /// As [`Pipe::poll_room`]; the waker is also woken when the reader goes, whatever the room.
+    /// `Err`: it has gone, or the pipe is reset.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn poll_writer(&self, waker: &Waker) -> Result<usize, ()> {
+        let mut state = self.state.lock("look for the reader");
+        if state.reset || state.abandoned {
+            return Err(());
+        }
+        state.writer = Some(waker.clone());
+        Ok(PIPE_SIZE - state.held)
+    }
+
     /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or
     /// leaves it empty for reuse.
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {

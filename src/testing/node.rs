@@ -1,0 +1,279 @@
+//! Nodes of a network by name, what lies between them, and what happens to them.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::{Net, Peer};
+use crate::error::Result;
+use crate::fabric::Fabric;
+use crate::info::Hints;
+use crate::random::RandomSource;
+use crate::transport::Host;
+
+/// A node of a [`Net`]: a machine with an address of its own and one process, from its start to its
+/// crash. [`Net::node`] gives it.
+#[derive(Clone)]
+pub struct Node {
+    net: Net,
+    name: String,
+    host: Host,
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address. What listens at the address of any machine itself (`127.0.0.1`) or at all
+    /// addresses (`0.0.0.0`) listens here.
+    pub fn ip(&self) -> IpAddr {
+        self.host.ip()
+    }
+
+    /// Its address with a port, for others to connect to.
+    pub fn addr(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip(), port)
+    }
+
+    /// A fabric at this node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone) if the node has crashed since
+    /// [`Net::node`] gave it; else as [`Fabric::open`].
+    pub fn fabric(&self) -> Result<Fabric> {
+        self.fabric_with(Hints::new())
+    }
+
+    /// A fabric at this node that fits these hints.
+    ///
+    /// # Errors
+    /// As [`fabric`](Self::fabric).
+    pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
+        self.host.check_up()?;
+        // A name and a life of a node have numbers of their own, whatever the others draw.
+        let mut seed = self.net.seed() ^ self.host.generation().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        for byte in self.name.bytes() {
+            seed = (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        let fabrics = self.host.count_fabric();
+        let random = RandomSource::seeded(seed.rotate_left(17) ^ fabrics);
+        self.net.open(hints, random, Some(self.host.clone()))
+    }
+
+    /// A peer at this node: a domain bound to an event queue, and its fabric.
+    ///
+    /// # Errors
+    /// As [`fabric`](Self::fabric), and whatever opening meets.
+    pub fn peer(&self) -> Result<Peer> {
+        Peer::of(self.fabric()?)
+    }
+
+    /// Spawns a task of this node's program: it stands still while the node hangs, and is aborted
+    /// when the node crashes. [`tokio::spawn`] makes one that goes on, as something outside of the
+    /// network.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.host.spawn(&Handle::current(), future)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.name)
+            .field("host", &self.host)
+            .finish_non_exhaustive()
+    }
+}
+
+/// # Nodes
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio::time::{Instant, sleep};
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::new(42);
+/// let (a, b) = (net.node("a").peer()?, net.node("b").peer()?);
+/// net.link("a", "b").latency(Duration::from_millis(10));
+/// let (to_b, at_b) = connect(&a, &b).await?;
+///
+/// // What is sent during a partition arrives after it.
+/// net.partition("a", "b");
+/// let healing = tokio::spawn({
+///     let net = net.clone();
+///     async move {
+///         sleep(Duration::from_secs(1)).await;
+///         net.heal("a", "b");
+///     }
+/// });
+/// let start = Instant::now();
+/// to_b.send("hello").await?;
+/// at_b.recv(vec![0; 16]).await?;
+/// assert_eq!(start.elapsed(), Duration::from_millis(1010));
+///
+/// // A crash resets connections.
+/// net.crash("b");
+/// assert!(to_b.send("hello?").delivery_complete().await.is_err());
+/// net.restart("b");
+/// let b = net.node("b").peer()?;
+/// connect(&a, &b).await?;
+/// # Ok(()) }
+/// ```
+impl Net {
+    /// The node of this name, as it lives now; made at the first call. For in-process networks.
+    ///
+    /// Each node has an address of its own. What is opened without a node ([`Net::peer`]) is at one
+    /// more machine, at 127.0.0.1, which has no name and to which nothing happens.
+    ///
+    /// # Panics
+    /// In a network of sockets, and for an empty name.
+    pub fn node(&self, name: impl AsRef<str>) -> Node {
+        let name = name.as_ref();
+        assert!(self.random.is_seeded(), "nodes are of Net::new(seed)");
+        assert!(!name.is_empty(), "a node has a name");
+        Node {
+            net: self.clone(),
+            name: name.to_owned(),
+            host: self.loopback.host(name),
+        }
+    }
+
+    /// Cuts both directions between two nodes. Nothing is lost by it: what is on its way, and what
+    /// is sent from now on, waits as TCP would try again, until the partition [heals](Net::heal) or
+    /// an end gives up (its [`Liveness`](crate::Liveness), a time limit). Datagrams are lost.
+    ///
+    /// # Panics
+    /// Where there is no node of a name, as all methods that name some.
+    pub fn partition(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
+        self.cut(one.as_ref(), other.as_ref(), true);
+        self.cut(other.as_ref(), one.as_ref(), true);
+    }
+
+    /// Cuts one direction: what `from` sends does not reach `to`.
+    pub fn partition_one_way(&self, from: impl AsRef<str>, to: impl AsRef<str>) {
+        self.cut(from.as_ref(), to.as_ref(), true);
+    }
+
+    /// Cuts this node off from all other nodes there are.
+    pub fn isolate(&self, node: impl AsRef<str>) {
+        for other in self.others(node.as_ref()) {
+            self.partition(&node, other);
+        }
+    }
+
+    /// Both directions between two nodes are whole again; what has waited leaves.
+    pub fn heal(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
+        self.cut(one.as_ref(), other.as_ref(), false);
+        self.cut(other.as_ref(), one.as_ref(), false);
+    }
+
+    /// All directions between all nodes are whole again.
+    pub fn heal_all(&self) {
+        for node in self.loopback.host_names() {
+            for other in self.others(&node) {
+                self.cut(&node, &other, false);
+            }
+        }
+    }
+
+    /// The process at this node ends: its connections are reset at their peers (when the reset gets
+    /// there), its listeners are gone, its [tasks](Node::spawn) are aborted, and whatever is left of
+    /// its objects answers [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone). No memory of it
+    /// survives.
+    pub fn crash(&self, node: impl AsRef<str>) {
+        self.known(node.as_ref()).crash();
+    }
+
+    /// A new process at a node that has crashed, at the same address; at one that lives, after a
+    /// crash. [`Net::node`] gives it, and its program is the test's to run.
+    pub fn restart(&self, node: impl AsRef<str>) -> Node {
+        let host = self.known(node.as_ref());
+        if host.check_up().is_ok() {
+            host.crash();
+        }
+        host.restart();
+        self.node(node)
+    }
+
+    /// Stops the process at this node where it stands, as `SIGSTOP` does: its drivers and
+    /// [tasks](Node::spawn) do nothing, its sockets take what they have room for, and its peers'
+    /// [`Liveness`](crate::Liveness) finds it dead in time.
+    pub fn hang(&self, node: impl AsRef<str>) {
+        self.known(node.as_ref()).hang();
+    }
+
+    /// A process that hangs goes on; it finds that time has passed.
+    pub fn resume(&self, node: impl AsRef<str>) {
+        self.known(node.as_ref()).resume();
+    }
+
+    /// What lies between two nodes, to be changed at any time, both directions alike.
+    pub fn link(&self, one: impl AsRef<str>, other: impl AsRef<str>) -> Wiring {
+        let (one, other) = (self.known(one.as_ref()), self.known(other.as_ref()));
+        Wiring {
+            net: self.clone(),
+            ends: [one, other],
+        }
+    }
+
+    fn cut(&self, from: &str, to: &str, is_cut: bool) {
+        let (from, to) = (self.known(from), self.known(to));
+        self.loopback
+            .change_wire(&from, &to, |wire| wire.is_cut = is_cut);
+    }
+
+    fn others(&self, node: &str) -> Vec<String> {
+        let mut names = self.loopback.host_names();
+        names.retain(|name| name != node);
+        names
+    }
+
+    fn known(&self, name: &str) -> Host {
+        let names = self.loopback.host_names();
+        let is_known = names.iter().any(|known| known == name);
+        assert!(is_known, "no node is called {name:?}; there are {names:?}");
+        self.loopback.host(name)
+    }
+}
+
+/// The wires between two nodes, given by [`Net::link`]. What has left already keeps its time.
+#[derive(Clone, Debug)]
+pub struct Wiring {
+    net: Net,
+    ends: [Host; 2],
+}
+
+impl Wiring {
+    /// How long bytes are on their way, each way. Default: no time. To the millisecond, as Tokio's
+    /// timers.
+    pub fn latency(self, latency: Duration) -> Self {
+        self.change(|wire| wire.latency = latency)
+    }
+
+    /// Bytes per second and direction, which all connections between the two nodes share. Default:
+    /// any number at once.
+    pub fn bandwidth(self, bytes_per_second: u64) -> Self {
+        self.change(|wire| wire.bandwidth = Some(bytes_per_second))
+    }
+
+    fn change(self, change: impl Fn(&mut crate::transport::WireState)) -> Self {
+        let [one, other] = &self.ends;
+        self.net.loopback.change_wire(one, other, &change);
+        self.net.loopback.change_wire(other, one, &change);
+        self
+    }
+}

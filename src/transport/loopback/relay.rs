@@ -1,0 +1,215 @@
+//! What lies between the two ends of a connection of two hosts: bytes take their time, and stand
+//! still while the wire is cut. Nothing is lost, as TCP would send it again: what is on its way when
+//! the wire is cut leaves anew when it is whole.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::hosts::Wire;
+use super::pipe::{Front, PIPE_SIZE, Pipe};
+
+/// Bytes that arrive together: of the order of what a network card gathers.
+const SEGMENT_MAX: usize = 16 << 10;
+
+enum Cargo {
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+}
+
+/// One direction of a connection.
+pub(super) struct Direction {
+    source: Arc<Pipe>,
+    sink: Arc<Pipe>,
+    wire: Arc<Wire>,
+    /// What has left the source, and when it arrives.
+    flying: VecDeque<(Instant, Cargo)>,
+    flying_bytes: usize,
+    /// The cuts of the wire that what is flying has seen.
+    cuts: u64,
+    /// The source has ended.
+    source_ended: bool,
+    /// When the source learns that nobody reads from the sink any more.
+    abandoned: Option<(Instant, u64)>,
+    is_over: bool,
+}
+
+impl Direction {
+    pub(super) fn new(source: &Arc<Pipe>, sink: &Arc<Pipe>, wire: Arc<Wire>) -> Self {
+        Direction {
+            source: Arc::clone(source),
+            sink: Arc::clone(sink),
+            wire,
+            flying: VecDeque::new(),
+            flying_bytes: 0,
+            cuts: 0,
+            source_ended: false,
+            abandoned: None,
+            is_over: false,
+        }
+    }
+
+    /// Moves what can move now; tells when more can. `back` is the wire of the other direction.
+    fn advance(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
+        if self.is_over {
+            return None;
+        }
+        let cuts = self.wire.poll_whole(waker);
+        if let Some(cuts) = cuts {
+            self.leave_anew(cuts);
+            self.take_from_source(waker);
+            self.deliver(waker);
+        }
+        let told_at = self.tell_source(back, waker);
+        if self.is_over {
+            return None;
+        }
+        let first = self.flying.front().map(|(at, _)| *at);
+        // What is due and has not gone waits for room, or for the wire.
+        let next = first.filter(|at| cuts.is_some() && *at > Instant::now());
+        next.into_iter().chain(told_at).min()
+    }
+
+    fn leave_anew(&mut self, cuts: u64) {
+        if self.cuts == cuts {
+            return;
+        }
+        self.cuts = cuts;
+        for (at, cargo) in &mut self.flying {
+            *at = self.wire.arrival(cargo.len());
+        }
+    }
+
+    fn take_from_source(&mut self, waker: &Waker) {
+        while !self.source_ended && self.flying_bytes < PIPE_SIZE {
+            let cargo = match self.source.poll_front(waker) {
+                Front::Empty => return,
+                Front::Chunk(chunk) => {
+                    let bytes = chunk.unread();
+                    let bytes = bytes[..bytes.len().min(SEGMENT_MAX)].to_vec();
+                    self.source.give_back(chunk, bytes.len());
+                    Cargo::Bytes(bytes)
+                }
+                Front::End => Cargo::End,
+                Front::Reset => Cargo::Reset,
+            };
+            self.source_ended = !matches!(cargo, Cargo::Bytes(_));
+            self.flying_bytes += cargo.len();
+            let at = self.wire.arrival(cargo.len());
+            // A wire that has become faster lets nothing overtake.
+            let last = self.flying.back().map_or(at, |(last, _)| *last);
+            self.flying.push_back((at.max(last), cargo));
+        }
+    }
+
+    fn deliver(&mut self, waker: &Waker) {
+        while let Some((at, _)) = self.flying.front()
+            && *at <= Instant::now()
+        {
+            let Some((at, cargo)) = self.flying.pop_front() else {
+                return;
+            };
+            self.flying_bytes -= cargo.len();
+            match cargo {
+                Cargo::Bytes(mut bytes) => {
+                    // Who is gone takes everything.
+                    let room = self.sink.poll_writer(waker).unwrap_or(bytes.len());
+                    if room < bytes.len() {
+                        let rest = bytes.split_off(room);
+                        self.flying_bytes += rest.len();
+                        self.flying.push_front((at, Cargo::Bytes(rest)));
+                    }
+                    if bytes.is_empty() {
+                        return;
+                    }
+                    self.sink.write(&mut bytes);
+                }
+                Cargo::End => {
+                    self.sink.finish();
+                    self.is_over = true;
+                }
+                Cargo::Reset => {
+                    self.sink.reset();
+                    self.is_over = true;
+                }
+            }
+            // There is room for more.
+            self.take_from_source(waker);
+        }
+    }
+
+    /// Who writes into a connection that nobody reads learns of it, when the word has come back.
+    fn tell_source(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
+        if self.sink.poll_writer(waker).is_ok() {
+            return None;
+        }
+        let cuts = back.poll_whole(waker)?;
+        let at = match self.abandoned {
+            Some((at, seen)) if seen == cuts => at,
+            _ => back.arrival(0),
+        };
+        self.abandoned = Some((at, cuts));
+        if at > Instant::now() {
+            return Some(at);
+        }
+        self.source.reset();
+        self.is_over = true;
+        None
+    }
+}
+
+impl Cargo {
+    fn len(&self) -> usize {
+        match self {
+            Cargo::Bytes(bytes) => bytes.len(),
+            Cargo::End | Cargo::Reset => 0,
+        }
+    }
+}
+
+/// Both directions of one connection, until both are over.
+pub(super) struct Relay {
+    directions: [Direction; 2],
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Relay {
+    pub(super) fn new(there: Direction, back: Direction) -> Self {
+        Relay {
+            directions: [there, back],
+            sleep: None,
+        }
+    }
+}
+
+impl Future for Relay {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        loop {
+            let [there, back] = &mut this.directions;
+            let (to, from) = (Arc::clone(&there.wire), Arc::clone(&back.wire));
+            let one = there.advance(&from, cx.waker());
+            let other = back.advance(&to, cx.waker());
+            if there.is_over && back.is_over {
+                return Poll::Ready(());
+            }
+            let Some(at) = one.into_iter().chain(other).min() else {
+                return Poll::Pending;
+            };
+            let sleep = this.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            if sleep.deadline() != at {
+                sleep.as_mut().reset(at);
+            }
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
