@@ -8,6 +8,8 @@
 mod mixed;
 #[path = "simulation/nodes.rs"]
 mod nodes;
+#[path = "simulation/raft.rs"]
+mod raft;
 #[path = "simulation/trace.rs"]
 mod trace;
 
@@ -103,4 +105,27 @@ fn the_same_seed_gives_the_same_trace() {
     });
     let different: HashSet<u64> = hashes.iter().copied().collect();
     assert!(different.len() * 10 > hashes.len() * 9, "seeds differ");
+}
+
+/// The example of `testing`: three nodes keep one log, whatever happens to them. At most one leader
+/// a term, what is committed is never lost, and when all is well they go on; and a seed repeats it.
+#[test]
+fn three_nodes_agree_as_raft_does() {
+    let results = each_seed(300, 20_000, |seed| {
+        println!("TOKIO_FABRIC_SEED={seed}");
+        raft::simulate(seed)
+    });
+    assert_eq!(raft::simulate(0), raft::simulate(0));
+    let (entries, leaders) = results.iter().fold((0, 0), |sum, (entries, leaders)| {
+        (sum.0 + entries, sum.1 + leaders)
+    });
+    println!(
+        "{entries} entries, {leaders} leaders, {} seeds",
+        results.len()
+    );
+    assert!(entries > 20 * results.len(), "they work");
+    assert!(
+        leaders > 2 * results.len() || results.len() < 10,
+        "leaders change"
+    );
 }

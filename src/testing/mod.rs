@@ -1,18 +1,57 @@
-//! Helpers for tests of programs on this crate (feature `test-util`): private in-process networks,
-//! seeded faults, connected pairs.
-//!
-//! The in-process network follows Tokio's time, so a test with `start_paused` is deterministic and
-//! waits for nothing.
+//! Networks to test programs on this crate in (feature `test-util`): in process and repeated by a
+//! seed, with nodes by name, partitions, crashes, latency and faults.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-//! let net = tokio_fabric::testing::Net::loopback();
+//! let net = tokio_fabric::testing::Net::new(7);
 //! let (a, b) = net.pair().await?;
 //! a.send("hello").await?;
 //! let (received, bytes) = b.recv(vec![0; 16]).await?;
 //! assert_eq!(&bytes[..received.len], b"hello");
 //! # Ok(()) }
 //! ```
+//!
+//! # The same seed, the same run
+//!
+//! A [`Net::new`] draws all that is random from its seed, and its time is Tokio's. In a
+//! `current_thread` runtime with `start_paused` a test therefore waits for nothing, and the same
+//! seed gives the same run, to the nanosecond of virtual time: each completion, each event, each
+//! pause between attempts to reach a peer. What the test adds of its own has to follow the seed
+//! too:
+//!
+//! - `tokio::select!` looks at its branches in an order by chance: say `biased;`.
+//! - `std::collections::HashMap` is iterated in an order by chance: use a `BTreeMap`.
+//! - Other threads (`spawn_blocking`, a [`Driver::Thread`]) end when they like. Blocking work of
+//!   the library (registrations that fault pages in, lookups, commits) is done by tasks here, with
+//!   the same ends and events.
+//! - Names of hosts are looked up by the system; numbers need no lookup.
+//! - Addresses of memory differ from run to run, and with them what names memory by them
+//!   (`MrMode::VIRT_ADDR`); identifiers (`EndpointId`) count through the process.
+//!
+//! # What may happen
+//!
+//! - A node, and tasks that live and die with it: [`Net::node`], [`Node::spawn`].
+//! - Nothing passes between two nodes, both ways or one: [`Net::partition`],
+//!   [`Net::partition_one_way`], [`Net::isolate`]; [`Net::heal`], [`Net::heal_all`].
+//! - A process ends, and another one starts: [`Net::crash`], [`Net::restart`].
+//! - A process stops, and goes on: [`Net::hang`], [`Net::resume`].
+//! - Bytes take their time: [`Net::link`].
+//! - Short and late operations, connections cut at a byte, lost datagrams: [`Net::faults`],
+//!   [`Net::set_faults`].
+//!
+//! All of it may change at any time. A partition loses nothing that TCP would deliver: bytes wait
+//! until it heals, or until an end gives up. Without nodes ([`Net::peer`], [`Net::pair`]) all is at
+//! one machine of the network.
+//!
+//! # A whole program
+//!
+//! Three nodes keep a log as Raft does, while they are parted, stopped and killed. At most one
+//! leads in a term, and what is committed is never lost; a seed repeats each run.
+//!
+//! ````
+#![doc = include_str!("../../tests/simulation/raft.rs")]
+//! # fn main() { for seed in 0..3 { simulate(seed); } }
+//! ````
 
 mod node;
 
@@ -56,7 +95,7 @@ impl Net {
     /// A private in-process network without faults; addresses in it mean nothing outside. All that
     /// is random in it (keys, incarnations, proofs, pauses between attempts) is drawn from the
     /// seed, and its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same
-    /// seed gives the same run.
+    /// seed gives the same run. Keys can be guessed by who knows the seed: it is for tests.
     pub fn new(seed: u64) -> Net {
         Net::with(Backend::Loopback, seed, RandomSource::seeded(seed))
     }

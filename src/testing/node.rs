@@ -191,9 +191,9 @@ impl Net {
     }
 
     /// The process at this node ends: its connections are reset at their peers (when the reset gets
-    /// there), its listeners are gone, its [tasks](Node::spawn) are aborted, and whatever is left of
-    /// its objects answers [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone). No memory of it
-    /// survives.
+    /// there), its listeners are gone, its [tasks](Node::spawn) are aborted, and whatever is left
+    /// of its objects answers [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone). No memory of
+    /// it survives.
     pub fn crash(&self, node: impl AsRef<str>) {
         self.known(node.as_ref()).crash();
     }

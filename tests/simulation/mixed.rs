@@ -96,7 +96,8 @@ async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
     let mut choice = Choice(seed ^ u64::from(number) << 32);
     sleep(Duration::from_millis(choice.below(300))).await;
     let node = net.node(number.to_string());
-    let fabric = node.fabric_with(Hints::new().required_mr_mode(MrMode::ALLOCATED));
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
+    let fabric = node.fabric_with(hints);
     let Ok(fabric) = fabric else {
         return trace.note(format_args!("rdm {number} is down"));
     };

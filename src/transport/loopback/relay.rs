@@ -1,6 +1,6 @@
 //! What lies between the two ends of a connection of two hosts: bytes take their time, and stand
-//! still while the wire is cut. Nothing is lost, as TCP would send it again: what is on its way when
-//! the wire is cut leaves anew when it is whole.
+//! still while the wire is cut. Nothing is lost, as TCP would send it again: what is on its way
+//! when the wire is cut leaves anew when it is whole.
 
 use std::collections::VecDeque;
 use std::future::Future;
