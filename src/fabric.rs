@@ -1,5 +1,6 @@
 //! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -76,7 +77,8 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
         .collect();
     // A builder call beats the variable.
     if let (Some(only), None) = (only, &hints.interface) {
-        let all: Vec<String> = offered.iter().map(|offer| offer.name.clone()).collect();
+        let all: BTreeSet<String> = offered.iter().map(|offer| offer.name.clone()).collect();
+        let all: Vec<String> = all.into_iter().collect();
         offered.retain(|offer| offer.name == only);
         if offered.is_empty() {
             return Err(Error::new(

@@ -314,11 +314,25 @@ fn a_full_context_says_again_and_gives_the_buffers_back() {
             .map(|_| x.recv(vec![0u8; 4]).try_post().unwrap())
             .collect();
         full(x.recv(vec![3u8; 4]).try_post().unwrap_err(), vec![3u8; 4]);
+        let refused = x.recv(vec![0u8; 4]).try_post().unwrap_err().to_string();
+        let said = "receive context is full: 2 of 2 places are taken";
+        assert!(
+            refused.contains(said) && refused.contains("receive_size"),
+            "{refused}"
+        );
         // Sends that nobody takes fill the transmit context.
         let first = x.send(vec![1u8]).delivery_complete().try_post().unwrap();
         let second = x.send(vec![2u8]).delivery_complete().try_post().unwrap();
         full(x.send(vec![9u8; 5]).try_post().unwrap_err(), vec![9u8; 5]);
-        assert_eq!(x.inject(b"x").unwrap_err().kind(), ErrorKind::Again);
+        // It says what is full, how much fits, and what takes it.
+        let refused = x.inject(b"x").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Again);
+        let said = refused.to_string();
+        let counts = "transmit context is full: 2 of 2 places are taken";
+        assert!(
+            said.contains(counts) && said.contains("transmit_size"),
+            "{said}"
+        );
         // The waiting form waits in its turn, and nothing overtakes it.
         let third = x.send(vec![3u8]).delivery_complete().post().unwrap();
         let fourth = x.send(vec![4u8]).delivery_complete().post().unwrap();

@@ -122,6 +122,12 @@ fn nothing_is_left_as_a_note() {
 }
 
 #[test]
+fn public_documentation_names_no_rulings() {
+    let files = Source::all_in("src");
+    expect_none(files.iter().flat_map(rules::check_public_docs));
+}
+
+#[test]
 fn lines_are_of_a_width_to_be_read() {
     expect_none(rust_files().iter().flat_map(rules::check_width));
 }

@@ -82,7 +82,11 @@ impl EndpointBuilder {
             Some(events) => {
                 common.dependences.push(events.depend(format!("{id:?}"))?);
                 let full = || {
-                    let message = "the event queue has no two places free, as an endpoint takes";
+                    let message = format!(
+                        "the event queue of {} places is full: an endpoint reserves two of them, \
+                         for its Connected and its Shutdown; read events, or open the queue larger",
+                        events.capacity()
+                    );
                     Error::new(ErrorKind::Again, message)
                 };
                 let connected = events.try_reserve().ok_or_else(full)?;

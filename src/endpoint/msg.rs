@@ -83,9 +83,17 @@ impl Endpoint {
     /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
     /// is reported. Counters count it.
     ///
+    /// It never waits: all that is sent, written and read shares the transmit context, and
+    /// operations that await room by `.await` are not overtaken. A program whose small control
+    /// messages must pass while it reads as fast as it can either keeps fewer operations under way
+    /// than the endpoint's `transmit_size` (a semaphore of that size less what control takes), or
+    /// sends control messages over a connection of their own, which its peer's reads cannot hold up
+    /// on the wire either.
+    ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
-    /// if the transmit context is full, [`NotConnected`](crate::ErrorKind::NotConnected).
+    /// if the transmit context is full (the message says of what), or
+    /// [`NotConnected`](crate::ErrorKind::NotConnected).
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
     }

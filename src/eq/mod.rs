@@ -120,7 +120,12 @@ impl EventQueue {
         let Some(slot) = self.ring().try_reserve() else {
             return Err(match self.is_closed() {
                 true => closed(),
-                false => Error::new(ErrorKind::Again, "no place in the event queue"),
+                false => {
+                    let places = self.capacity();
+                    let what =
+                        format!("all {places} places of the event queue are taken; read some");
+                    Error::new(ErrorKind::Again, what)
+                }
             });
         };
         slot.fill(Event::User { code, data }, &mut WakeList::new());

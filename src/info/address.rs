@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::Interface;
 use super::hints::Hints;
-use super::judge::{invalid, no_match};
+use super::judge::{each_once, invalid, no_match};
 use super::kinds::AddressFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -319,9 +319,7 @@ fn keep(
 ) -> Result<()> {
     let fitting: Vec<&Interface> = left.iter().copied().filter(|offer| fits(offer)).collect();
     if fitting.is_empty() {
-        let mut offered: Vec<String> = left.iter().map(|offer| show(offer)).collect();
-        offered.dedup();
-        let offered = offered.join(", ");
+        let offered = each_once(left.iter().map(|offer| show(offer)));
         return Err(no_match(hint, asked, offered));
     }
     *left = fitting;

@@ -36,9 +36,20 @@ where
     if offered.contains(&asked) {
         return Ok(asked);
     }
-    let list: Vec<_> = offered.iter().map(|one| format!("{one:?}")).collect();
-    let list = list.join(", ");
+    let list = each_once(offered.iter().map(|one| format!("{one:?}")));
     Err(no_match(hint, format!("{asked:?}"), list))
+}
+
+/// A list for a message, in its order; what comes several times (an interface has several
+/// addresses) is named once.
+pub(super) fn each_once(all: impl Iterator<Item = String>) -> String {
+    let mut list: Vec<String> = Vec::new();
+    for one in all {
+        if !list.contains(&one) {
+            list.push(one);
+        }
+    }
+    list.join(", ")
 }
 
 pub(super) fn within<B>(hint: &'static str, asked: B, offered: B) -> Result<()>

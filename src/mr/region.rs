@@ -220,7 +220,7 @@ impl<B: 'static> MemoryRegion<B> {
     }
 
     /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations
-    /// on the region are refused (ruling 16: they get an error, they do not wait), and once those
+    /// on the region are refused (they get an error, they do not wait), and once those
     /// that run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A
     /// guard that is leaked leaves the region excluded for ever.
     ///

@@ -211,7 +211,16 @@ impl<T> Dgram<T> {
         let free = context.used < context.size && context.backlog.is_empty();
         let accepted = free && reserve(&mut token);
         if !accepted && !wait {
-            return refuse(Error::new(ErrorKind::Again, ""), post);
+            let (used, size) = (context.used, context.size);
+            let what = match used < size && context.backlog.is_empty() {
+                true => "the completion queue that the operation reports to is full".to_owned(),
+                false => format!(
+                    "the endpoint's context for this is full: {used} of {size} places are taken, \
+                     and {} operations wait; await one, or open it larger",
+                    context.backlog.len()
+                ),
+            };
+            return refuse(Error::new(ErrorKind::Again, what), post);
         }
         let (payload, peer) = match post {
             DgramPost::Send { payload, to, .. } => (payload, Some(to)),

@@ -31,7 +31,11 @@ impl State {
         }
         let shown = self.names.iter().take(NAMES_SHOWN_MAX);
         let shown: Vec<&str> = shown.map(|(_, name)| name.as_ref()).collect();
-        let mut text = format!("still used by {}", shown.join(", "));
+        let shown = shown.join(", ");
+        let mut text = match self.names.len() {
+            1 => format!("still used by {shown}"),
+            count => format!("still used by {count} objects: {shown}"),
+        };
         if let Some(more @ 1..) = self.names.len().checked_sub(NAMES_SHOWN_MAX) {
             write!(text, " and {more} more").expect("writing to a string cannot fail");
         }
@@ -130,7 +134,7 @@ mod tests {
         let endpoint = dependents.depend(format!("endpoint {}", 7)).unwrap();
         assert_eq!(
             dependents.close().unwrap_err(),
-            "still used by domain 1, endpoint 7"
+            "still used by 2 objects: domain 1, endpoint 7"
         );
         drop(domain);
         assert_eq!(dependents.close().unwrap_err(), "still used by endpoint 7");
@@ -148,6 +152,9 @@ mod tests {
         let dependents = Dependents::new();
         let _many: Vec<_> = (0..20).map(|n| dependents.depend(format!("{n}"))).collect();
         let message = dependents.close().unwrap_err();
-        assert_eq!(message, "still used by 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
+        assert_eq!(
+            message,
+            "still used by 20 objects: 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
+        );
     }
 }

@@ -151,6 +151,37 @@ pub fn check_notes(source: &Source) -> Vec<String> {
     wrong
 }
 
+/// What users read knows nothing of the house's own papers: no numbers of rulings, rules or
+/// decisions in the documentation of public items.
+pub fn check_public_docs(source: &Source) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut block: Vec<usize> = Vec::new();
+    for (at, line) in source.lines.iter().enumerate() {
+        let line = line.trim_start();
+        let is_crate_doc = source.path == "src/lib.rs" && line.starts_with("//!");
+        if line.starts_with("///") || is_crate_doc {
+            block.push(at);
+        }
+        if line.starts_with("///") || line.starts_with("#[") {
+            continue;
+        }
+        // Of a variant or a public item; what is the crate's own may name its papers.
+        let is_public = line.starts_with("pub ") || line.starts_with(|c: char| c.is_uppercase());
+        for at in block.drain(..).filter(|_| is_public || is_crate_doc) {
+            let text = source.lines[at].to_lowercase();
+            let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
+            let is_numbered = |pair: &[&str]| {
+                ["ruling", "rulings", "decision", "rule"].contains(&pair[0])
+                    && pair[1].starts_with(|c: char| c.is_ascii_digit())
+            };
+            if words.windows(2).any(is_numbered) || text.contains("memory-model rule") {
+                wrong.push(format!("{}:{}: names a ruling", source.path, at + 1));
+            }
+        }
+    }
+    wrong
+}
+
 /// Lines that are too long, unless a literal or an address makes them so.
 pub fn check_width(source: &Source) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -285,6 +316,16 @@ fn notes_are_found() {
     assert_eq!(check_notes(&source("// TODO: later")).len(), 1);
     assert_eq!(check_notes(&source("fn f() {} /* FIXME */")).len(), 1);
     assert_eq!(check_notes(&source("let todo = \"TODO\";")), [""; 0]);
+}
+
+#[test]
+fn a_ruling_in_public_documentation_is_found() {
+    let named = "/// Refused (ruling 16).\n#[must_use]\npub fn f() {}";
+    assert_eq!(check_public_docs(&source(named)).len(), 1);
+    let variant = "pub enum E {\n    /// Decision 1 of the design.\n    One,\n}";
+    assert_eq!(check_public_docs(&source(variant)).len(), 1);
+    let own = "/// Refused (ruling 16).\npub(crate) fn f() {}";
+    assert_eq!(check_public_docs(&source(own)), [""; 0]);
 }
 
 #[test]

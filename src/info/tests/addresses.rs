@@ -321,3 +321,20 @@ fn an_interface_and_a_backend_may_be_chosen() {
         "tcp Msg on eth1 (192.168.0.0/20) from 192.168.7.9:0"
     );
 }
+
+/// What is offered is named once each, however many addresses an interface has.
+#[test]
+fn a_hint_that_no_interface_meets_names_each_interface_once() {
+    let two = [
+        interface("lo", "127.0.0.1", 8, None),
+        interface("eth0", "10.0.0.5", 24, None),
+        interface("lo", "::1", 128, None),
+        interface("eth0", "fd00::5", 64, None),
+    ];
+    let hints = Hints::new().interface("nope0");
+    let said = resolve(&hints, &two).unwrap_err().to_string();
+    assert!(
+        said.ends_with("asked for nope0, offered lo, eth0"),
+        "{said}"
+    );
+}

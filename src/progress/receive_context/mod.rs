@@ -259,7 +259,17 @@ impl ReceiveContext {
         let free = state.has_room() && state.backlog.is_empty();
         let accepted = free && state.reserve(post.report(), &mut due);
         if !accepted && !manner.wait {
-            return refuse(Error::new(ErrorKind::Again, ""), post);
+            let what = match free {
+                true => "the completion queue that the receive reports to is full".to_owned(),
+                false => format!(
+                    "the endpoint's receive context is full: {} of {} receives are posted, and {} \
+                     wait; await one, or open the endpoint with a larger receive_size",
+                    state.matcher.posted_len(),
+                    state.size,
+                    state.backlog.len()
+                ),
+            };
+            return refuse(Error::new(ErrorKind::Again, what), post);
         }
         let key = state.ops.insert(Op::Waiting);
         let mut waiting = None;

@@ -34,7 +34,9 @@ impl<T> Connection<T> {
         let free = queue.used < queue.size && queue.backlog.is_empty();
         let accepted = free && host.reserve(&mut token);
         if !accepted && !flags.wait {
-            let error = Error::new(ErrorKind::Again, "").with_operation(post.operation());
+            let error = self
+                .full(post.is_receive())
+                .with_operation(post.operation());
             return Err(Refused {
                 error,
                 payload: post.into_payload(),
@@ -78,13 +80,50 @@ impl<T> Connection<T> {
         self.check_open(false)?;
         let queue = &mut self.transmit;
         if queue.used >= queue.size || !queue.backlog.is_empty() {
-            return Err(Error::new(ErrorKind::Again, ""));
+            return Err(self.full(false));
         }
         queue.used += 1;
         let header = message(None, data, false, bytes.len() as u64);
         self.tx.push_injected(header, bytes, self.order);
         self.invariants();
         Ok(())
+    }
+
+    /// Says what a post that may not wait finds full: whose, how many it takes, and what has them.
+    #[cold]
+    fn full(&self, is_receive: bool) -> Error {
+        let (name, queue) = match is_receive {
+            true => ("receive", &self.receive),
+            false => ("transmit", &self.transmit),
+        };
+        let waiting = queue.backlog.len();
+        let what = if waiting > 0 {
+            format!(
+                "{waiting} operations wait for room in the endpoint's {name} context (its size is \
+                 {}), and nothing overtakes them",
+                queue.size
+            )
+        } else if queue.used < queue.size {
+            "the completion queue that the operation reports to is full: read completions, or open \
+             it larger"
+                .to_owned()
+        } else {
+            let held = match is_receive {
+                true => String::new(),
+                false => format!(
+                    ", {} by reads and {} by others that await the peer's answer",
+                    self.reads.len(),
+                    self.acks.len()
+                ),
+            };
+            format!(
+                "the endpoint's {name} context is full: {} of {} places are taken{held}; await one \
+                 of the operations, post this one by an await, which waits for room, or open the \
+                 endpoint with a larger {name}_size",
+                queue.used, queue.size
+            )
+        };
+        Error::new(ErrorKind::Again, what)
     }
 
     /// A receive posted after the peer's end still takes a message that came in full before it.

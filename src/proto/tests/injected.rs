@@ -265,3 +265,25 @@ fn frames_of_injected_messages_are_numbered_as_they_go_out() {
         assert_eq!(seen, [(3, None), (3, Some(7)), (7, None), (0, None)]);
     }
 }
+
+/// Reads and messages share the transmit context. Who keeps fewer reads under way than it has
+/// places can always send a control message; who fills it is told what has the places.
+#[test]
+fn a_context_full_of_reads_says_so_and_one_kept_free_takes_control_messages() {
+    let mut pair = living_with(1);
+    pair.b.world.region(1, vec![5; 8], REMOTE);
+    let size = sizes().tx_size as u64;
+    for token in 1..size {
+        pair.a.read(token, 8, &[(1, 0, 8)]);
+    }
+    pair.a.machine.inject(b"control", None).unwrap();
+    pair.a.hand_out();
+    let refused = pair.a.machine.inject(b"control", None).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Again);
+    let said = refused.to_string();
+    let full = format!("transmit context is full: {size} of {size} places are taken");
+    let reads = format!("{} by reads", size - 1);
+    assert!(said.contains(&full) && said.contains(&reads), "{said}");
+    pair.run();
+    pair.a.machine.inject(b"control", None).unwrap();
+}
