@@ -667,8 +667,9 @@ impl<A: Audience> ListenTask<A> {
     /// told of are rejected.
     fn reject_all(&mut self) {
         tracing::warn!("no handle of the event queue is left: the listener closes");
-        self.listener = None;
+        // Whoever is refused because of this finds that the listener says so.
         self.shared.gone.store(true, Ordering::Release);
+        self.listener = None;
         self.whole.clear();
         let ids: Vec<_> = self.peers.keys().copied().collect();
         for id in ids {
