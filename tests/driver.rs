@@ -483,3 +483,30 @@ fn many_threads_end() {
         assert_eq!(threads_named("fabric-listener").0, 0);
     }
 }
+
+/// `ErrorKind::NoRuntime`: a runtime without I/O is an error also in a program that a panic ends.
+#[test]
+fn a_runtime_without_io_is_found_without_a_panic() {
+    let test = "in_a_program_that_a_panic_ends";
+    let arguments = ["--exact", test, "--ignored", "--test-threads=1"];
+    let program = std::env::current_exe().expect("the test's own path");
+    let child = std::process::Command::new(program).args(arguments).output();
+    let output = child.expect("the test binary runs again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "run by a_runtime_without_io_is_found_without_a_panic, in a process of its own"]
+fn in_a_program_that_a_panic_ends() {
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let opened = runtime.unwrap().block_on(async {
+        let fabric = tokio_fabric::Fabric::open(Hints::new())?;
+        fabric.domain().open().map(drop)
+    });
+    if opened.map_err(|error| error.kind()) != Err(ErrorKind::NoRuntime) {
+        std::process::abort();
+    }
+}

@@ -292,7 +292,7 @@ impl<B: IoBufsMut> RecvFrom<B> {
     /// (`FI_ADDR_UNSPEC`).
     ///
     /// # Errors
-    /// The post ends with [`ErrorKind::BadFlags`] if the domain's Info is one of connectionless
+    /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info is one of connectionless
     /// endpoints without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the
     /// choice ignored then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {

@@ -218,12 +218,11 @@ fn io_uring(_: &TransportOptions) -> Result<Made> {
 /// The current Tokio runtime, if it has what the backend needs: I/O for sockets, time for loopback.
 ///
 /// # Errors
-/// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. Tokio tells
-/// the latter by a panic only. It is caught here, so that callers get an error, but the process's
-/// panic hook has run by then and by default has printed a message: the hook belongs to the
-/// program, and there is no way to keep it quiet for one thread without racing others who set it.
-/// A program built with `panic = "abort"` ends there. [`ErrorKind::LimitReached`] when no
-/// descriptor is left for the probe.
+/// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. A process
+/// without any epoll descriptor has no runtime with I/O, which is found out without Tokio. In a
+/// process that has one, for another runtime, Tokio tells by a panic only, and so it does of time.
+/// That is caught here, but the process's panic hook has run by then, and a program built with
+/// `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is left for the probe.
 pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let handle = Handle::try_current().map_err(|error| {
         Error::new(
@@ -231,6 +230,9 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
             format!("the {backend} backend needs a Tokio runtime: {error}"),
         )
     })?;
+    if backend != Backend::Loopback && !has_reactor() {
+        return Err(needs(backend));
+    }
     let probe = || match backend {
         Backend::Epoll | Backend::IoUring => epoll::probe_reactor(),
         Backend::Loopback => {
@@ -242,20 +244,33 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     // The probe owns all it touches, and Tokio looks its driver up before it changes anything.
     match catch_unwind(AssertUnwindSafe(probe)) {
         Ok(probed) => probed.map(|()| handle),
-        Err(_) => {
-            let (needs, call) = match backend {
-                Backend::Epoll | Backend::IoUring => ("I/O", "enable_io"),
-                Backend::Loopback => ("time", "enable_time"),
-            };
-            Err(Error::new(
-                ErrorKind::NoRuntime,
-                format!(
-                    "the {backend} backend needs a Tokio runtime with {needs} enabled \
-                     (Builder::{call} or enable_all)"
-                ),
-            ))
-        }
+        Err(_) => Err(needs(backend)),
     }
+}
+
+/// What the current runtime was built without.
+fn needs(backend: Backend) -> Error {
+    let (needs, call) = match backend {
+        Backend::Epoll | Backend::IoUring => ("I/O", "enable_io"),
+        Backend::Loopback => ("time", "enable_time"),
+    };
+    let message = format!(
+        "the {backend} backend needs a Tokio runtime with {needs} enabled \
+         (Builder::{call} or enable_all)"
+    );
+    Error::new(ErrorKind::NoRuntime, message)
+}
+
+/// False if this process has no epoll descriptor, and so no runtime of it has I/O. A process that
+/// is not told of its descriptors may have one.
+fn has_reactor() -> bool {
+    let Ok(mut descriptors) = std::fs::read_dir("/proc/self/fd") else {
+        return true;
+    };
+    descriptors.any(|entry| {
+        let target = entry.and_then(|entry| std::fs::read_link(entry.path()));
+        target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+    })
 }
 
 #[cfg(test)]
