@@ -4,9 +4,11 @@ mod common;
 #[path = "common/peers.rs"]
 mod peers;
 
+use std::time::Duration;
+
 use common::on_every_backend;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{FabricAddr, RdmEndpoint};
+use tokio_fabric::{ErrorKind, FabricAddr, Phase, RdmEndpoint};
 
 /// Where the announcement begins, here.
 const MIN: usize = 4_096;
@@ -217,5 +219,75 @@ fn a_fenced_message_behind_an_announced_one_survives_a_disconnect() {
             lens.push(receive.await.unwrap().0.len);
         }
         assert_eq!(lens, [MIN + 1, 6]);
+    });
+}
+
+/// Announced messages that their senders give up, more than there are names: their memory comes
+/// back, the peer keeps nothing, a later receive does not meet them, and others pass.
+#[test]
+fn announced_messages_that_are_given_up_are_withdrawn_at_the_peer() {
+    on_every_backend(|net| async move {
+        let Two { x, y, to_y, .. } = &two(&net, true);
+        // End by their time, by a request, or with their owners.
+        for round in 0..3_u64 {
+            let sends: Vec<_> = (0..100)
+                .map(|tag| {
+                    let send = x.send_tagged(message(MIN + 1), *to_y, tag);
+                    match round {
+                        0 => send.timeout(Duration::from_millis(20)).post().unwrap(),
+                        _ => send.post().unwrap(),
+                    }
+                })
+                .collect();
+            let last = || y.peek_tagged(99).now().is_err() && round != 0;
+            while last() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if round == 1 {
+                assert_eq!(x.cancel_all(*to_y).unwrap(), 100);
+            }
+            if round == 2 {
+                drop(sends);
+            } else {
+                for send in sends {
+                    let (error, buffer) = send.await.unwrap_err().into_parts();
+                    let kinds = [ErrorKind::TimedOut, ErrorKind::Canceled];
+                    assert_eq!(error.kind(), kinds[round as usize]);
+                    assert_eq!(buffer.expect("its memory"), message(MIN + 1));
+                }
+            }
+            while y.unexpected_bytes() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let receive = y.recv_tagged(vec![0; MIN + 1], 7).post().unwrap();
+        let other = x.send_tagged(message(MIN + 2), *to_y, 1000).post().unwrap();
+        let (received, bytes) = y.recv_tagged(vec![0; MIN + 2], 1000).await.unwrap();
+        assert_eq!((received.len, bytes), (MIN + 2, message(MIN + 2)));
+        other.await.unwrap();
+        assert!(receive.phase() != Phase::Ended, "nobody sends it that");
+        x.send_tagged("at last", *to_y, 7).await.unwrap();
+        assert_eq!(receive.await.unwrap().0.len, 7);
+    });
+}
+
+/// `FI_CLAIM`: "the message is gone" when its sender has withdrawn it, and no other is received.
+#[test]
+fn a_claimed_message_that_is_withdrawn_is_none() {
+    on_every_backend(|net| async move {
+        let Two { x, y, to_y, .. } = &two(&net, true);
+        let send = x.send_tagged(message(MIN + 1), *to_y, 1).post().unwrap();
+        while y.peek_tagged(1).now().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let claimed = y.peek_tagged(1).claim().unwrap();
+        drop(send);
+        while y.unexpected_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+        x.send_tagged("another", *to_y, 1).await.unwrap();
+        let failed = claimed.recv(vec![0; 8]).await.unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::NoMessage);
+        y.recv_tagged(vec![0; 8], 1).await.unwrap();
     });
 }

@@ -95,11 +95,17 @@ impl Port {
         else {
             return;
         };
+        let why = match state.machine.is_announced(op) {
+            true => {
+                "it was announced, and the peer lets nothing be withdrawn: it may still ask for it"
+            }
+            false => "while its bytes were moving",
+        };
         let mut report = match state.machine.token_mut(op) {
             None | Some(Report::Nowhere | Report::Told) => return,
             Some(report) => mem::replace(report, Report::Told),
         };
-        let error = Error::new(ErrorKind::TimedOut, "while its bytes were moving");
+        let error = Error::new(ErrorKind::TimedOut, why);
         let mut end = End {
             operation,
             result: Err(error.with_operation(operation).with_phase(phase)),

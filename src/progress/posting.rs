@@ -195,11 +195,14 @@ impl Port {
     }
 
     /// Publishes what a call of the application's has ended, and leaves to the driver what follows
-    /// from it: room for those who wait, the end of a connection that turned out to be broken.
+    /// from it: room for those who wait, frames that may go out now, the end of a connection that
+    /// turned out to be broken.
     pub(super) fn settle(&self, state: &mut PortState) {
         self.publish(state);
-        let broken = state.closing == Closing::No && state.machine.fault().is_some();
-        if broken || state.machine.wants_admission() || state.machine.wants_end() {
+        let machine = &state.machine;
+        let broken = state.closing == Closing::No && machine.fault().is_some();
+        let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
+        if broken || transmits || machine.wants_admission() || machine.wants_end() {
             self.waker.wake_by_ref();
         }
     }

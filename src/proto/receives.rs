@@ -1,7 +1,8 @@
 //! What a connection asks of the receives that it shares with the other connections of its
 //! endpoint.
 
-use super::matching::{Announcement, Arrival, Arrived, EarlyMessage};
+use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive};
+use super::op::OpKey;
 
 /// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
 /// it ends the receive, with the message's source and tag.
@@ -22,6 +23,18 @@ pub(crate) trait Receives<T> {
     /// a receive matches, of which `Connection::clear_to_send` tells the connection; after
     /// [`Arrived::NoRoom`] it waits as a message does.
     fn announced(&mut self, announcement: &mut Announcement) -> Arrived<T>;
+
+    /// A kept announcement is withdrawn. The receive of one that was matched meanwhile comes back,
+    /// since `Connection::clear_to_send` does not take it.
+    fn withdrawn(&mut self, announcement: &Announcement);
+
+    /// A receive that was matched with an announcement has its message: it will not be
+    /// [put back](Self::put_back). Told exactly once of each that is not.
+    fn began(&mut self, receive: OpKey);
+
+    /// The announcement that this receive was matched with is withdrawn: it is posted again, in its
+    /// place.
+    fn put_back(&mut self, receive: PostedReceive<T>);
 
     /// Announcements of this connection that are kept will not be answered: they are forgotten.
     fn forget_announcements(&mut self);

@@ -34,6 +34,8 @@ bitflags::bitflags! {
         /// A message may be announced before it is sent, also one without a tag. Of connectionless
         /// endpoints only.
         const RENDEZVOUS = 1 << 7;
+        /// An announcement can be withdrawn. Means nothing without RENDEZVOUS.
+        const WITHDRAW = 1 << 8;
     }
 }
 
@@ -47,7 +49,7 @@ impl Capabilities {
     pub(crate) fn consistent(self, either: Capabilities) -> Capabilities {
         let shares = either.contains(Capabilities::RENDEZVOUS);
         if shares && !self.contains(Capabilities::RENDEZVOUS) {
-            self - Capabilities::CREDIT
+            self - Capabilities::CREDIT - Capabilities::WITHDRAW
         } else {
             self
         }

@@ -236,6 +236,16 @@ pub(crate) enum FrameHeader {
         /// How many; whether so many are awaited is for the receiver to say.
         count: u64,
     },
+    /// Takes an announcement back: the message will not be sent.
+    Withdraw {
+        /// Its name, which is free again with the answer.
+        index: u8,
+    },
+    /// Answers a [`FrameHeader::Withdraw`], behind a [`FrameHeader::Cts`] that crossed it.
+    Withdrawn {
+        /// The announced message's name, which is free again.
+        index: u8,
+    },
     /// An atomic operation on what the segments hold; its payload is the operands, if there are
     /// any, and what is compared.
     Atomic {
@@ -359,6 +369,7 @@ impl FrameHeader {
                 | FrameHeader::Refused { .. }
                 | FrameHeader::ReadData { .. }
                 | FrameHeader::ReadEnd { .. }
+                | FrameHeader::Withdrawn { .. }
                 | FrameHeader::Pong { .. }
         )
     }
@@ -386,6 +397,8 @@ impl FrameHeader {
             FrameHeader::ReadEnd { .. } => Op::ReadEnd,
             FrameHeader::Close { .. } => Op::Close,
             FrameHeader::Acks { .. } => Op::Acks,
+            FrameHeader::Withdraw { .. } => Op::Withdraw,
+            FrameHeader::Withdrawn { .. } => Op::Withdrawn,
             FrameHeader::Atomic { call, .. } => match call.form {
                 AtomicForm::Update => Op::Atomic,
                 AtomicForm::Fetch => Op::FetchAtomic,
@@ -405,6 +418,7 @@ impl FrameHeader {
             | FrameHeader::ReadEnd { .. } => Capabilities::REFUSAL,
             FrameHeader::Close { .. } => Capabilities::CLOSE,
             FrameHeader::Rts { tag: None, .. } => Capabilities::RENDEZVOUS,
+            FrameHeader::Withdraw { .. } | FrameHeader::Withdrawn { .. } => Capabilities::WITHDRAW,
             FrameHeader::Atomic { .. } => Capabilities::ATOMICS,
             _ => Capabilities::empty(),
         }
@@ -429,6 +443,8 @@ impl FrameHeader {
             FrameHeader::ReadEnd { refused } => refused.map_or(0, reason_byte),
             FrameHeader::Rts { index, .. }
             | FrameHeader::Cts { index }
+            | FrameHeader::Withdraw { index }
+            | FrameHeader::Withdrawn { index }
             | FrameHeader::Data { index, .. } => *index,
             FrameHeader::Close { reason } => reason.to_byte(),
             FrameHeader::Atomic { call, .. } => call.operation,
@@ -557,6 +573,7 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
     let (words, has_segments, has_payload, may_be_longer) = match op {
         Op::Msg => (flagged, false, true, true),
         Op::Ack | Op::Refused | Op::ReadEnd | Op::Close => (0, false, false, false),
+        Op::Withdraw | Op::Withdrawn => (0, false, false, false),
         Op::ReadRequest => (0, true, false, false),
         Op::ReadResponse | Op::Data => (0, false, true, true),
         Op::Write => (flagged, true, true, false),
@@ -570,7 +587,10 @@ fn check(base: &BaseHeader) -> Result<u64, WireError> {
         // It stands before the frames that are read here, and nowhere else.
         Op::Proof => return Err(WireError::UnknownOp(op.to_byte())),
     };
-    let is_named = matches!(op, Op::TaggedRts | Op::Rts | Op::Cts | Op::Data);
+    let is_named = matches!(
+        op,
+        Op::TaggedRts | Op::Rts | Op::Cts | Op::Data | Op::Withdraw | Op::Withdrawn
+    );
     if is_named && !(INDEX_MIN..=INDEX_MAX).contains(&base.op_data) {
         let index = base.op_data;
         return Err(WireError::Index { op, index });
@@ -686,6 +706,12 @@ fn read_frame(
             len: words.next().unwrap_or(0),
         },
         Op::Cts => FrameHeader::Cts {
+            index: base.op_data,
+        },
+        Op::Withdraw => FrameHeader::Withdraw {
+            index: base.op_data,
+        },
+        Op::Withdrawn => FrameHeader::Withdrawn {
             index: base.op_data,
         },
         Op::Data => FrameHeader::Data {

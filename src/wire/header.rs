@@ -129,6 +129,10 @@ pub(crate) enum Op {
     Acks,
     /// Announces a large message without a tag.
     Rts,
+    /// Takes an announcement back.
+    Withdraw,
+    /// Answers that: the announcement's name is free.
+    Withdrawn,
     /// Changes numbers in the receiver's memory, each atomically.
     Atomic,
     /// The same, and asks for what they were.
@@ -163,6 +167,8 @@ impl Op {
             0x89 => Op::Close,
             0x8a => Op::Acks,
             0x8b => Op::Rts,
+            0x8c => Op::Withdraw,
+            0x8d => Op::Withdrawn,
             0x90 => Op::Atomic,
             0x91 => Op::FetchAtomic,
             0x92 => Op::CompareAtomic,
@@ -198,6 +204,8 @@ impl Op {
             Op::Close => 0x89,
             Op::Acks => 0x8a,
             Op::Rts => 0x8b,
+            Op::Withdraw => 0x8c,
+            Op::Withdrawn => 0x8d,
             Op::Atomic => 0x90,
             Op::FetchAtomic => 0x91,
             Op::CompareAtomic => 0x92,
@@ -211,8 +219,8 @@ pub(super) struct BaseHeader {
     pub(super) op: Op,
     pub(super) flags: u16,
     /// 2 in an ack; in [`Op::Refused`] and [`Op::ReadEnd`] the reason; in [`Op::TaggedRts`],
-    /// [`Op::Rts`], [`Op::Cts`] and [`Op::Data`] the announced message's name; in [`Op::Atomic`]
-    /// and its kin what is to be done.
+    /// [`Op::Rts`], [`Op::Cts`], [`Op::Data`], [`Op::Withdraw`] and [`Op::Withdrawn`] the
+    /// announced message's name; in [`Op::Atomic`] and its kin what is to be done.
     pub(super) op_data: u8,
     /// Remote segments in the extension. C peers leave this unset in other frames than reads and
     /// writes, so it must not be looked at there.

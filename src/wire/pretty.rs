@@ -30,6 +30,8 @@ impl fmt::Display for Op {
             Op::Close => "close",
             Op::Acks => "acks",
             Op::Rts => "announcement",
+            Op::Withdraw => "withdrawal",
+            Op::Withdrawn => "withdrawn",
             Op::Atomic => "atomic",
             Op::FetchAtomic => "fetch-atomic",
             Op::CompareAtomic => "compare-atomic",
@@ -55,7 +57,9 @@ impl fmt::Display for FrameHeader {
             FrameHeader::Rts { index, len, .. } | FrameHeader::Data { index, len, .. } => {
                 write!(f, " #{index} {len} B")?;
             }
-            FrameHeader::Cts { index } => write!(f, " #{index}")?,
+            FrameHeader::Cts { index }
+            | FrameHeader::Withdraw { index }
+            | FrameHeader::Withdrawn { index } => write!(f, " #{index}")?,
             FrameHeader::Credit { posted } => write!(f, " for {posted} receives")?,
             FrameHeader::Acks { count } => write!(f, " of {count} frames")?,
             FrameHeader::Stalled { sent } => write!(f, " after {sent} messages")?,

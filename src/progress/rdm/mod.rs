@@ -30,7 +30,7 @@ use std::time::Duration;
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::proto::{ConnectionId, Identity, PostedReceive, SourceId, canonical};
+use crate::proto::{Announcement, ConnectionId, Identity, PostedReceive, SourceId, canonical};
 use crate::sync::Lock;
 use crate::transport::{Runner, Transport};
 
@@ -121,26 +121,27 @@ impl Rdm {
             handshake_timeout: config.handshake_timeout,
         };
         let mut opened = None;
-        let listening = Listening::open(listen, runner, |local_addr| {
-            let rdm = Arc::new(Rdm {
-                engine: Arc::clone(engine),
-                local_addr,
-                incarnation,
-                table: Lock::new(engine.lock_kind, Table::default()),
-                config,
-                notices: Notices::default(),
-                listening: Mutex::new(None),
-            });
-            let weak = Arc::downgrade(&rdm);
-            rdm.config.receives.set_rendezvous(Box::new(
-                move |connection, index, receive| match weak.upgrade() {
-                    Some(rdm) => rdm.clear_to_send(connection, index, receive),
-                    None => Err(receive),
-                },
-            ));
-            opened = Some(Arc::clone(&rdm));
-            RdmTask::new(rdm, random)
-        })?;
+        let listening =
+            Listening::open(listen, runner, |local_addr| {
+                let rdm = Arc::new(Rdm {
+                    engine: Arc::clone(engine),
+                    local_addr,
+                    incarnation,
+                    table: Lock::new(engine.lock_kind, Table::default()),
+                    config,
+                    notices: Notices::default(),
+                    listening: Mutex::new(None),
+                });
+                let weak = Arc::downgrade(&rdm);
+                rdm.config.receives.set_rendezvous(Box::new(
+                    move |announcement, receive| match weak.upgrade() {
+                        Some(rdm) => rdm.clear_to_send(&announcement, receive),
+                        None => Err(receive),
+                    },
+                ));
+                opened = Some(Arc::clone(&rdm));
+                RdmTask::new(rdm, random)
+            })?;
         let rdm = opened.expect("whoever listens has made its audience");
         *rdm.lock_listening() = Some(listening);
         Ok(rdm)
@@ -236,13 +237,13 @@ impl Rdm {
     /// A receive was matched with a message that was announced on this connection.
     fn clear_to_send(
         &self,
-        connection: ConnectionId,
-        index: u8,
+        announcement: &Announcement,
         receive: PostedReceive<Report>,
     ) -> Result<(), PostedReceive<Report>> {
+        let connection = announcement.arrival.connection;
         let port = self.lock_table("clear to send").port(connection);
         match port {
-            Some(port) => port.clear_to_send(index, receive),
+            Some(port) => port.clear_to_send(announcement, receive),
             None => Err(receive),
         }
     }

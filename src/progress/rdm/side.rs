@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 use crate::error::{Error, ErrorKind};
 use crate::proto::{
-    AttemptId, Connection, Failure, Identity, Lifecycle, Peering, PostedReceive, Receives,
+    Announcement, AttemptId, Connection, Failure, Identity, Lifecycle, Peering, PostedReceive,
+    Receives,
 };
 use crate::wire::PeerData;
 
@@ -409,11 +410,11 @@ impl Port {
     /// A receive was matched with a message that was announced here.
     pub(super) fn clear_to_send(
         &self,
-        index: u8,
+        announcement: &Announcement,
         receive: PostedReceive<Report>,
     ) -> Result<(), PostedReceive<Report>> {
         let mut state = self.lock("clear to send");
-        let cleared = state.machine.clear_to_send(index, receive);
+        let cleared = state.machine.clear_to_send(announcement, receive);
         self.settle(&mut state);
         self.waker.wake_by_ref();
         cleared

@@ -149,6 +149,7 @@ impl State {
     pub(super) fn offer(&mut self, key: OpKey, due: &mut Due) {
         match self.ops.get_mut(key) {
             Some(Op::Many(..)) => self.arm(key, due),
+            Some(Op::Claiming) => {} // It takes no other message should this one not come.
             Some(op) => *op = Op::Offered { canceled: false },
             None => {}
         }

@@ -198,21 +198,19 @@ impl ReceiveContext {
         state.settle(due);
     }
 
-    /// Asks for the bytes of an announced message. If its connection is gone, the receive is posted
-    /// again in its place.
+    /// Asks for the bytes of an announced message. If its connection or the announcement is gone,
+    /// the receive is posted again in its place.
     fn answer(&self, receive: PostedReceive<Report>, announcement: Announcement, due: &mut Due) {
-        let key = receive.key;
-        let connection = announcement.arrival.connection;
         let refused = match self.clear.get() {
-            Some(clear) => clear(connection, announcement.index, receive).err(),
+            Some(clear) => clear(announcement, receive).err(),
             None => Some(receive),
         };
-        let mut state = self.lock("answer");
-        match refused {
-            None => state.offered(key),
-            Some(receive) => state.put_back(receive, due, &self.telling()),
+        if let Some(receive) = refused {
+            let mut state = self.lock("answer");
+            let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+            state.put_back(receive, due, &self.telling(), gone);
+            state.settle(due);
         }
-        state.settle(due);
     }
 }
 
@@ -225,14 +223,20 @@ impl State {
         }
     }
 
-    /// The connection has taken the receive.
-    fn offered(&mut self, key: OpKey) {
+    /// The connection that has taken the receive brings its message.
+    pub(super) fn offered(&mut self, key: OpKey) {
         if let Some(Op::Offered { .. } | Op::Claiming) = self.ops.get(key) {
             self.ops.remove(key);
         }
     }
 
-    fn put_back(&mut self, receive: PostedReceive<Report>, due: &mut Due, telling: &Telling<'_>) {
+    pub(super) fn put_back(
+        &mut self,
+        receive: PostedReceive<Report>,
+        due: &mut Due,
+        telling: &Telling<'_>,
+        gone: Error,
+    ) {
         let PostedReceive {
             key,
             token,
@@ -253,9 +257,7 @@ impl State {
                 return;
             }
             // The receive of a claimed message, or of one that nobody wants.
-            (_, None | Some(Op::Claiming), _) => {
-                Error::new(ErrorKind::PeerClosed, "before it had sent the message")
-            }
+            (_, None | Some(Op::Claiming), _) => gone,
             (_, _, Some(error)) => error.clone(),
             (_, Some(Op::Offered { canceled: true }), _) => Error::new(ErrorKind::Canceled, ""),
             _ => {

@@ -88,9 +88,7 @@ pub(crate) struct Claimed(ClaimKey);
 /// connection for the bytes. The receive comes back if there is no such announcement any more.
 /// Called with no lock held.
 pub(crate) type ClearToSend = Box<
-    dyn Fn(ConnectionId, u8, PostedReceive<Report>) -> Result<(), PostedReceive<Report>>
-        + Send
-        + Sync,
+    dyn Fn(Announcement, PostedReceive<Report>) -> Result<(), PostedReceive<Report>> + Send + Sync,
 >;
 
 /// A receive that no connection has taken.
@@ -101,9 +99,9 @@ enum Op {
     Posted(ReceiveKey),
     /// A buffer for many messages.
     Many(ReceiveKey, Arc<ManyReceive>),
-    /// Its sender is being asked for the announced message that it was matched with.
+    /// Its sender is asked for the announced message that it was matched with.
     Offered {
-        /// It is not to be posted again should that fail.
+        /// It is not to be posted again should that fail, or the message be withdrawn.
         canceled: bool,
     },
     /// It gets a claimed message and no other.

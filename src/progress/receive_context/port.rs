@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::Payload;
+use crate::error::{Error, ErrorKind};
 use crate::progress::report::Report;
 use crate::proto::{
-    Announcement, Arrival, Arrived, EarlyMessage, Identity, PostedReceive, Receives,
+    Announcement, Arrival, Arrived, EarlyMessage, Identity, OpKey, PostedReceive, Receives,
 };
 use crate::sync::WakeList;
 
@@ -55,14 +56,11 @@ impl PortReceives {
 
     fn arrived(
         &mut self,
-        arrive: impl FnOnce(&mut super::State) -> Arrived<Report>,
+        arrive: impl FnOnce(&mut super::State, &mut Due) -> Arrived<Report>,
     ) -> Arrived<Report> {
         let mut due = Due::default();
         let mut state = self.context.lock("arrive");
-        let arrived = arrive(&mut state);
-        if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
-            state.matched(*key, &mut due);
-        }
+        let arrived = arrive(&mut state, &mut due);
         state.settle(&mut due);
         drop(state);
         self.carry_out(due);
@@ -72,7 +70,13 @@ impl PortReceives {
 
 impl Receives<Report> for PortReceives {
     fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<Report> {
-        self.arrived(|state| state.matcher.arrive(arrival))
+        self.arrived(|state, due| {
+            let arrived = state.matcher.arrive(arrival);
+            if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
+                state.matched(*key, due);
+            }
+            arrived
+        })
     }
 
     fn landed(&mut self, early: EarlyMessage) {
@@ -100,7 +104,36 @@ impl Receives<Report> for PortReceives {
     }
 
     fn announced(&mut self, announcement: &mut Announcement) -> Arrived<Report> {
-        self.arrived(|state| state.matcher.announce(announcement))
+        self.arrived(|state, due| {
+            let arrived = state.matcher.announce(announcement);
+            if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
+                state.offer(*key, due);
+            }
+            arrived
+        })
+    }
+
+    fn withdrawn(&mut self, announcement: &Announcement) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("withdrawn");
+        state.matcher.withdraw_announcement(&announcement.arrival);
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
+    }
+
+    fn began(&mut self, receive: OpKey) {
+        self.context.lock("began").offered(receive);
+    }
+
+    fn put_back(&mut self, receive: PostedReceive<Report>) {
+        let mut due = Due::default();
+        let mut state = self.context.lock("put back");
+        let gone = Error::new(ErrorKind::NoMessage, "its sender has withdrawn it");
+        state.put_back(receive, &mut due, &self.context.telling(), gone);
+        state.settle(&mut due);
+        drop(state);
+        self.carry_out(due);
     }
 
     fn forget_announcements(&mut self) {

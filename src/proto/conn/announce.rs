@@ -4,14 +4,21 @@
 //!
 //! ```text
 //!   queued --RTS--> Kept --CTS--> Asked --DATA--> the name is free again
-//!                     |
-//!                     +-- the peer's CLOSE: nothing will take it
+//!                    | |                            ^
+//!                    | +--WITHDRAW--> Withdrawn --WITHDRAWN
+//!                    |                   | ^
+//!                    |                   +-+ a CTS that crossed it: void
+//!                    +-- the peer's CLOSE: nothing will take it
 //! ```
+//! A message whose sender gives it up is withdrawn, and its memory is free at once. A peer that
+//! does not know that is owed the message until it asks, or until the connection ends.
 //!
-//! Invariant: a name is one message's from its RTS until its DATA is handed out.
+//! Invariant: a name is one message's from its RTS until its DATA is handed out, or until the peer
+//! has said that it is withdrawn.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
+use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
 
 use super::tx::Queued;
@@ -24,6 +31,8 @@ pub(super) struct Announcing {
     pub(super) tagged: bool,
     /// The peer takes announcements of others.
     pub(super) untagged: bool,
+    /// The peer lets announcements be withdrawn.
+    pub(super) withdraws: bool,
     /// Messages longer than this are announced.
     pub(super) min: u64,
 }
@@ -35,8 +44,18 @@ pub(super) struct Announcing {
 #[derive(Debug)]
 enum Announced {
     Free,
-    Kept { message: Queued, number: u64 },
+    Kept {
+        message: Queued,
+        number: u64,
+        /// Nobody here waits for its end, but the peer may ask for it.
+        is_given_up: bool,
+    },
     Asked,
+    /// The peer's word that it has forgotten the message is awaited.
+    Withdrawn {
+        /// It had asked for it before it heard of that.
+        is_asked: bool,
+    },
 }
 
 /// The messages that are announced.
@@ -77,6 +96,44 @@ impl Announcements {
         self.free().is_some()
     }
 
+    /// True if names belong to messages that were given up, maybe for as long as the connection
+    /// lasts.
+    pub(super) fn has_given_up(&self) -> bool {
+        let given_up =
+            |it: &Announced| matches!(it, Announced::Kept { is_given_up, .. } if *is_given_up);
+        self.named.iter().any(given_up)
+    }
+
+    /// True if this operation's message is announced, and not asked for.
+    pub(super) fn is_kept(&self, op: OpKey) -> bool {
+        self.kept(op).is_some()
+    }
+
+    fn kept(&self, op: OpKey) -> Option<usize> {
+        let op = Some(op);
+        let is_it =
+            |it: &Announced| matches!(it, Announced::Kept { message, .. } if message.op == op);
+        self.named.iter().position(is_it)
+    }
+
+    /// Takes an announced message back that was not asked for; gives its name, of which the peer is
+    /// to be told. `None`: the peer cannot be, or has asked for it.
+    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<(u8, Payload)> {
+        let at = self.kept(op)?;
+        let index = INDEX_MIN + at as u8; // at most INDEX_MAX
+        let place = self.named.get_mut(at)?;
+        if !self.rule.withdraws {
+            if let Announced::Kept { is_given_up, .. } = place {
+                *is_given_up = true;
+            }
+            return None;
+        }
+        match std::mem::replace(place, Announced::Withdrawn { is_asked: false }) {
+            Announced::Kept { message, .. } => Some((index, message.payload)),
+            _ => None,
+        }
+    }
+
     /// Keeps a message; gives its announcement, which belongs to the same operation.
     pub(super) fn keep(&mut self, number: u64, message: Queued) -> Queued {
         let at = self.free().expect("whoever calls has looked");
@@ -93,7 +150,11 @@ impl Announcements {
             payload: Payload::empty(),
             op: message.op,
         };
-        let kept = Announced::Kept { message, number };
+        let kept = Announced::Kept {
+            message,
+            number,
+            is_given_up: false,
+        };
         match self.named.get_mut(at) {
             Some(place) => *place = kept,
             None => self.named.push(kept),
@@ -106,24 +167,31 @@ impl Announcements {
             .get_mut(usize::from(index.checked_sub(INDEX_MIN)?))
     }
 
-    /// The peer asks for this message.
-    fn ask(&mut self, index: u8) -> Option<Queued> {
-        let place = self.named(index)?;
-        let Announced::Kept { .. } = place else {
-            return None;
-        };
-        match std::mem::replace(place, Announced::Asked) {
-            Announced::Kept { message, .. } => Some(Queued {
-                header: FrameHeader::Data {
-                    index,
-                    has_data: message.header.data().is_some(),
-                    ack: message.header.wants_ack(),
-                    len: message.header.payload_len(),
-                },
-                ..message
-            }),
-            _ => None,
+    /// The peer asks for this message; `None`: it is withdrawn by now. `Err`: nothing of
+    /// this name can be asked for.
+    fn ask(&mut self, index: u8) -> Result<Option<Queued>, Error> {
+        let stray = || violation("a clear-to-send that nothing awaits");
+        let place = self.named(index).ok_or_else(stray)?;
+        match place {
+            Announced::Kept { .. } => {}
+            Announced::Withdrawn { is_asked } if !*is_asked => {
+                *is_asked = true;
+                return Ok(None);
+            }
+            _ => return Err(stray()),
         }
+        let Announced::Kept { message, .. } = std::mem::replace(place, Announced::Asked) else {
+            return Ok(None);
+        };
+        Ok(Some(Queued {
+            header: FrameHeader::Data {
+                index,
+                has_data: message.header.data().is_some(),
+                ack: message.header.wants_ack(),
+                len: message.header.payload_len(),
+            },
+            ..message
+        }))
     }
 
     /// The data of this message is handed out.
@@ -144,8 +212,9 @@ impl Announcements {
         for place in &mut self.named {
             if let Announced::Kept { number, .. } = place
                 && *number < end
-                && let Announced::Kept { message, number } =
-                    std::mem::replace(place, Announced::Free)
+                && let Announced::Kept {
+                    message, number, ..
+                } = std::mem::replace(place, Announced::Free)
             {
                 all.push((number, message));
             }
@@ -157,12 +226,40 @@ impl Announcements {
 impl<T> Connection<T> {
     /// The peer has a receive for a message that was announced to it.
     pub(super) fn handle_cts(&mut self, index: u8) -> Result<(), Error> {
-        let announced = self.tx.announcements.as_mut();
-        let Some(data) = announced.and_then(|announced| announced.ask(index)) else {
+        let Some(announced) = &mut self.tx.announcements else {
             return Err(violation("a clear-to-send that nothing awaits"));
         };
-        self.tx.push_data(data);
+        if let Some(data) = announced.ask(index)? {
+            self.tx.push_data(data);
+        }
         Ok(())
+    }
+
+    /// The peer has forgotten a message that was withdrawn.
+    pub(super) fn handle_withdrawn(&mut self, index: u8) -> Result<(), Error> {
+        let announced = self.tx.announcements.as_mut();
+        match announced.and_then(|announced| announced.named(index)) {
+            Some(place @ Announced::Withdrawn { .. }) => {
+                *place = Announced::Free;
+                Ok(())
+            }
+            _ => Err(violation("word of a withdrawal that nothing awaits")),
+        }
+    }
+
+    /// Takes a message back that was announced and not asked for, and tells the peer.
+    pub(super) fn withdraw_announced(&mut self, key: OpKey) -> Option<Payload> {
+        let announced = self.tx.announcements.as_mut()?;
+        let (index, payload) = announced.withdraw(key)?;
+        let header = FrameHeader::Withdraw { index };
+        self.tx.push_control(header, Payload::empty());
+        Some(payload)
+    }
+
+    /// True if this operation's message is announced, and the peer has not asked for it.
+    pub(crate) fn is_announced(&self, key: OpKey) -> bool {
+        let announced = self.tx.announcements.as_ref();
+        announced.is_some_and(|announced| announced.is_kept(key))
     }
 
     /// The peer asks for nothing any more: what was announced to it has no receive.

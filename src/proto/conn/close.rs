@@ -124,12 +124,16 @@ impl<T> Connection<T> {
         self.ending.done
     }
 
-    pub(super) fn handle_close(&mut self) {
+    pub(super) fn handle_close(&mut self) -> Result<(), Error> {
+        if self.incoming.awaits_data() {
+            return Err(violation("a last frame before data that was asked for"));
+        }
         self.ending.theirs = true;
         for (_, kept) in self.tx.drain_overtaken() {
             self.end_untaken(kept.op, kept.payload);
         }
         self.sort_out_waiting();
+        Ok(())
     }
 
     /// Of what is queued, the peer that closes takes in what it has room for, and asks for nothing
@@ -167,6 +171,7 @@ impl<T> Connection<T> {
                 | FrameHeader::Rts { .. }
                 | FrameHeader::Cts { .. }
                 | FrameHeader::Data { .. }
+                | FrameHeader::Withdraw { .. }
                 | FrameHeader::ReadRequest { .. }
                 | FrameHeader::Write { .. }
                 | FrameHeader::Atomic { .. }

@@ -8,7 +8,6 @@ use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
-use super::rendezvous::Incoming;
 use super::rx::{Landing, Rx, Target};
 use super::{Connection, Lifecycle};
 
@@ -141,9 +140,12 @@ impl<T> Connection<T> {
                 _ => {}
             }
         }
-        self.incoming = Incoming::default();
+        let incoming = std::mem::take(&mut self.incoming);
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
+            incoming
+                .awaiting()
+                .for_each(|receive| shared.began(receive));
         }
         self.matcher.forget_posted();
         if self.fault.is_none() {

@@ -16,8 +16,12 @@ impl<T> Connection<T> {
     /// it are moving right now: then it runs on to its own end, of which its owner is to hear no
     /// more, and a message that is landing in it survives as if its owner had gone away.
     pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
+        let mut why = "";
         let payload = match self.take_unstarted(key) {
-            Some(payload) => payload,
+            Some(payload) => {
+                why = self.why_unstarted(key);
+                payload
+            }
             None => {
                 let Some(op) = self.ops.get_mut(key) else {
                     return Withdrawn::Gone;
@@ -36,7 +40,7 @@ impl<T> Connection<T> {
                 payload
             }
         };
-        self.end_op(key, Err(Error::new(ErrorKind::TimedOut, "")), 0, payload);
+        self.end_op(key, Err(Error::new(ErrorKind::TimedOut, why)), 0, payload);
         self.invariants();
         Withdrawn::Ended
     }

@@ -36,7 +36,7 @@ impl Terms {
     /// The same for a connectionless endpoint, which has announcements too.
     pub(super) fn of_peer(mut self) -> Self {
         if !self.capabilities.is_empty() {
-            self.capabilities |= Capabilities::RENDEZVOUS;
+            self.capabilities |= Capabilities::RENDEZVOUS | Capabilities::WITHDRAW;
         }
         self
     }

@@ -161,6 +161,7 @@ impl<T> Connection<T> {
                 self.tx.announcements = Some(Announcements::new(Announcing {
                     tagged,
                     untagged,
+                    withdraws: self.agreed().contains(Capabilities::WITHDRAW),
                     min: peer.own.rendezvous_min,
                 }));
             }

@@ -380,7 +380,7 @@ impl<T> Connection<T> {
     pub(crate) fn cancel(&mut self, key: OpKey) -> Withdrawn {
         match self.take_unstarted(key) {
             Some(payload) => {
-                let error = Error::new(ErrorKind::Canceled, "");
+                let error = Error::new(ErrorKind::Canceled, self.why_unstarted(key));
                 self.end_op(key, Err(error), 0, payload);
                 Withdrawn::Ended
             }
@@ -479,7 +479,18 @@ impl<T> Connection<T> {
                     }
                 }
             }
+            Phase::Moving if !is_receive => self.withdraw_announced(key),
             _ => None,
+        }
+    }
+
+    /// What there is to say of an operation that was [taken back](Self::take_unstarted).
+    pub(super) fn why_unstarted(&self, key: OpKey) -> &'static str {
+        match self.phase(key) {
+            Some(Phase::Moving) => {
+                "it was announced, but the peer had no receive for it; the peer is told"
+            }
+            _ => "",
         }
     }
 }

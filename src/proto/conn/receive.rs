@@ -297,7 +297,15 @@ impl<T> Connection<T> {
                 self.rx = Rx::Header;
                 return self.handle_cts(index);
             }
-            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len, host)?,
+            FrameHeader::Withdraw { index } => {
+                self.rx = Rx::Header;
+                return self.handle_withdraw(index, host);
+            }
+            FrameHeader::Withdrawn { index } => {
+                self.rx = Rx::Header;
+                return self.handle_withdrawn(index);
+            }
             FrameHeader::Ack => {
                 self.rx = Rx::Header;
                 return self.handle_answer(Ok(()));
@@ -339,8 +347,8 @@ impl<T> Connection<T> {
             FrameHeader::Close {
                 reason: CloseReason::Done,
             } => {
-                self.handle_close();
                 self.rx = Rx::Header;
+                self.handle_close()?;
             }
             FrameHeader::Hello { .. } => return Err(violation("a second hello")),
             FrameHeader::Write {

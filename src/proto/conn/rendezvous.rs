@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   RTS --no receive yet--> Kept, by the shared receives --clear_to_send--> Awaited
-//!    |                        |                                               ^  |
-//!    +--a receive matches-----|-----------------CTS---------------------------+  +--DATA--> lands
-//!                             +-- our CLOSE: it is void
+//!    |                        | |                                             ^ | |
+//!    +--a receive matches-----|-|---------------CTS---------------------------+ | +--DATA--> lands
+//!                             | +-- our CLOSE: it is void                       |
+//!                             +-- WITHDRAW: WITHDRAWN answers it                |
+//!                                                                               |
+//!         the receive is posted again, in its place; WITHDRAWN <-- WITHDRAW ----+
 //! ```
 //! A receive that is awaiting its data is the connection's: its message has begun. So it ends with
 //! the message, or with the connection.
@@ -14,8 +17,9 @@ use std::collections::BTreeMap;
 use crate::buf::Payload;
 use crate::error::{Error, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive};
+use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive, Wanted};
 use crate::proto::op::OpKey;
+use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
 use super::rx::{Landing, Rx, Target};
@@ -27,7 +31,18 @@ struct Announced {
     arrival: Arrival,
     ack: bool,
     /// The receive that awaits its data; `None`: it is kept by the shared receives.
-    receive: Option<OpKey>,
+    receive: Option<Awaiting>,
+}
+
+/// A receive that awaits its data: all that it takes to post it again.
+#[derive(Clone, Copy, Debug)]
+struct Awaiting {
+    op: OpKey,
+    wanted: Wanted,
+    source: Option<SourceId>,
+    order: u64,
+    /// Its name among the shared receives.
+    key: OpKey,
 }
 
 /// What the peer has announced and not sent, by name. At most 254, as there are names.
@@ -40,6 +55,12 @@ impl Incoming {
     /// True if a receive awaits its data.
     pub(super) fn awaits_data(&self) -> bool {
         self.named.values().any(|it| it.receive.is_some())
+    }
+
+    /// The names, among the shared receives, of those that await their data.
+    pub(super) fn awaiting(&self) -> impl Iterator<Item = OpKey> + '_ {
+        let receives = self.named.values().filter_map(|it| it.receive);
+        receives.map(|receive| receive.key)
     }
 
     /// Forgets what has no receive.
@@ -101,11 +122,14 @@ impl<T> Connection<T> {
     /// `Err`: there is no such announcement any more.
     pub(crate) fn clear_to_send(
         &mut self,
-        index: u8,
+        announcement: &Announcement,
         receive: PostedReceive<T>,
     ) -> Result<(), PostedReceive<T>> {
+        let Announcement { arrival, index } = *announcement;
         let kept = self.incoming.named.get(&index);
-        let is_kept = kept.is_some_and(|announced| announced.receive.is_none());
+        // Another of this name may have come, if this one was withdrawn.
+        let is_it = |it: &Announced| it.receive.is_none() && it.arrival.order == arrival.order;
+        let is_kept = kept.is_some_and(is_it);
         let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
         if !is_kept || !is_up || self.ending.is_said() {
             return Err(receive);
@@ -116,24 +140,93 @@ impl<T> Connection<T> {
     }
 
     fn await_data(&mut self, index: u8, receive: PostedReceive<T>) {
+        let PostedReceive {
+            wanted,
+            source,
+            order,
+            key: shared_key,
+            ..
+        } = receive;
         let (key, payload) = self.adopt(receive, Phase::AwaitingPeer);
         if let Some(op) = self.ops.get_mut(key) {
             op.payload = Some(payload);
         }
         if let Some(announced) = self.incoming.named.get_mut(&index) {
-            announced.receive = Some(key);
+            announced.receive = Some(Awaiting {
+                op: key,
+                wanted,
+                source,
+                order,
+                key: shared_key,
+            });
         }
         self.tx
             .push_control(FrameHeader::Cts { index }, Payload::empty());
     }
 
+    /// The peer takes an announcement back. A receive that was matched with it is posted again.
+    pub(super) fn handle_withdraw(
+        &mut self,
+        index: u8,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
+        match self.incoming.named.remove(&index) {
+            None if self.ending.is_said() => {} // It was void.
+            None => return Err(violation("a withdrawal of what is not announced")),
+            Some(Announced {
+                arrival,
+                receive: None,
+                ..
+            }) => {
+                if let Some(shared) = host.shared() {
+                    shared.withdrawn(&Announcement { arrival, index });
+                }
+            }
+            Some(Announced {
+                receive: Some(receive),
+                ..
+            }) => self.put_back(receive, host),
+        }
+        self.tx
+            .push_control(FrameHeader::Withdrawn { index }, Payload::empty());
+        Ok(())
+    }
+
+    fn put_back(&mut self, receive: Awaiting, host: &mut impl Host<T>) {
+        let Awaiting {
+            op,
+            wanted,
+            source,
+            order,
+            key,
+        } = receive;
+        let (Some(op), Some(shared)) = (self.ops.remove(op), host.shared()) else {
+            debug_assert!(false, "a receive that awaits its data is an operation");
+            return;
+        };
+        self.receive.used -= 1;
+        shared.put_back(PostedReceive {
+            token: op.token,
+            payload: op.payload.unwrap_or_else(Payload::empty),
+            wanted,
+            source,
+            order,
+            key,
+        });
+    }
+
     /// The bytes of an announced message come.
-    pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
+    pub(super) fn begin_data(
+        &mut self,
+        index: u8,
+        len: u64,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
         let announced = self.incoming.named.get(&index);
         let Some(&Announced {
             arrival,
             ack,
-            receive: Some(op),
+            receive: Some(Awaiting { op, key, .. }),
         }) = announced
         else {
             return Err(violation("data that was not asked for"));
@@ -142,6 +235,9 @@ impl<T> Connection<T> {
             return Err(violation("data of another length than announced"));
         }
         self.incoming.named.remove(&index);
+        if let Some(shared) = host.shared() {
+            shared.began(key);
+        }
         let payload = self.ops.get_mut(op).and_then(|entry| {
             entry.phase = Phase::Moving;
             entry.payload.take()

@@ -487,7 +487,9 @@ impl Tx {
         let (_, queued) = self.messages.queue.front()?;
         let kept_max = self.credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
         let announcing = (self.announcements.as_mut())
-            .filter(|announcements| announcements.wants(&queued.header, kept_max));
+            .filter(|announcements| announcements.wants(&queued.header, kept_max))
+            // Names may be lost for good to messages that were given up: others go as they are.
+            .filter(|announcements| announcements.has_room() || !announcements.has_given_up());
         let len = match announcing {
             Some(_) => 0,
             None => queued.header.payload_len(),

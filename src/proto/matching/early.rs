@@ -127,6 +127,13 @@ impl EarlyMessages {
         found.map(|(key, _)| key)
     }
 
+    /// The announcement of this connection with this place.
+    pub(super) fn announced(&self, connection: ConnectionId, order: u64) -> Option<Key> {
+        let mut list = self.lists.walk(List::Announced(connection), SLOTS - 1);
+        let found = list.find(|(_, early)| early.arrival.order == order);
+        found.map(|(key, _)| key)
+    }
+
     pub(super) fn first_announced(&self, connection: ConnectionId) -> Option<Key> {
         self.lists.first(List::Announced(connection))
     }

@@ -342,6 +342,18 @@ impl<T> SharedMatcher<T> {
         self.free(arrival, cost_of(arrival.len));
     }
 
+    /// This announcement is withdrawn, if no receive has been matched with it.
+    pub(crate) fn withdraw_announcement(&mut self, arrival: &Arrival) {
+        let found = self.early.announced(arrival.connection, arrival.order);
+        let early = match found.and_then(|at| self.early.remove(at)) {
+            Some((_, early)) => Some(early),
+            None => self.take_claim_of(arrival),
+        };
+        if let Some(early) = early {
+            self.free(&early.arrival, early.cost);
+        }
+    }
+
     /// What this connection has announced will not be answered any more.
     pub(crate) fn forget_announcements(&mut self, connection: ConnectionId) {
         while let Some(at) = self.early.first_announced(connection)

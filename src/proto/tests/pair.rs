@@ -443,6 +443,7 @@ impl Side {
 
     /// What the driver does besides: lets those in who wait.
     pub(super) fn nudge(&mut self) {
+        self.answer_offers();
         self.machine.admit(&mut self.world);
         self.machine.resume(&mut self.world);
         self.take_events();

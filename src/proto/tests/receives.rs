@@ -1,5 +1,6 @@
 //! Shared receives as a plain list, and pairs of machines that use them.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::pair::{PLAIN, Pair, Side, sizes};
@@ -50,6 +51,12 @@ pub(super) struct Shared {
     /// Ends that are not a connection's to tell.
     pub(super) ended: Vec<(u64, End)>,
     pub(super) is_stalled: bool,
+    /// Receives that a connection has, which awaits their data.
+    awaiting: BTreeSet<OpKey>,
+    /// Tokens of receives whose message was withdrawn after they were matched with it.
+    pub(super) put_back: BTreeSet<u64>,
+    /// Receives that were put back, and the announcements that they take.
+    offers: Vec<(PostedReceive<u64>, Announcement)>,
     keys: Slab<()>,
 }
 
@@ -70,6 +77,9 @@ impl Shared {
             next_order: 0,
             ended: Vec::new(),
             is_stalled: false,
+            awaiting: BTreeSet::new(),
+            put_back: BTreeSet::new(),
+            offers: Vec::new(),
             keys: Slab::new(),
         }
     }
@@ -161,6 +171,7 @@ impl Receives<u64> for Shared {
 
     fn announced(&mut self, announcement: &mut Announcement) -> Arrived<u64> {
         if let Some(receive) = self.take_posted(&announcement.arrival) {
+            self.awaiting.insert(receive.key);
             return Arrived::Receive(receive);
         }
         let index = announcement.index;
@@ -168,6 +179,39 @@ impl Receives<u64> for Shared {
         match self.place(&mut announcement.arrival, kept) {
             true => Arrived::Store,
             false => Arrived::NoRoom,
+        }
+    }
+
+    fn withdrawn(&mut self, announcement: &Announcement) {
+        let is_it = |it: &Kept| matches!(it, Kept::Announced(it) if it == announcement);
+        let at = self.kept.iter().position(is_it).expect("it is kept");
+        self.kept.remove(at);
+    }
+
+    fn began(&mut self, receive: OpKey) {
+        let taken = self.awaiting.remove(&receive);
+        assert!(taken, "once of each");
+    }
+
+    fn put_back(&mut self, receive: PostedReceive<u64>) {
+        self.began(receive.key);
+        self.put_back.insert(receive.token);
+        let kind = |it: &Kept| match it {
+            Kept::Landing(_) => None,
+            it => Some(it.arrival().kind),
+        };
+        let fits = |it: &Kept| kind(it).is_some_and(|kind| wants(receive.wanted, kind));
+        match self.kept.iter().position(fits) {
+            None => {
+                let later = |it: &PostedReceive<u64>| it.order > receive.order;
+                let at = self.posted.iter().position(later);
+                self.posted.insert(at.unwrap_or(self.posted.len()), receive);
+            }
+            Some(at) => match self.kept.remove(at) {
+                Kept::Early(early) => self.end(receive, early),
+                Kept::Announced(announcement) => self.offers.push((receive, announcement)),
+                Kept::Landing(_) => unreachable!("not looked for"),
+            },
         }
     }
 
@@ -218,13 +262,25 @@ impl Side {
         match shared.kept.remove(at) {
             Kept::Early(early) => shared.end(receive, early),
             Kept::Announced(announcement) => {
-                let cleared = self.machine.clear_to_send(announcement.index, receive);
-                if let Err(receive) = cleared {
-                    let shared = self.world.shared.as_mut().expect("seen above");
-                    shared.posted.push(receive);
-                }
+                shared.offers.push((receive, announcement));
+                self.answer_offers();
             }
             Kept::Landing(_) => unreachable!("not looked for"),
+        }
+    }
+
+    /// Asks for announced messages that receives were matched with, as the owner does with no lock
+    /// held.
+    pub(super) fn answer_offers(&mut self) {
+        while let Some(shared) = self.world.shared.as_mut()
+            && let Some((receive, announcement)) = shared.offers.pop()
+        {
+            shared.awaiting.insert(receive.key);
+            if let Err(receive) = self.machine.clear_to_send(&announcement, receive) {
+                let shared = self.world.shared.as_mut().expect("seen above");
+                shared.awaiting.remove(&receive.key);
+                shared.posted.push(receive);
+            }
         }
     }
 

@@ -461,12 +461,14 @@ fn in_every_state_everything_ends_once() {
                     tell(&mut pair.b, &data[..cut]);
                 }
                 let phase = pair.a.machine.phase(key);
+                let is_kept = state >= Announced && state <= Asked;
+                let is_withdrawn = is_kept && !setup.terms.capabilities.is_empty();
                 match act {
                     0 => {}
                     1 => {
                         let withdrawn = pair.a.machine.cancel(key);
                         let is_queued = phase == Some(Phase::Queued);
-                        let expected = if is_queued {
+                        let expected = if is_queued || is_withdrawn {
                             Withdrawn::Ended
                         } else {
                             Withdrawn::Running
@@ -475,7 +477,7 @@ fn in_every_state_everything_ends_once() {
                     }
                     _ => {
                         let withdrawn = pair.a.machine.expire(key);
-                        let is_at_rest = state == Queued || state >= HalfSent;
+                        let is_at_rest = state == Queued || state >= HalfSent || is_withdrawn;
                         let expected = if is_at_rest {
                             Withdrawn::Ended
                         } else {

@@ -40,6 +40,8 @@ pub(super) fn any_header() -> impl Strategy<Value = FrameHeader> {
         prop_oneof![Just(CloseReason::Done), Just(CloseReason::Refusals)]
             .prop_map(|reason| FrameHeader::Close { reason }),
         any::<u64>().prop_map(|count| FrameHeader::Acks { count }),
+        (1..=254_u8).prop_map(|index| FrameHeader::Withdraw { index }),
+        (1..=254_u8).prop_map(|index| FrameHeader::Withdrawn { index }),
         reason
             .clone()
             .prop_map(|reason| FrameHeader::Refused { reason }),
@@ -166,6 +168,8 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
             },
         ),
         ("acks", FrameHeader::Acks { count: 64 }),
+        ("withdraw", FrameHeader::Withdraw { index: 2 }),
+        ("withdrawn", FrameHeader::Withdrawn { index: 2 }),
         ("atomic", atomic(AtomicForm::Update, 2, 8)),
         ("fetch atomic", atomic(AtomicForm::Fetch, 10, 0)),
         ("compare atomic", atomic(AtomicForm::Compare, 12, 16)),

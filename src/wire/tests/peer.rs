@@ -106,7 +106,7 @@ fn blocks_of_all_kinds() {
     assert_eq!(with("746f6661 0004 01000004"), credit);
     assert_eq!(with("746f6661 0006 01000004 ffff"), credit);
     assert_eq!(with("746f6661 0004 01000004 0102"), credit, "behind it");
-    assert_eq!(with("746f6661 0004 01007f04 "), credit, "unknown bits");
+    assert_eq!(with("746f6661 0004 01007e04 "), credit, "unknown bits");
     assert_eq!(with("746f6661 0004 00000004"), Ok(None), "no such version");
     for none in ["", "746f66", "616f6661 0004 01000004", "..16"] {
         assert_eq!(with(none), Ok(None), "{none}");

@@ -12,7 +12,7 @@ fn headers_that_contradict_themselves_are_refused() {
         error
     };
     let header = |op, header_len| WireError::HeaderSize { op, header_len };
-    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8b | 0x90..=0x92)) {
+    for op in (8..=255).filter(|op| !matches!(op, 0x80 | 0x82..=0x8d | 0x90..=0x92)) {
         assert_eq!(refused(op, 0, 0, 0, 16, 16), WireError::UnknownOp(op));
     }
     // hdr_size outside of its bounds, or not what op, flags and count make of it.
@@ -41,6 +41,8 @@ fn headers_that_contradict_themselves_are_refused() {
             (6, Op::Cts),
             (7, Op::Data),
             (0x8b, Op::Rts),
+            (0x8c, Op::Withdraw),
+            (0x8d, Op::Withdrawn),
         ] {
             let expected = WireError::Index { op: name, index };
             assert_eq!(refused(op, index, 0, 0, 24, 24), expected);

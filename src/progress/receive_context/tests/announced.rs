@@ -12,10 +12,10 @@ fn a_receive_whose_announced_message_is_gone_is_posted_again() {
     let log = Arc::clone(&asked);
     world
         .context
-        .set_rendezvous(Box::new(move |_, index, receive| {
+        .set_rendezvous(Box::new(move |announcement, receive| {
             context.upgrade().unwrap().unexpected_bytes(); // Takes the lock.
-            log.lock().unwrap().push(index);
-            if index == 1 {
+            log.lock().unwrap().push(announcement.index);
+            if announcement.index == 1 {
                 Err(receive)
             } else {
                 drop(receive);
@@ -46,7 +46,7 @@ fn announcements_matched_under_a_lock_are_answered_by_the_driver() {
     let world = World::new(1, 1 << 16, 4);
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
-    world.context.set_rendezvous(Box::new(move |_, _, receive| {
+    world.context.set_rendezvous(Box::new(move |_, receive| {
         flag.store(true, Ordering::SeqCst);
         drop(receive);
         Ok(())

@@ -107,6 +107,17 @@ impl<T> SharedMatcher<T> {
         }
     }
 
+    /// Forgets the claim of an announcement: it finds nothing.
+    pub(super) fn take_claim_of(&mut self, arrival: &Arrival) -> Option<Early> {
+        let is_it = |claim: &Claim| {
+            let is_announced = matches!(claim.early.body, Body::Announced(_));
+            is_announced && claim.early.arrival == *arrival
+        };
+        let found = self.claims.iter().find(|(_, claim)| is_it(claim));
+        let key = found.map(|(key, _)| key)?;
+        self.claims.remove(key).map(|claim| claim.early)
+    }
+
     /// What this connection has not sent in full will not come: claims of it find nothing.
     pub(super) fn forget_claims(&mut self, connection: ConnectionId) {
         let of_it = |claim: &Claim| {
