@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A value of the user's that comes back with the event or completion it was given for (the
 /// `context` argument of libfabric's calls).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Context(pub u64);
+pub struct UserContext(pub u64);
 
 /// An integer of any type is a context, so that a plain `1` is one too; of a negative one its two's
 /// complement.
 macro_rules! context_from {
     ($($integer:ty)*) => {$(
-        impl From<$integer> for Context {
+        impl From<$integer> for UserContext {
             fn from(value: $integer) -> Self {
-                Context(value as u64)
+                UserContext(value as u64)
             }
         }
     )*};
@@ -150,8 +150,9 @@ impl FabricAddr {
         FabricAddr(upper << Self::INDEX_BITS | u64::from(index))
     }
 
-    /// The place in the vector: in one of type [`AvType::Table`](crate::AvType::Table) "an index,
-    /// with the index for an inserted address the same as its insertion order into the table".
+    /// The place in the vector: in one of type [`AvType::Table`](crate::info::AvType::Table) "an
+    /// index, with the index for an inserted address the same as its insertion order into the
+    /// table".
     pub fn index(self) -> usize {
         (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
     }
@@ -185,17 +186,17 @@ impl fmt::Debug for FabricAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::Context;
+    use super::UserContext;
 
     /// `.queue(1)` and `.submit(1)` compile, and so does an integer of any type.
     #[test]
     fn any_integer_is_a_context() {
-        fn context(context: impl Into<Context>) -> u64 {
+        fn context(context: impl Into<UserContext>) -> u64 {
             context.into().0
         }
         let given = [context(1), context(1_u8), context(1_usize), context(1_i64)];
         assert_eq!(given, [1; 4]);
         assert_eq!((context(-1), context(u64::MAX)), (u64::MAX, u64::MAX));
-        assert_eq!(context(Context(1)), 1);
+        assert_eq!(context(UserContext(1)), 1);
     }
 }

@@ -14,8 +14,9 @@
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future withdraws it if it has not
-//! started; if it has, its memory lives as long as anything may touch it. [`Op::detach`] lets it go
-//! on with nobody waiting. Every accepted operation ends exactly once.
+//! started; if it has, its memory lives as long as anything may touch it.
+//! [`Op::detach`](op::Op::detach) lets it go on with nobody waiting. Every accepted operation ends
+//! exactly once.
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
 //! `fi_mr(3)`, and `docs/features.md` lists what works.
@@ -88,6 +89,11 @@
 //! [`MemoryRegion`] for who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers;
 //! [`Error`] and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
 //!
+//! What a program starts with is here; the rest is in a module per object: [`mr`] (regions and
+//! rights), [`domain`] (registration and its cache), [`buf`] (buffers), [`eq`], [`cq`], [`cntr`],
+//! [`av`], [`ep`], [`rdm`] and [`dgram`] (endpoints), [`op`] (operations), [`info`] (attributes and
+//! hints), [`error`].
+//!
 //! # Features
 //!
 //! - `io-uring`, the only one on by default: builds [`Backend::IoUring`], which is the default
@@ -102,7 +108,7 @@
 //! A builder's call beats the variable.
 //!
 //! - `FI_MR_CACHE_MAX_SIZE`, `FI_MR_CACHE_MAX_COUNT`, `FI_MR_CACHE_MERGE_REGIONS`: the bounds of a
-//!   [`RegistrationCache`], and whether it merges regions.
+//!   [`RegistrationCache`](domain::RegistrationCache), and whether it merges regions.
 //! - `FI_TCP_IFACE`: the only network interface to offer.
 //! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own
 //!   look for one.
@@ -118,19 +124,19 @@ mod readme {}
 #[path = "instructions.rs"]
 #[allow(missing_docs)]
 pub mod __instructions;
-mod av;
-mod buf;
-mod cntr;
-mod cq;
-mod domain;
+pub mod av;
+pub mod buf;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
 mod endpoint;
-mod eq;
-mod error;
+pub mod eq;
+pub mod error;
 mod fabric;
 mod id;
-mod info;
+pub mod info;
 pub mod limits;
-mod mr;
+pub mod mr;
 mod op_error;
 mod progress;
 mod proto;
@@ -142,40 +148,50 @@ pub mod testing;
 mod transport;
 mod wire;
 
-pub use av::{AddressVector, AddressVectorBuilder, Insert, Inserted, Insertion};
-pub use buf::{
-    AddressRange, Buffer, IoBuf, IoBufMut, IoBufs, IoBufsMut, MappedBuffer, PageKind, ReadOnlyBuf,
-    RegionBuf, RegionBufs, RegionContents, SharedBuffer, SharedMemory,
-};
-pub use cntr::{Counter, CounterError, CounterWait};
-pub use cq::{
-    Completion, CompletionError, CompletionFlags, CompletionQueue, CompletionQueueBuilder,
-};
-pub use domain::{
-    CacheRegister, CacheRegistration, Domain, DomainBind, DomainBuilder, RegionHandle, Register,
-    RegisterReadOnly, Registration, RegistrationCache, RegistrationCacheBuilder,
-    RegistrationProgress,
-};
-pub use endpoint::{
-    Accept, Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, Connect,
-    DgramEndpoint, DgramEndpointBuilder, Endpoint, EndpointBuilder, FetchAtomic, Join, Message,
-    MessageInfo, Messages, MultiRecv, MulticastGroup, NumbersOf, OnRefusal, Op, Operands,
-    PassiveEndpoint, PassiveEndpointBuilder, Peek, PostedAtomic, PostingAtomic, Queued, QueuedOp,
-    RdmEndpoint, RdmEndpointBuilder, Read, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom,
-    RecvTagged, RegionEndpoint, Reject, RemoteRegions, Send, SendDatagram, Write,
-};
-pub use eq::{ConnRequest, Event, EventError, EventQueue, EventQueueBuilder};
-pub use error::{Error, ErrorKind, OperationKind, Phase, Refusal, Result};
+/// Connected endpoints (`FI_EP_MSG`): opening, listening, connecting, accepting.
+pub mod ep {
+    pub use crate::endpoint::{
+        Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, PassiveEndpoint,
+        PassiveEndpointBuilder, RegionEndpoint, Reject,
+    };
+    pub use crate::progress::Liveness;
+}
+
+/// Reliable endpoints without connections (`FI_EP_RDM`).
+pub mod rdm {
+    pub use crate::endpoint::{RdmEndpoint, RdmEndpointBuilder};
+    pub use crate::progress::IdlePolicy;
+}
+
+/// Datagram endpoints (`FI_EP_DGRAM`).
+pub mod dgram {
+    pub use crate::endpoint::{DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup};
+}
+
+/// Operations: described by a builder, posted, awaited or reported to a queue.
+pub mod op {
+    pub use crate::endpoint::{
+        Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, FetchAtomic, Message,
+        MessageInfo, Messages, MultiRecv, NumbersOf, Op, Operands, Peek, PostedAtomic,
+        PostingAtomic, Queued, QueuedOp, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom,
+        RecvTagged, RemoteRegions, RmaRead, RmaWrite, SendDatagram, SendMessage,
+    };
+    pub use crate::id::OperationId;
+}
+
+pub use av::AddressVector;
+pub use buf::Buffer;
+pub use cntr::Counter;
+pub use cq::{Completion, CompletionQueue};
+pub use domain::Domain;
+pub use endpoint::{DgramEndpoint, Endpoint, PassiveEndpoint, RdmEndpoint};
+pub use eq::{Event, EventQueue};
+pub use error::{Error, ErrorKind, Result};
 pub use fabric::{Fabric, discover};
-pub use id::{Context, EndpointId, FabricAddr, OperationId};
-pub use info::*;
-pub use mr::{
-    Access, AtomicInteger, CacheStats, CacheWatch, CachedRegion, KEY_NOT_AVAILABLE, MappedKey,
-    MemoryRegion, MrBind, MrFlags, Quiesced, RawKey, RawKeyTooSmall, ReadOnlyRegion, RegionSlice,
-    RemoteRegion,
-};
+pub use id::UserContext;
+pub use info::{Caps, Driver, EndpointType, Hints, Info};
+pub use mr::{Access, MemoryRegion, RemoteRegion};
 pub use op_error::Failed;
-pub use progress::{IdlePolicy, Liveness};
 pub use transport::Backend;
 
 /// Programs that must not build, compiled as tests.

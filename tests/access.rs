@@ -14,8 +14,8 @@ use futures::FutureExt;
 use peers::{bytes_of, open_region, read, toward};
 use tokio_fabric::testing::{FaultPlan, Net, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, Endpoint, EndpointId, Error, ErrorKind, Event, EventQueue, Hints, MemoryRegion, MrMode,
-    Refusal, RemoteRegion,
+    Access, Endpoint, Error, ErrorKind, Event, EventQueue, Hints, MemoryRegion, RemoteRegion,
+    eq::EndpointId, error::Refusal, info::MrMode,
 };
 
 /// A peer's answer to a write that ends only when it is in memory.

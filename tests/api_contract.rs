@@ -13,13 +13,16 @@ use common::on_every_backend;
 use peers::listener;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, RdmSide, connect};
 use tokio_fabric::*;
+use tokio_fabric::{
+    av::*, buf::*, cntr::*, cq::*, domain::*, ep::*, eq::*, error::*, mr::*, op::*, rdm::*,
+};
 
-fn handle<T: Clone + std::marker::Send + Sync + Unpin + Debug + 'static>() {}
-fn value<T: std::marker::Send + Sync + Unpin + Debug + 'static>() {}
-fn movable<T: std::marker::Send + Unpin + Debug + 'static>() {}
+fn handle<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
+fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn movable<T: Send + Unpin + Debug + 'static>() {}
 fn sends<T: IntoFuture>(_: T) -> T::IntoFuture
 where
-    T::IntoFuture: Future + std::marker::Send + 'static,
+    T::IntoFuture: Future + Send + 'static,
 {
     unimplemented!("only its type is looked at")
 }
@@ -60,7 +63,7 @@ fn public_types_go_to_any_thread() {
     handle::<CounterError>();
     handle::<Info>();
     handle::<Hints>();
-    handle::<Context>();
+    handle::<UserContext>();
     handle::<EndpointId>();
     handle::<OperationId>();
     handle::<Backend>();
@@ -72,7 +75,7 @@ fn public_types_go_to_any_thread() {
     value::<ConnRequest>();
     value::<Failed<Vec<u8>>>();
     value::<CounterWait>();
-    value::<tokio_fabric::Liveness>();
+    value::<tokio_fabric::ep::Liveness>();
     movable::<Event>();
     movable::<Completion>();
     movable::<Buffer>();
@@ -85,19 +88,19 @@ fn public_types_go_to_any_thread() {
     movable::<Register<Vec<u8>>>();
     movable::<Registration<Vec<u8>>>();
     movable::<RegisterReadOnly<Bytes>>();
-    movable::<tokio_fabric::Send<Vec<u8>>>();
+    movable::<SendMessage<Vec<u8>>>();
     movable::<Recv<Vec<u8>>>();
     movable::<RecvFrom<Vec<u8>>>();
     movable::<RecvTagged<Vec<u8>>>();
     movable::<RecvClaimed<Vec<u8>>>();
     movable::<Queued<MultiRecv<Vec<u8>>>>();
     movable::<RdmEndpointBuilder>();
-    movable::<Write<Vec<u8>>>();
-    movable::<Read<Vec<u8>>>();
+    movable::<RmaWrite<Vec<u8>>>();
+    movable::<RmaRead<Vec<u8>>>();
     movable::<Op<Vec<u8>>>();
     movable::<Op<Vec<u8>, Received>>();
     movable::<QueuedOp<Vec<u8>>>();
-    movable::<Queued<Write<Vec<u8>>>>();
+    movable::<Queued<RmaWrite<Vec<u8>>>>();
     movable::<FabricBuilders>();
 }
 
@@ -115,7 +118,7 @@ fn futures_may_be_spawned() {
         request: ConnRequest,
         remote: RemoteRegion,
     ) {
-        fn spawn(future: impl Future + std::marker::Send + 'static) {
+        fn spawn(future: impl Future + Send + 'static) {
             drop(future);
         }
         spawn(sends(x.send(vec![0u8])));
@@ -142,7 +145,7 @@ fn futures_may_be_spawned() {
         });
     }
     fn region(region: MemoryRegion, queue: CompletionQueue, events: EventQueue, counter: Counter) {
-        fn spawn(future: impl Future + std::marker::Send + 'static) {
+        fn spawn(future: impl Future + Send + 'static) {
             drop(future);
         }
         spawn(region.quiesce());
@@ -309,7 +312,7 @@ fn flags_have_libfabrics_values() {
     assert_eq!(CompletionFlags::CLAIM.bits(), 1 << 59);
 }
 
-type Boxed = Box<dyn std::error::Error + std::marker::Send + Sync>;
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Every error of a call or an operation, with its buffers or without, becomes by `?` what programs
 /// return: this crate's own, a boxed one, `anyhow`'s, and that of `std::io`.

@@ -12,9 +12,15 @@ use peers::{open_region, peer_with, toward};
 use tokio::runtime::RuntimeFlavor;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, AddressRange, AtomicOp, AtomicType, Caps, CompareOp, CompletionFlags, Context,
-    DomainBind, Driver, Endpoint, EndpointType, Error, ErrorKind, Hints, MemoryRegion, MrBind,
-    MrFlags, MrMode, MsgOrder, OnRefusal, OperationKind, Phase, Refusal, RemoteRegion,
+    Access, Caps, Driver, Endpoint, EndpointType, Error, ErrorKind, Hints, MemoryRegion,
+    RemoteRegion, UserContext,
+    buf::AddressRange,
+    cq::CompletionFlags,
+    domain::DomainBind,
+    ep::OnRefusal,
+    error::{OperationKind, Phase, Refusal},
+    info::{AtomicOp, AtomicType, CompareOp, MrMode, MsgOrder},
+    mr::{MrBind, MrFlags},
 };
 
 /// Two connected endpoints that live with refusals, and an open region of the second's.
@@ -109,7 +115,7 @@ fn numbers_of_peers_are_changed_told_and_compared() {
         let done = queue.next().await.unwrap();
         assert_eq!(
             (done.context, done.operation),
-            (Context(1), OperationKind::Atomic)
+            (UserContext(1), OperationKind::Atomic)
         );
         assert_eq!(done.flags, CompletionFlags::ATOMIC | CompletionFlags::WRITE);
         done.result.unwrap();
@@ -120,7 +126,7 @@ fn numbers_of_peers_are_changed_told_and_compared() {
         let told = queue.next().await.unwrap();
         assert_eq!(
             (told.context, told.operation),
-            (Context(2), OperationKind::FetchAtomic)
+            (UserContext(2), OperationKind::FetchAtomic)
         );
         assert_eq!(told.flags, CompletionFlags::ATOMIC | CompletionFlags::READ);
         assert_eq!((told.result.is_ok(), told.len), (true, 8));

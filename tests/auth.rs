@@ -14,8 +14,13 @@ use peers::{bytes_of, listener, open_region, peer_with, read, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, ApiVersion, AuthKey, Backend, ConnRequest, DomainBind, Endpoint, EndpointBuilder,
-    Error, ErrorKind, Event, Hints, MemoryRegion, OnRefusal, Refusal, RemoteRegion, SharedBuffer,
+    Access, Backend, Endpoint, Error, ErrorKind, Event, Hints, MemoryRegion, RemoteRegion,
+    buf::SharedBuffer,
+    domain::DomainBind,
+    ep::{EndpointBuilder, OnRefusal},
+    eq::ConnRequest,
+    error::Refusal,
+    info::{ApiVersion, AuthKey},
 };
 
 const KEY: &[u8] = b"the key of one job";
@@ -216,9 +221,8 @@ fn a_region_is_there_for_peers_of_its_key_and_for_nobody_else() {
 }
 
 /// fi_mr(3): `fi_mr_attr.auth_key`: "This field is ignored unless the fabric is opened with API
-/// version 1.5 or greater."
-/// fi_mr(3): `fi_mr_attr.auth_key_size`: "This field is ignored unless the fabric is opened with API
-/// version 1.5 or greater."
+/// version 1.5 or greater." fi_mr(3): `fi_mr_attr.auth_key_size`: "This field is ignored unless the
+/// fabric is opened with API version 1.5 or greater."
 #[test]
 fn keys_are_ignored_before_version_1_5() {
     on_every_backend(|net| async move {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use common::on_every_backend;
 use tokio_fabric::testing::Net;
 use tokio_fabric::*;
+use tokio_fabric::{av::*, info::*};
 
 fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
@@ -55,7 +56,7 @@ fn an_inserted_address_is_looked_up_by_its_name() {
         assert_eq!(vector.lookup(addr).unwrap(), address(1));
         assert_eq!(vector.lookup(other).unwrap(), address(2));
         assert_eq!(vector.fabric_addr(address(2)), Some(other));
-        assert_eq!((vector.len(), vector.context()), (2, Some(Context(7))));
+        assert_eq!((vector.len(), vector.context()), (2, Some(UserContext(7))));
         assert_eq!(FabricAddr::from_bits(other.to_bits()), other);
     });
 }
@@ -128,14 +129,12 @@ async fn names_of_another_vector_are_refused() {
     );
 }
 
-/// fi_av(3): "the returned fi_addr_t is an index, with the index for an inserted address the same as
-/// its insertion order into the table."
-/// fi_av(3): "The index of the first address inserted into an FI_AV_TABLE will be 0, and successive
-/// insertions will be given sequential indices."
-/// fi_av(3): "Sequential indices will be assigned across insertion calls on the same AV."
-/// fi_av(3): "An address is inserted at the lowest index that corresponds to an unused table
-/// location, with indices starting at 0."
-/// fi_domain(3): `FI_AV_TABLE`, enumeration value.
+/// fi_av(3): "the returned fi_addr_t is an index, with the index for an inserted address the same
+/// as its insertion order into the table." fi_av(3): "The index of the first address inserted into
+/// an FI_AV_TABLE will be 0, and successive insertions will be given sequential indices." fi_av(3):
+/// "Sequential indices will be assigned across insertion calls on the same AV." fi_av(3): "An
+/// address is inserted at the lowest index that corresponds to an unused table location, with
+/// indices starting at 0." fi_domain(3): `FI_AV_TABLE`, enumeration value.
 #[tokio::test]
 async fn a_table_has_dense_indices_in_the_order_of_insertion() {
     let builder = domain(hints()).address_vector();
@@ -155,17 +154,15 @@ async fn a_table_has_dense_indices_in_the_order_of_insertion() {
     assert_eq!(indices(&third), [Some(1), Some(4), Some(6)]);
 }
 
-/// fi_av(3): `fi_av_insert`, function. "The fi_av_insert call inserts zero or more addresses into an
-/// AV."
-/// fi_av(3): "Insertion calls for an AV opened for synchronous operation will return the number of
-/// addresses that were successfully inserted."
-/// fi_av(3): "In the case of failure, the return value will be less than the number of addresses
-/// that was specified."
-/// fi_av(3): "individual insertion failures cannot be reported and the application must use other
-/// calls, such as fi_av_lookup to learn which specific addresses failed to insert"
-/// fi_av(3): "The resulting status of attempting to insert each address will be written to the
-/// corresponding array location."
-/// fi_av(3): `FI_SYNC_ERR`: each address has its own result. A failed one leaves its index free.
+/// fi_av(3): `fi_av_insert`, function. "The fi_av_insert call inserts zero or more addresses into
+/// an AV." fi_av(3): "Insertion calls for an AV opened for synchronous operation will return the
+/// number of addresses that were successfully inserted." fi_av(3): "In the case of failure, the
+/// return value will be less than the number of addresses that was specified." fi_av(3):
+/// "individual insertion failures cannot be reported and the application must use other calls, such
+/// as fi_av_lookup to learn which specific addresses failed to insert" fi_av(3): "The resulting
+/// status of attempting to insert each address will be written to the corresponding array
+/// location." fi_av(3): `FI_SYNC_ERR`: each address has its own result. A failed one leaves its
+/// index free.
 #[tokio::test]
 async fn each_address_fails_on_its_own() {
     let vector = open();
@@ -195,7 +192,8 @@ async fn each_address_fails_on_its_own() {
     assert!(vector.insert_all([]).now().unwrap().is_empty());
 }
 
-/// fi_av(3): `FI_MORE`, flag. "give a hint to the provider that more insertion requests will follow"
+/// fi_av(3): `FI_MORE`, flag. "give a hint to the provider that more insertion requests will
+/// follow"
 #[tokio::test]
 async fn insertions_that_announce_more_are_there_at_once() {
     let vector = open();

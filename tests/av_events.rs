@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use common::on_every_backend;
 use tokio_fabric::testing::Net;
 use tokio_fabric::*;
+use tokio_fabric::{av::*, info::*};
 
 fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
@@ -24,8 +25,8 @@ fn open(net: &Net, size: usize) -> (AddressVector, EventQueue) {
     (vector, events)
 }
 
-/// Context, count and results of the next event, which must be a completion.
-async fn complete(events: &EventQueue) -> (Context, usize, Vec<Result<FabricAddr>>) {
+/// UserContext, count and results of the next event, which must be a completion.
+async fn complete(events: &EventQueue) -> (UserContext, usize, Vec<Result<FabricAddr>>) {
     match events.next().await {
         Some(Event::AvComplete {
             context,
@@ -36,37 +37,34 @@ async fn complete(events: &EventQueue) -> (Context, usize, Vec<Result<FabricAddr
     }
 }
 
-/// Context, index and kind of the next event, which must be an error.
-async fn failure(events: &EventQueue) -> (Option<Context>, Option<usize>, ErrorKind) {
+/// UserContext, index and kind of the next event, which must be an error.
+async fn failure(events: &EventQueue) -> (Option<UserContext>, Option<usize>, ErrorKind) {
     match events.next().await {
         Some(Event::Error(failed)) => (failed.context, failed.index, failed.error.kind()),
         other => panic!("{other:?} instead of an error"),
     }
 }
 
-/// fi_av(3): "There will be one EQ error entry generated for each failed address insertion, followed
-/// by one non-error event indicating that the insertion operation has completed."
+/// fi_av(3): "There will be one EQ error entry generated for each failed address insertion,
+/// followed by one non-error event indicating that the insertion operation has completed."
 /// fi_av(3): "The context field in all completions will be the context specified to the insert
 /// call, and the data field in the final completion entry will report the number of addresses
-/// successfully inserted."
-/// fi_av(3): "Error completions for failed insertions will contain the index of the failed address
-/// in the index field of the error completion entry."
-/// fi_av(3): `FI_EVENT`, flag. `fi_av_bind`, function.
-/// fi_domain(3): `fi_av_bind`, function.
-/// fi_domain(3): "They include address vector, memory registration, and connection management
-/// routines."
+/// successfully inserted." fi_av(3): "Error completions for failed insertions will contain the
+/// index of the failed address in the index field of the error completion entry." fi_av(3):
+/// `FI_EVENT`, flag. `fi_av_bind`, function. fi_domain(3): `fi_av_bind`, function. fi_domain(3):
+/// "They include address vector, memory registration, and connection management routines."
 #[test]
 fn each_failed_address_is_an_error_before_the_completion() {
     on_every_backend(async |net| {
         let (vector, events) = open(&net, 8);
         let given = [address(1), address(0), address(2), address(1)];
         vector.insert_all(given).submit(5u64).unwrap();
-        let five = Some(Context(5));
+        let five = Some(UserContext(5));
         let (first, second) = (failure(&events).await, failure(&events).await);
         assert_eq!(first, (five, Some(1), ErrorKind::InvalidArgument));
         assert_eq!(second, (five, Some(3), ErrorKind::AddressInUse));
         let (context, count, addresses) = complete(&events).await;
-        assert_eq!((context, count, addresses.len()), (Context(5), 2, 4));
+        assert_eq!((context, count, addresses.len()), (UserContext(5), 2, 4));
         assert_eq!(
             vector.lookup(*addresses[2].as_ref().unwrap()).unwrap(),
             address(2)
@@ -77,15 +75,18 @@ fn each_failed_address_is_an_error_before_the_completion() {
             .submit(6u64)
             .unwrap();
         let (context, count, addresses) = complete(&events).await;
-        assert_eq!((context, count), (Context(6), 1));
+        assert_eq!((context, count), (UserContext(6), 1));
         let named = vector.lookup(*addresses[0].as_ref().unwrap()).unwrap();
         assert_eq!(named, SocketAddr::from(([127, 0, 0, 1], 9)));
         let grid = vector.insert_symmetric("10.0.0.1", 2, "2", 2);
         grid.submit(7u64).unwrap();
         let failed = failure(&events).await;
-        assert_eq!(failed, (Some(Context(7)), Some(0), ErrorKind::AddressInUse));
+        assert_eq!(
+            failed,
+            (Some(UserContext(7)), Some(0), ErrorKind::AddressInUse)
+        );
         let (context, count, addresses) = complete(&events).await;
-        assert_eq!((context, count, addresses.len()), (Context(7), 3, 4));
+        assert_eq!((context, count, addresses.len()), (UserContext(7), 3, 4));
         assert!(events.is_empty());
     });
 }
@@ -100,7 +101,7 @@ async fn an_insertion_completes_even_if_all_addresses_fail() {
     assert_eq!(failure(&events).await.1, Some(0));
     assert_eq!(complete(&events).await.1, 0);
     let (context, count, addresses) = complete(&events).await;
-    assert_eq!((context, count, addresses.len()), (Context(2), 0, 0));
+    assert_eq!((context, count, addresses.len()), (UserContext(2), 0, 0));
 }
 
 /// fi_av(3): "Any calls to insert addresses before an event queue has been bound will fail with
@@ -164,13 +165,13 @@ fn a_future_tells_the_same_as_the_events() {
         let (vector, events) = open(&net, 8);
         let both = vector.insert(address(1)).context(3u64).await.unwrap();
         let (context, count, addresses) = complete(&events).await;
-        assert_eq!((context, count), (Context(3), 1));
+        assert_eq!((context, count), (UserContext(3), 1));
         assert_eq!(*addresses[0].as_ref().unwrap(), both);
         vector.insert(address(2)).await.unwrap();
         let failed = vector.insert(address(2)).context(4u64).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::AddressInUse);
         assert_eq!(failure(&events).await.2, ErrorKind::AddressInUse);
-        assert_eq!(complete(&events).await.0, Context(4));
+        assert_eq!(complete(&events).await.0, UserContext(4));
         assert!(events.is_empty());
     });
 }
@@ -197,8 +198,8 @@ async fn insertions_reserve_places_for_all_their_events() {
     );
     complete(&events).await;
     assert!(waiting.poll_once().unwrap().is_ok());
-    assert_eq!(complete(&events).await.0, Context(2));
-    assert_eq!(complete(&events).await.0, Context(4));
+    assert_eq!(complete(&events).await.0, UserContext(2));
+    assert_eq!(complete(&events).await.0, UserContext(4));
     let never = vector
         .insert_all((10..13).map(address))
         .submit(5u64)
@@ -220,7 +221,7 @@ async fn events_outlive_the_vector_they_are_about() {
     vector.close().await.unwrap();
     drop(vector);
     assert_eq!(failure(&events).await.1, Some(1));
-    assert_eq!(complete(&events).await.0, Context(1));
+    assert_eq!(complete(&events).await.0, UserContext(1));
 }
 
 /// Nobody reads the queue any more: a future still gets its result, `submit` has nowhere to tell.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use child::{PeerProcess, end_with_the_parent, say};
 use tokio_fabric::testing::Net;
 use tokio_fabric::*;
+use tokio_fabric::{av::*, info::*};
 
 /// What a child process gets its vector's name by.
 const NAME: &str = "TOKIO_FABRIC_TEST_AV_NAME";

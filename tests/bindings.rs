@@ -9,8 +9,11 @@ use common::on_every_backend;
 use peers::{bytes_of, open_region, peer_with, read, toward};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, Caps, DomainBind, Endpoint, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
-    MrMode, Refusal, RemoteRegion,
+    Access, Caps, Endpoint, Error, ErrorKind, Hints, MemoryRegion, RemoteRegion,
+    domain::DomainBind,
+    error::Refusal,
+    info::MrMode,
+    mr::{MrBind, MrFlags},
 };
 
 async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {

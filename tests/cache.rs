@@ -16,8 +16,11 @@ use peers::peer_with;
 use std::future::IntoFuture;
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
-    Access, Backend, CachedRegion, DomainBind, ErrorKind, Hints, MappedBuffer, MrMode,
-    RegistrationCache, RemoteRegion, SharedBuffer,
+    Access, Backend, ErrorKind, Hints, RemoteRegion,
+    buf::{MappedBuffer, SharedBuffer},
+    domain::{DomainBind, RegistrationCache},
+    info::MrMode,
+    mr::CachedRegion,
 };
 
 fn shared(len: usize) -> SharedBuffer {

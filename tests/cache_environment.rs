@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tokio_fabric::{Fabric, Hints, SharedBuffer};
+use tokio_fabric::{Fabric, Hints, buf::SharedBuffer};
 
 /// Not a test by itself: what a process says of a cache it opens.
 #[test]

@@ -13,7 +13,7 @@ use caches::{passed, plain, with_cache};
 use common::{left_out, on_every_backend};
 use pages::{PAGE, Pages};
 use tokio_fabric::testing::connect;
-use tokio_fabric::{AddressRange, CacheWatch, ErrorKind};
+use tokio_fabric::{ErrorKind, buf::AddressRange, mr::CacheWatch};
 
 /// An address range is found again as long as it is mapped, and not when it was unmapped, moved or
 /// emptied meanwhile, though the same address is in use again.

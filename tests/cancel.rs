@@ -18,7 +18,8 @@ use bytes::Bytes;
 use common::on_every_backend;
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, DomainBind, Endpoint, ErrorKind, Event, Hints, MrMode, Op, Phase, RemoteRegion,
+    Access, Endpoint, ErrorKind, Event, Hints, RemoteRegion, domain::DomainBind, error::Phase,
+    info::MrMode, op::Op,
 };
 
 /// Larger than whatever a socket or pipe holds: it moves until the peer receives it.
@@ -87,7 +88,7 @@ async fn until(what: &str, mut met: impl FnMut() -> bool) {
 
 /// Does the deed to an operation that has not started: it is withdrawn (leaked, it runs). Tells
 /// whether it will run.
-async fn withdraw<B: tokio_fabric::IoBufs + std::fmt::Debug>(op: Op<B>, deed: Deed) -> bool {
+async fn withdraw<B: tokio_fabric::buf::IoBufs + std::fmt::Debug>(op: Op<B>, deed: Deed) -> bool {
     match deed {
         Deed::Drop => drop(op),
         Deed::Leak => std::mem::forget(op),

@@ -76,8 +76,8 @@ fn both_sides_may_close_at_once() {
     });
 }
 
-/// "An end of the stream before that is a loss": a reset, and a plain peer's end, which cannot be told
-/// from one.
+/// "An end of the stream before that is a loss": a reset, and a plain peer's end, which cannot be
+/// told from one.
 #[test]
 fn an_end_that_was_not_agreed_on_is_told_as_a_loss() {
     on(Backend::Epoll, |net| async move {

@@ -9,7 +9,8 @@ use futures::FutureExt;
 use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
-    DomainBind, Endpoint, Error, ErrorKind, Hints, MrMode, OnRefusal, Refusal, RemoteRegion,
+    Endpoint, Error, ErrorKind, Hints, RemoteRegion, domain::DomainBind, ep::OnRefusal,
+    error::Refusal, info::MrMode,
 };
 
 /// Two connected endpoints that live with refusals.

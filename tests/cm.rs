@@ -12,7 +12,7 @@ use common::{on, on_every_backend};
 use futures::FutureExt;
 use peers::{any, listener, nobody, request};
 use tokio_fabric::testing::connect_endpoints;
-use tokio_fabric::{Backend, Context, ErrorKind, Event, OperationKind};
+use tokio_fabric::{Backend, ErrorKind, Event, UserContext, error::OperationKind};
 
 /// Issue: "`Listen: address in use: listening: Address already in use (os error 98)` says one thing
 /// three times and not the address; the same for Connect".
@@ -377,7 +377,7 @@ fn many_connect_at_the_same_time() {
         let mut told: Vec<u64> = (0..MANY)
             .map(|_| match queue.try_next() {
                 Some(Event::Connected {
-                    context: Some(Context(number)),
+                    context: Some(UserContext(number)),
                     ..
                 }) => number,
                 other => panic!("{other:?} instead of Connected"),
@@ -409,7 +409,7 @@ fn a_dropped_connect_goes_on() {
                 context,
                 data,
             }) => {
-                assert_eq!((endpoint, context), (x.id(), Some(Context(3))));
+                assert_eq!((endpoint, context), (x.id(), Some(UserContext(3))));
                 assert_eq!(&data[..], b"hello");
             }
             other => panic!("{other:?} instead of Connected"),
@@ -438,9 +438,9 @@ fn a_told_request_outlives_its_listener() {
     });
 }
 
-/// Issue: "with the last handle of its event queue gone, a listener takes connections that nobody can
-/// accept: callers hang 60 s and `is_listening()` is true". It stops listening: requests that wait
-/// in the queue, or for room in it, are rejected, and later callers are refused at once.
+/// Issue: "with the last handle of its event queue gone, a listener takes connections that nobody
+/// can accept: callers hang 60 s and `is_listening()` is true". It stops listening: requests that
+/// wait in the queue, or for room in it, are rejected, and later callers are refused at once.
 #[test]
 fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
     on_every_backend(|net| async move {

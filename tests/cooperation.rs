@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{backends, on_threads};
-use tokio_fabric::Phase;
+use tokio_fabric::error::Phase;
 use tokio_fabric::testing::{Net, connect_endpoints};
 
 /// More than Tokio lets a task do before others have their turn.

@@ -7,7 +7,7 @@ mod peers;
 use common::on_every_backend;
 use peers::open_region;
 use tokio_fabric::testing::connect_endpoints;
-use tokio_fabric::{CounterError, ErrorKind};
+use tokio_fabric::{ErrorKind, cntr::CounterError};
 
 /// Each direction counts on its own counter, injected operations too, and operations that report to
 /// a queue like those that report to a future.

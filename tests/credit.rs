@@ -5,13 +5,13 @@ mod common;
 
 use common::on_every_backend;
 use tokio_fabric::testing::connect_endpoints;
-use tokio_fabric::{Access, Hints, MsgOrder, Phase};
+use tokio_fabric::{Access, Hints, error::Phase, info::MsgOrder};
 
 /// Bytes of early messages that the receiver keeps.
 const BUDGET: usize = 10_000;
 
-/// docs/extension.md: "The sender holds back a message that would break this, and all messages behind
-/// it, and nothing else: RMA, acks and signs of life pass."
+/// docs/extension.md: "The sender holds back a message that would break this, and all messages
+/// behind it, and nothing else: RMA, acks and signs of life pass."
 #[test]
 fn a_stalled_receiver_stops_messages_and_never_rma() {
     on_every_backend(|net| async move {

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use common::on_every_backend_at_once;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
-use tokio_fabric::{Access, Endpoint, ErrorKind, MemoryRegion, OperationKind, Phase};
+use tokio_fabric::{
+    Access, Endpoint, ErrorKind, MemoryRegion,
+    error::{OperationKind, Phase},
+};
 
 const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(30);

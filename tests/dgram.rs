@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{backends, on, on_every_backend, on_sockets_at_once};
 use tokio_fabric::testing::{FaultPlan, Net};
 use tokio_fabric::{
-    Access, AddressVector, Backend, Caps, CompletionFlags, DgramEndpoint, DgramEndpointBuilder,
-    Domain, EndpointType, ErrorKind, FabricAddr, Hints, OperationKind,
+    Access, AddressVector, Backend, Caps, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
+    av::FabricAddr, cq::CompletionFlags, dgram::DgramEndpointBuilder, error::OperationKind,
 };
 
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
@@ -516,8 +516,8 @@ fn what_is_no_peer_is_refused() {
     });
 }
 
-/// Ruling 4: "`cancel()` asks and the answer is the operation's own end"; and the place of a receive
-/// that was cancelled, or whose time has passed, is the next one's.
+/// Ruling 4: "`cancel()` asks and the answer is the operation's own end"; and the place of a
+/// receive that was cancelled, or whose time has passed, is the next one's.
 #[test]
 fn receives_are_taken_back() {
     on_every_backend(|net| async move {
@@ -557,7 +557,7 @@ fn a_dropped_receive_loses_no_datagram() {
         let dropped = to.recv(vec![0; 8]).post().unwrap();
         from.send("first", name).await.unwrap();
         until("it is matched", || {
-            dropped.phase() == tokio_fabric::Phase::Ended
+            dropped.phase() == tokio_fabric::error::Phase::Ended
         })
         .await;
         from.send("second", name).await.unwrap();

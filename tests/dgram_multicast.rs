@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{left_out, on, on_every_backend};
 use tokio_fabric::testing::Net;
 use tokio_fabric::{
-    AddressFormat, AddressVector, Backend, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
-    MulticastGroup, discover,
+    AddressVector, Backend, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
+    dgram::MulticastGroup, discover, info::AddressFormat,
 };
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -10,8 +10,8 @@ use common::{backends, on, on_every_backend, with_room};
 use peers::{any, listener, nobody, open_region, request};
 use tokio_fabric::testing::{Net, Peer, RdmSide, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, Backend, Context, DomainBind, EndpointId, ErrorKind, Event, EventQueue, Fabric, Hints,
-    Refusal,
+    Access, Backend, ErrorKind, Event, EventQueue, Fabric, Hints, UserContext, domain::DomainBind,
+    eq::EndpointId, error::Refusal,
 };
 
 fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
@@ -104,7 +104,7 @@ fn a_domain_keeps_its_context() {
     on_every_backend(|net| async move {
         let fabric = net.fabric().unwrap();
         let with = fabric.domain().context(77u64).open().unwrap();
-        assert_eq!(with.context(), Some(Context(77)));
+        assert_eq!(with.context(), Some(UserContext(77)));
         assert_eq!(fabric.domain().open().unwrap().context(), None);
     });
 }
@@ -146,7 +146,7 @@ fn the_domains_queue_takes_the_events_of_its_endpoints() {
             Some(Event::Error(failed)) => {
                 assert_eq!(
                     (failed.endpoint, failed.context),
-                    (Some(z.id()), Some(Context(5)))
+                    (Some(z.id()), Some(UserContext(5)))
                 );
             }
             other => panic!("{other:?} instead of the error"),
@@ -343,7 +343,7 @@ fn one_handle_is_enough_to_go_on() {
 fn progress_needs_nothing_of_the_application() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        use tokio_fabric::Progress::Auto;
+        use tokio_fabric::info::Progress::Auto;
         let offered = a.domain.info().domain.clone();
         assert_eq!(
             (offered.control_progress, offered.data_progress),
@@ -380,7 +380,7 @@ fn progress_needs_nothing_of_the_application() {
             x.send("as well").queue(2u64).try_post().unwrap();
             counter.wait_for(2).await.unwrap();
             for receive in unpolled {
-                assert_eq!(receive.phase(), tokio_fabric::Phase::Ended);
+                assert_eq!(receive.phase(), tokio_fabric::error::Phase::Ended);
             }
             (x, y)
         };

@@ -20,8 +20,8 @@ use peers::{any, request};
 use tokio::runtime::{Builder, Runtime};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, Backend, Domain, DomainBind, Driver, Endpoint, ErrorKind, Fabric, Hints, MrMode,
-    RemoteRegion,
+    Access, Backend, Domain, Driver, Endpoint, ErrorKind, Fabric, Hints, RemoteRegion,
+    domain::DomainBind, info::MrMode,
 };
 
 const DRIVERS: [Driver; 2] = [Driver::Task, Driver::Thread];

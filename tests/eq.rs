@@ -9,7 +9,7 @@ use common::on_every_backend;
 use futures::{FutureExt, StreamExt};
 use peers::{any, listener, request};
 use tokio_fabric::testing::{connect, connect_endpoints};
-use tokio_fabric::{Context, ErrorKind, Event};
+use tokio_fabric::{ErrorKind, Event, UserContext};
 
 fn code(event: Option<Event>) -> u32 {
     match event {
@@ -51,7 +51,7 @@ fn a_connections_life_is_a_stream() {
                 context,
                 data,
             }) => {
-                assert_eq!((endpoint, context), (x.id(), Some(Context(2))));
+                assert_eq!((endpoint, context), (x.id(), Some(UserContext(2))));
                 assert_eq!(&data[..], b"yes");
             }
             other => panic!("{other:?} instead of Connected"),
@@ -62,7 +62,7 @@ fn a_connections_life_is_a_stream() {
             Some(Event::Shutdown {
                 endpoint, context, ..
             }) => {
-                assert_eq!((endpoint, context), (x.id(), Some(Context(1))));
+                assert_eq!((endpoint, context), (x.id(), Some(UserContext(1))));
             }
             other => panic!("{other:?} instead of Shutdown"),
         }
@@ -120,8 +120,8 @@ fn a_full_queue_stops_the_listener_and_loses_nothing() {
     });
 }
 
-/// Ruling 9: "`Connected` precedes every completion of its endpoint; `Shutdown` comes once and last,
-/// after all operations of the endpoint have ended."
+/// Ruling 9: "`Connected` precedes every completion of its endpoint; `Shutdown` comes once and
+/// last, after all operations of the endpoint have ended."
 #[test]
 fn connected_comes_first_and_shutdown_last() {
     on_every_backend(|net| async move {
@@ -147,7 +147,7 @@ fn connected_comes_first_and_shutdown_last() {
             };
             connect_endpoints(&x, &y, &b.fabric).await.unwrap();
             x.send("first").await.unwrap();
-            assert_eq!(first.await.unwrap(), (Context(0), true));
+            assert_eq!(first.await.unwrap(), (UserContext(0), true));
             let futures: Vec<_> = (0..3)
                 .map(|_| y.recv(vec![0u8; 8]).post().unwrap())
                 .collect();
@@ -170,7 +170,7 @@ fn connected_comes_first_and_shutdown_last() {
             };
             for number in 1..4u64 {
                 let mut completion = queue.try_next().unwrap();
-                assert_eq!(completion.context, Context(number));
+                assert_eq!(completion.context, UserContext(number));
                 assert_eq!(completion.result.as_ref().unwrap_err().error.kind(), kind);
                 assert_eq!(completion.take_buffer().map(|buffer| buffer.len()), Some(8));
             }
@@ -210,7 +210,7 @@ fn error_events_carry_the_peers_words() {
                     assert_eq!(failed.error.kind(), ErrorKind::ConnectionRefused);
                     assert_eq!(
                         (failed.endpoint, failed.context),
-                        (Some(x.id()), Some(Context(6)))
+                        (Some(x.id()), Some(UserContext(6)))
                     );
                     assert_eq!((&failed.data[..], &failed.error.data()[..]), (words, words));
                     assert!(failed.data.len() <= a.domain.info().domain.max_err_data);

@@ -11,8 +11,8 @@ fn keys(domain: &Domain) -> [u64; 8] {
     regions.each_ref().map(|region| region.key())
 }
 
-/// "no key can be guessed": what a child of a fork registers has keys that its parent does not give,
-/// though its domain began as a copy of the parent's, with random bits that were drawn ahead.
+/// "no key can be guessed": what a child of a fork registers has keys that its parent does not
+/// give, though its domain began as a copy of the parent's, with random bits that were drawn ahead.
 #[tokio::test]
 async fn a_forked_child_gives_other_keys_than_its_parent() {
     let fabric = Fabric::open(Hints::new()).unwrap();

@@ -14,7 +14,9 @@ use futures::FutureExt;
 use pages::{PAGE, Pages};
 use seed::{Random, seed};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
-use tokio_fabric::{Access, Endpoint, Error, MemoryRegion, OnRefusal, Refusal, RemoteRegion};
+use tokio_fabric::{
+    Access, Endpoint, Error, MemoryRegion, RemoteRegion, ep::OnRefusal, error::Refusal,
+};
 
 /// Bytes of each region: more than a page, and no multiple of anything.
 const LEN: usize = PAGE + 1003;

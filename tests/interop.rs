@@ -43,8 +43,8 @@ fn fi_pingpong_is_served_by_our_example() {
     assert_table(&ours.finish(PATIENCE), &options);
 }
 
-/// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with our example
-/// as the client of the C program.
+/// fi_pingpong(1): "Activate data integrity checks at the receiver": all its sizes, with our
+/// example as the client of the C program.
 #[test]
 fn our_example_is_served_by_fi_pingpong() {
     let Some(c) = fi_pingpong().or_left_out("our_example_is_served_by_fi_pingpong") else {
@@ -647,8 +647,8 @@ fn bad_segment_read_from_c() {
 }
 
 /// fi_endpoint(3): "Only peer endpoints that are programmed to use the same authorization key may
-/// communicate.": C that connects to a domain that demands a key is rejected without a word, and the
-/// domain goes on.
+/// communicate.": C that connects to a domain that demands a key is rejected without a word, and
+/// the domain goes on.
 #[test]
 fn c_is_rejected_by_a_domain_that_demands_a_key() {
     auth::c_that_connects();

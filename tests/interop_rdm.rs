@@ -124,16 +124,16 @@ fn on_sockets(scenario: &str, role: Role, script: impl AsyncFn(&Session) + Sync)
 }
 
 /// fi_msg(3): "transfers the set of data buffers referenced by the iov parameter to a remote
-/// endpoint as a single message": plain, vectored, injected, with remote CQ data, delivery complete,
-/// from nothing to 1 MiB, both ways. We initiate.
+/// endpoint as a single message": plain, vectored, injected, with remote CQ data, delivery
+/// complete, from nothing to 1 MiB, both ways. We initiate.
 #[test]
 fn messages_to_c() {
     on_sockets("messages", Role::Initiator, messages::messages);
 }
 
 /// fi_msg(3): "transfers the set of data buffers referenced by the iov parameter to a remote
-/// endpoint as a single message": plain, vectored, injected, with remote CQ data, delivery complete,
-/// from nothing to 1 MiB, both ways. C initiates.
+/// endpoint as a single message": plain, vectored, injected, with remote CQ data, delivery
+/// complete, from nothing to 1 MiB, both ways. C initiates.
 #[test]
 fn messages_from_c() {
     on_sockets("messages", Role::Target, messages::messages);
@@ -181,15 +181,15 @@ fn many_from_c() {
     on_sockets("many", Role::Target, messages::many);
 }
 
-/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple incoming
-/// messages": C's buffers take ours.
+/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
+/// incoming messages": C's buffers take ours.
 #[test]
 fn multi_to_c() {
     on_sockets("multi", Role::Initiator, messages::multi);
 }
 
-/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple incoming
-/// messages": our buffers take C's.
+/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
+/// incoming messages": our buffers take C's.
 #[test]
 fn multi_from_c() {
     on_sockets("multi", Role::Target, messages::multi);
@@ -211,8 +211,8 @@ fn rma_from_c() {
     on_sockets("rma", Role::Target, memory::rma);
 }
 
-/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": we dial, and every
-/// byte is libfabric's protocol but what is behind the private data's first eight.
+/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": we dial, and
+/// every byte is libfabric's protocol but what is behind the private data's first eight.
 #[test]
 fn c_that_is_dialled_gets_an_offer_and_no_more() {
     on_sockets_at_once(|net| watched::all(net, Role::Initiator));

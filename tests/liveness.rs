@@ -13,8 +13,8 @@ use child::PeerProcess;
 use common::{on_each_at_once, on_every_backend_at_once, on_sockets_at_once};
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, Backend, Completion, Driver, Endpoint, ErrorKind, Event, Liveness, MemoryRegion,
-    OperationKind, RemoteRegion,
+    Access, Backend, Completion, Driver, Endpoint, ErrorKind, Event, MemoryRegion, RemoteRegion,
+    ep::Liveness, error::OperationKind,
 };
 
 /// Quick enough for a test, slow enough for a busy machine: 1.2 s.
@@ -471,7 +471,10 @@ fn a_plain_peer_that_does_not_read_lives() {
             .collect();
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(x.is_connected());
-        assert_ne!(sends.last().unwrap().phase(), tokio_fabric::Phase::Ended);
+        assert_ne!(
+            sends.last().unwrap().phase(),
+            tokio_fabric::error::Phase::Ended
+        );
         other.process.go_on();
         soon("the echo", receive).await.unwrap();
         drop(sends);

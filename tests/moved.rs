@@ -12,7 +12,7 @@ use std::task::{Context, Wake, Waker};
 use common::on_every_backend;
 use tokio::task::JoinHandle;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{Access, DomainBind, Event, Hints, MrMode};
+use tokio_fabric::{Access, Event, Hints, domain::DomainBind, info::MrMode};
 
 /// A task of which nothing is left but this waker: whatever it had goes with it, so that code of
 /// the application's runs wherever the waker is dropped.

@@ -7,7 +7,12 @@ mod messages;
 use common::on_every_backend;
 use futures::FutureExt;
 use tokio_fabric::testing::connect_endpoints;
-use tokio_fabric::{CompletionFlags, Context, ErrorKind, OperationKind, Phase, ResourceManagement};
+use tokio_fabric::{
+    ErrorKind, UserContext,
+    cq::CompletionFlags,
+    error::{OperationKind, Phase},
+    info::ResourceManagement,
+};
 
 /// fi_msg(3): a message arrives as it was sent, and both buffers come back.
 #[test]
@@ -283,12 +288,11 @@ fn messages_keep_their_order() {
 }
 
 /// fi_domain(3): "When RM is enabled, attempting to submit a request will fail if the context is
-/// full."
-/// fi_domain(3): `FI_EAGAIN` when a context or queue is full, error code.
-/// fi_domain(3): `Tx Ctx, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
-/// fi_domain(3): `Rx Ctx, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
-/// fi_domain(3): "local and remote transmit contexts, receive contexts, completion queues, and source
-/// and target data buffers."
+/// full." fi_domain(3): `FI_EAGAIN` when a context or queue is full, error code. fi_domain(3): `Tx
+/// Ctx, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table. fi_domain(3): `Rx Ctx,
+/// RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table. fi_domain(3): "local and
+/// remote transmit contexts, receive contexts, completion queues, and source and target data
+/// buffers."
 #[test]
 fn a_full_context_says_again_and_gives_the_buffers_back() {
     on_every_backend(|net| async move {
@@ -356,15 +360,13 @@ fn a_full_context_says_again_and_gives_the_buffers_back() {
 }
 
 /// fi_domain(3): "failing (returning -FI_EAGAIN) the posting of operations that could result in CQ
-/// overruns"
-/// fi_domain(3): "Overruns can be avoided by sizing the CQs appropriately or by deferring the
-/// posting of a data transfer operation"
-/// fi_domain(3): "the provider is not required to reserve an entry in the completion queue to
-/// handle the case where the operation fails"
-/// fi_domain(3): `Tx CQ, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
-/// fi_domain(3): `Rx CQ, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table.
-/// fi_domain(3): "local and remote transmit contexts, receive contexts, completion queues, and source
-/// and target data buffers."
+/// overruns" fi_domain(3): "Overruns can be avoided by sizing the CQs appropriately or by deferring
+/// the posting of a data transfer operation" fi_domain(3): "the provider is not required to reserve
+/// an entry in the completion queue to handle the case where the operation fails" fi_domain(3): `Tx
+/// CQ, RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table. fi_domain(3): `Rx CQ,
+/// RDM/MSG EP-with RM: EAGAIN`, cell of the resource management table. fi_domain(3): "local and
+/// remote transmit contexts, receive contexts, completion queues, and source and target data
+/// buffers."
 #[test]
 fn a_full_completion_queue_says_again_before_anything_is_lost() {
     on_every_backend(|net| async move {
@@ -387,15 +389,15 @@ fn a_full_completion_queue_says_again_before_anything_is_lost() {
         assert!(!waits.is_accepted() && (&mut waits).now_or_never().is_none());
         let given_up = x.send(vec![5u8]).queue(5u64).post().unwrap();
         drop(given_up);
-        assert_eq!(queue.next().await.unwrap().context, Context(1));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(1));
         waits.await.unwrap();
-        assert_eq!(queue.next().await.unwrap().context, Context(4));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(4));
         x.send(vec![6u8]).await.unwrap();
         for expected in [1u8, 4, 6] {
             assert_eq!(y.recv(vec![0u8; 1]).await.unwrap().1, [expected]);
         }
         y.send(vec![8u8; 4]).await.unwrap();
-        assert_eq!(queue.next().await.unwrap().context, Context(2));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(2));
     });
 }
 
@@ -416,7 +418,7 @@ fn an_operation_reports_in_exactly_one_place() {
         let mut told = queue.next().await.unwrap();
         assert_eq!(
             (told.context, told.operation),
-            (Context(10), OperationKind::Send)
+            (UserContext(10), OperationKind::Send)
         );
         assert_eq!(told.flags, CompletionFlags::MSG | CompletionFlags::SEND);
         assert_eq!((told.endpoint, told.result.is_ok()), (x.id(), true));

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, Backend, Completion, CompletionQueue, Endpoint, ErrorKind, Event, OperationKind, Phase,
-    RemoteRegion,
+    Access, Backend, Completion, CompletionQueue, Endpoint, ErrorKind, Event, RemoteRegion,
+    error::{OperationKind, Phase},
 };
 
 /// The kinds that tell of a peer's end.

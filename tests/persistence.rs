@@ -14,8 +14,12 @@ use peers::{open_region, peer_with, toward};
 use tempfile::NamedTempFile;
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    AddressRange, Caps, DomainBind, Error, ErrorKind, Hints, MemoryRegion, MrBind, MrFlags,
-    Persistence, Refusal,
+    Caps, Error, ErrorKind, Hints, MemoryRegion,
+    buf::AddressRange,
+    domain::DomainBind,
+    error::Refusal,
+    info::Persistence,
+    mr::{MrBind, MrFlags},
 };
 
 /// A file of zeros, on the device that the crate is built on and not in memory.

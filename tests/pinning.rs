@@ -6,8 +6,10 @@ mod alone;
 
 use alone::alone;
 use tokio_fabric::{
-    AddressRange, Domain, DomainBind, ErrorKind, EventQueue, Fabric, Hints, MappedBuffer, MrMode,
-    RegistrationProgress,
+    Domain, ErrorKind, EventQueue, Fabric, Hints,
+    buf::{AddressRange, MappedBuffer},
+    domain::{DomainBind, RegistrationProgress},
+    info::MrMode,
 };
 
 const MIB: usize = 1 << 20;

@@ -11,7 +11,9 @@ use common::on_every_backend;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, read, toward, write};
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
-use tokio_fabric::{Access, AddressRange, ErrorKind, Hints, MrMode, OnRefusal, Refusal};
+use tokio_fabric::{
+    Access, ErrorKind, Hints, buf::AddressRange, ep::OnRefusal, error::Refusal, info::MrMode,
+};
 
 /// fi_mr(3): "In scalable mode, registration occurs on memory address ranges."
 /// fi_mr(3): "an application can register any range of addresses in their virtual address space"

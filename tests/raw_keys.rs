@@ -9,7 +9,11 @@ use common::on_every_backend;
 use peers::{bytes_of, open_region, peer_with, read, toward, write};
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
-    DomainBind, Error, ErrorKind, Hints, KEY_NOT_AVAILABLE, MrMode, RawKey, Refusal, RemoteRegion,
+    Error, ErrorKind, Hints, RemoteRegion,
+    domain::DomainBind,
+    error::Refusal,
+    info::MrMode,
+    mr::{KEY_NOT_AVAILABLE, RawKey},
 };
 
 fn raw_mode() -> Hints {

@@ -11,8 +11,9 @@ use futures::FutureExt;
 use futures::future::join_all;
 use peers::crowd;
 use tokio_fabric::{
-    Caps, Completion, CompletionFlags, Context, EndpointType, ErrorKind, Hints, OperationKind,
-    Phase, RdmEndpoint,
+    Caps, Completion, EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext,
+    cq::CompletionFlags,
+    error::{OperationKind, Phase},
 };
 
 async fn next(endpoint: &RdmEndpoint) -> Completion {
@@ -146,7 +147,7 @@ fn source_and_direction_are_capabilities() {
         let rdm = Hints::new().endpoint(EndpointType::Rdm);
         let plain = rdm.caps(Caps::MSG | Caps::TAGGED | Caps::MULTI_RECV);
         let one = net.peer().unwrap();
-        let two = peers::peer_with(&net, plain, tokio_fabric::DomainBind::empty());
+        let two = peers::peer_with(&net, plain, tokio_fabric::domain::DomainBind::empty());
         let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
         let to_y = x.insert(y.local_addr()).unwrap();
         let (_held, address) = peers::reserved();
@@ -256,7 +257,7 @@ fn completions_tell_what_ended() {
         assert_eq!((received.data, received.tag), (Some(9), None));
         let mut sent = queue.next().await.unwrap();
         let flags = CompletionFlags::SEND | CompletionFlags::MSG;
-        assert_eq!((sent.context, sent.flags), (Context(4), flags));
+        assert_eq!((sent.context, sent.flags), (UserContext(4), flags));
         assert_eq!(
             (sent.endpoint, sent.operation),
             (x.id(), OperationKind::Send)
@@ -267,7 +268,10 @@ fn completions_tell_what_ended() {
         y.send("five!", to_x).imm(u64::MAX).await.unwrap();
         let mut told = queue.next().await.unwrap();
         let flags = CompletionFlags::RECV | CompletionFlags::MSG | CompletionFlags::REMOTE_CQ_DATA;
-        assert_eq!((told.context, told.flags, told.len), (Context(5), flags, 5));
+        assert_eq!(
+            (told.context, told.flags, told.len),
+            (UserContext(5), flags, 5)
+        );
         assert_eq!((told.data, told.tag), (Some(u64::MAX), None));
         assert_eq!(told.source(), Some(to_y));
         assert_eq!(&told.take_buffer().unwrap()[..5], b"five!");
@@ -498,8 +502,8 @@ fn a_dropped_receive_loses_no_message() {
     });
 }
 
-/// Ruling 4, "or timing it out": a message that is landing when the time of its receive passes keeps
-/// its place before those behind it.
+/// Ruling 4, "or timing it out": a message that is landing when the time of its receive passes
+/// keeps its place before those behind it.
 #[test]
 fn a_receive_that_times_out_keeps_the_order() {
     on_every_backend(|net| async move {
@@ -582,10 +586,9 @@ fn peers_are_resolved_once() {
     });
 }
 
-/// fi_endpoint(3): `FI_SELECTIVE_COMPLETION`
-/// fi_msg(3): `FI_COMPLETION`
-/// Ruling 2: "in exactly one place": an operation with a context to the queue, one that is awaited to
-/// its future, and successes that nobody asked for nowhere.
+/// fi_endpoint(3): `FI_SELECTIVE_COMPLETION` fi_msg(3): `FI_COMPLETION` Ruling 2: "in exactly one
+/// place": an operation with a context to the queue, one that is awaited to its future, and
+/// successes that nobody asked for nowhere.
 #[test]
 fn an_operation_reports_in_exactly_one_place() {
     on_every_backend(|net| async move {
@@ -601,7 +604,7 @@ fn an_operation_reports_in_exactly_one_place() {
         x.send("awaited", to_y).await.unwrap();
         x.send("queued", to_y).queue(1u64).await.unwrap();
         x.inject(b"injected", to_y).unwrap();
-        assert_eq!(queue.next().await.unwrap().context, Context(1));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(1));
         for len in [7, 6, 8] {
             assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, len);
         }
@@ -609,7 +612,7 @@ fn an_operation_reports_in_exactly_one_place() {
         for _ in 0..2 {
             y.send("back", to_x).await.unwrap();
         }
-        assert_eq!(queue.next().await.unwrap().context, Context(2));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(2));
         assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.len, 4);
         sent.wait_for(3).await.unwrap();
         got.wait_for(2).await.unwrap();

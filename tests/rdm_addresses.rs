@@ -53,9 +53,9 @@ fn an_endpoint_is_known_by_the_address_and_port_it_announces() {
     });
 }
 
-/// fi_av(3): "Opens an AV for read-only access." An endpoint whose process only reads a named vector
-/// reaches the peers that others insert, by the names that they have, and never another one in the
-/// place of one that they removed.
+/// fi_av(3): "Opens an AV for read-only access." An endpoint whose process only reads a named
+/// vector reaches the peers that others insert, by the names that they have, and never another one
+/// in the place of one that they removed.
 #[test]
 fn an_endpoint_follows_the_named_vector_that_others_change() {
     static NEXT: AtomicU32 = AtomicU32::new(0);

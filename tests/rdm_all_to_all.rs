@@ -10,8 +10,8 @@ mod process;
 
 use process::{Running, number, run, run_json};
 
-/// "alone it runs in this process": every kind of operation, over every backend, all to all at once;
-/// what arrives is verified, and nothing is missing.
+/// "alone it runs in this process": every kind of operation, over every backend, all to all at
+/// once; what arrives is verified, and nothing is missing.
 #[test]
 fn alone_all_send_to_all_in_every_way_over_every_backend() {
     for backend in common::backends() {

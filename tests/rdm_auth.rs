@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    AuthKey, Backend, DomainBind, Error, ErrorKind, FabricAddr, Hints, RdmEndpoint, Refusal,
+    Backend, Error, ErrorKind, Hints, RdmEndpoint, av::FabricAddr, domain::DomainBind,
+    error::Refusal, info::AuthKey,
 };
 
 const KEY: &[u8] = b"the key of one job";
@@ -258,9 +259,9 @@ fn openings() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Issue: "whoever says in a connection request that it is a known peer with a new incarnation makes
-/// the endpoint end the good connection". A request counts once its key is proven: no message that
-/// comes before that ends, or holds up, anything of the good peer's.
+/// Issue: "whoever says in a connection request that it is a known peer with a new incarnation
+/// makes the endpoint end the good connection". A request counts once its key is proven: no message
+/// that comes before that ends, or holds up, anything of the good peer's.
 #[test]
 fn who_does_not_prove_the_key_ends_nothing_by_what_it_claims() {
     for backend in common::backends() {

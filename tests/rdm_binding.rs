@@ -7,7 +7,7 @@ mod peers;
 
 use common::on_every_backend;
 use tokio_fabric::testing::connect;
-use tokio_fabric::{CompletionFlags, Context, ErrorKind, MsgOrder};
+use tokio_fabric::{ErrorKind, UserContext, cq::CompletionFlags, info::MsgOrder};
 
 /// fi_endpoint(3): "Connectionless endpoints must be bound to an address vector."
 /// fi_endpoint(3): "Connectionless endpoints must be bound to a single address vector."
@@ -90,11 +90,11 @@ fn completions_go_to_the_queue_of_their_direction() {
             sent.push(told.context);
         }
         sent.sort();
-        assert_eq!(sent, [1u64, 2, 3].map(Context));
+        assert_eq!(sent, [1u64, 2, 3].map(UserContext));
         for context in [4, 5] {
             let told = into.next().await.unwrap();
             assert!(told.flags.contains(CompletionFlags::RECV));
-            assert_eq!(told.context, Context(context));
+            assert_eq!(told.context, UserContext(context));
         }
         assert!(out.is_empty() && into.is_empty());
     });
@@ -183,7 +183,7 @@ fn a_cancelled_operation_has_one_entry() {
         assert!(!x.cancel(receive) && !x.cancel(tagged));
         for context in [1, 2] {
             let told = x.receive_queue().next().await.unwrap();
-            assert_eq!(told.context, Context(context));
+            assert_eq!(told.context, UserContext(context));
             assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
         }
         assert!(x.receive_queue().is_empty());
@@ -191,9 +191,8 @@ fn a_cancelled_operation_has_one_entry() {
 }
 
 /// fi_endpoint(3): "This is the maximum size data transfer that can be associated with an inject
-/// operation"
-/// fi_endpoint(3): "This is the maximum number of IO vectors (scatter-gather elements) that a single
-/// posted operation may reference."
+/// operation" fi_endpoint(3): "This is the maximum number of IO vectors (scatter-gather elements)
+/// that a single posted operation may reference."
 #[test]
 fn the_info_tells_the_limits_of_operations() {
     on_every_backend(|net| async move {

@@ -11,7 +11,7 @@ use common::{on_every_backend, with_room};
 use futures::future::{Either, join, join_all, select};
 use peers::open_region;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{FabricAddr, MemoryRegion, Op, RdmEndpoint, RemoteRegion};
+use tokio_fabric::{MemoryRegion, RdmEndpoint, RemoteRegion, av::FabricAddr, op::Op};
 
 /// What the flooded endpoint keeps: in all, and of one peer.
 const TOTAL: usize = 64 << 10;

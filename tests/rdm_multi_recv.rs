@@ -5,7 +5,7 @@ mod common;
 mod peers;
 
 use common::on_every_backend;
-use tokio_fabric::{CompletionFlags, Context, ErrorKind, RdmEndpoint};
+use tokio_fabric::{ErrorKind, RdmEndpoint, UserContext, cq::CompletionFlags};
 
 const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
 
@@ -13,7 +13,7 @@ const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
 async fn piece(endpoint: &RdmEndpoint, context: u64) -> Vec<u8> {
     let mut told = endpoint.receive_queue().next().await.unwrap();
     told.result.as_ref().unwrap();
-    assert_eq!((told.context, told.flags), (Context(context), MSG));
+    assert_eq!((told.context, told.flags), (UserContext(context), MSG));
     match told.take_buffer() {
         Some(buffer) => buffer[..told.len].to_vec(),
         None => Vec::new(),
@@ -25,7 +25,7 @@ async fn release(endpoint: &RdmEndpoint, context: u64) {
     let told = endpoint.receive_queue().next().await.unwrap();
     told.result.as_ref().unwrap();
     let flags = CompletionFlags::MULTI_RECV;
-    assert_eq!((told.context, told.flags), (Context(context), flags));
+    assert_eq!((told.context, told.flags), (UserContext(context), flags));
     assert_eq!((told.len, told.source_addr()), (0, None));
 }
 
@@ -57,7 +57,7 @@ fn one_buffer_takes_messages_until_it_is_consumed() {
             let mut told = y.receive_queue().next().await.unwrap();
             told.result.as_ref().unwrap();
             assert_eq!(told.flags, MSG | CompletionFlags::REMOTE_CQ_DATA);
-            assert_eq!((told.context, told.len), (Context(7), 100));
+            assert_eq!((told.context, told.len), (UserContext(7), 100));
             assert_eq!(
                 (told.data, told.source()),
                 (Some(u64::from(round)), Some(b.other))
@@ -189,7 +189,7 @@ fn a_buffer_may_be_cancelled() {
         assert_eq!(piece(y, 5).await, b"taken");
         assert!(y.cancel(pool));
         let told = y.receive_queue().next().await.unwrap();
-        assert_eq!(told.context, Context(5));
+        assert_eq!(told.context, UserContext(5));
         assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
         assert!(!y.cancel(pool));
         x.send("kept", a.other).await.unwrap();

@@ -11,7 +11,7 @@ use common::{on_every_backend, on_every_backend_at_once};
 use futures::FutureExt;
 use futures::future::join_all;
 use peers::crowd;
-use tokio_fabric::{AvType, Context, ErrorKind, IdlePolicy, Phase};
+use tokio_fabric::{ErrorKind, UserContext, error::Phase, info::AvType, rdm::IdlePolicy};
 
 /// The first operations of both sides at once make one connection, and nothing is lost or doubled.
 #[test]
@@ -274,7 +274,7 @@ fn operations_end_early_before_the_connection_is_up_and_after() {
         let named = x.send("named", nobody).queue(3u64).try_post().unwrap();
         assert!(x.cancel(named));
         let told = queue.next().await.unwrap();
-        assert_eq!(told.context, Context(3));
+        assert_eq!(told.context, UserContext(3));
         assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
         let late = x.send("late", nobody).timeout(Duration::from_millis(20));
         assert_eq!(late.await.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -301,7 +301,7 @@ fn operations_end_early_before_the_connection_is_up_and_after() {
         let named = x.recv(vec![0u8; 8]).queue(4u64).try_post().unwrap();
         assert!(x.cancel(named));
         assert!(!x.cancel(named));
-        assert_eq!(queue.next().await.unwrap().context, Context(4));
+        assert_eq!(queue.next().await.unwrap().context, UserContext(4));
         let late = x.recv(vec![0u8; 8]).timeout(Duration::from_millis(20));
         assert_eq!(late.await.unwrap_err().kind(), ErrorKind::TimedOut);
         drop(x.recv(vec![0u8; 8]).post().unwrap());

@@ -7,8 +7,12 @@ mod peers;
 use common::on_every_backend;
 use peers::{bytes_of, open_region};
 use tokio_fabric::{
-    CompletionFlags, Context, DomainBind, ErrorKind, Hints, MrMode, OnRefusal, OperationKind,
-    Phase, Refusal,
+    ErrorKind, Hints, UserContext,
+    cq::CompletionFlags,
+    domain::DomainBind,
+    ep::OnRefusal,
+    error::{OperationKind, Phase, Refusal},
+    info::MrMode,
 };
 
 /// fi_rma(3): reads and writes, vectors of both, to several peers at once.
@@ -66,7 +70,7 @@ fn a_write_may_carry_data_for_the_peers_queue() {
         assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
         assert_eq!(
             (told.context, told.operation),
-            (Context(0), OperationKind::RemoteWrite)
+            (UserContext(0), OperationKind::RemoteWrite)
         );
         assert_eq!(
             (told.endpoint, told.len, told.data),

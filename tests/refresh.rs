@@ -12,7 +12,7 @@ use futures::FutureExt;
 use pages::{PAGE, Pages};
 use peers::{bytes_of, open_region, toward, write};
 use tokio_fabric::testing::connect;
-use tokio_fabric::{Error, ErrorKind, Hints, MemoryRegion, MrMode, Refusal};
+use tokio_fabric::{Error, ErrorKind, Hints, MemoryRegion, error::Refusal, info::MrMode};
 
 /// A refresh that is at work. It looks at the pages elsewhere, and once in a while that is done
 /// before it is asked again.

@@ -12,8 +12,9 @@ use common::{backends, on, on_every_backend};
 use peers::{bytes_of, open_region};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, Endpoint, EndpointBuilder, Error, ErrorKind, Event, EventQueue, Failed, MemoryRegion,
-    OnRefusal, OperationKind, Phase, Refusal, RemoteRegion,
+    Access, Endpoint, Error, ErrorKind, Event, EventQueue, Failed, MemoryRegion, RemoteRegion,
+    ep::{EndpointBuilder, OnRefusal},
+    error::{OperationKind, Phase, Refusal},
 };
 
 /// Two endpoints, built so.
@@ -275,9 +276,9 @@ fn after_the_agreed_number_of_guesses_the_target_ends_the_connection() {
     });
 }
 
-/// Ruling 15: "Keys of regions that were revoked or deregistered lately are no guesses": a call whose
-/// caller gave up takes its region away, and the answer that comes too late is refused, as often as
-/// that happens.
+/// Ruling 15: "Keys of regions that were revoked or deregistered lately are no guesses": a call
+/// whose caller gave up takes its region away, and the answer that comes too late is refused, as
+/// often as that happens.
 #[test]
 fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
     on_every_backend(|net| async move {
@@ -298,8 +299,8 @@ fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
     });
 }
 
-/// Ruling 15: "both sides are told": each operation and each Shutdown of a connection that was ended
-/// for guessing says how often in how long, with whom, and what to do.
+/// Ruling 15: "both sides are told": each operation and each Shutdown of a connection that was
+/// ended for guessing says how often in how long, with whom, and what to do.
 #[test]
 fn whoever_is_closed_for_guessing_reads_why_at_both_sides() {
     on_every_backend(|net| async move {

@@ -10,8 +10,11 @@ use futures::FutureExt;
 use peers::{bytes_of, open_region, peer_with, toward};
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, AddressRange, Context, DomainBind, ErrorKind, Event, Hints, MappedBuffer, MemoryRegion,
-    MrMode, OperationKind, RegistrationProgress, RemoteRegion,
+    Access, ErrorKind, Event, Hints, MemoryRegion, RemoteRegion, UserContext,
+    buf::{AddressRange, MappedBuffer},
+    domain::{DomainBind, RegistrationProgress},
+    error::OperationKind,
+    info::MrMode,
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
@@ -23,7 +26,7 @@ fn asynchronous(net: &Net) -> Peer {
     )
 }
 
-fn complete(event: Option<Event>) -> (Context, MemoryRegion) {
+fn complete(event: Option<Event>) -> (UserContext, MemoryRegion) {
     match event {
         Some(Event::MrComplete { context, region }) => (context, region),
         other => panic!("{other:?} instead of a registration's end"),
@@ -133,7 +136,7 @@ fn bound_with_reg_mr_the_event_tells_of_the_end() {
         let (context, region) = complete(peer.events.next().await);
         assert_eq!(
             (context, region.context()),
-            (Context(21), Some(Context(21)))
+            (UserContext(21), Some(UserContext(21)))
         );
         assert_eq!(bytes_of(&region), vec![1u8; 10_000]);
         // The future and the event.
@@ -144,7 +147,7 @@ fn bound_with_reg_mr_the_event_tells_of_the_end() {
             .await
             .unwrap();
         let (context, told) = complete(peer.events.try_next());
-        assert_eq!((context, told.key()), (Context(22), awaited.key()));
+        assert_eq!((context, told.key()), (UserContext(22), awaited.key()));
         // The future alone.
         let silent = peer.domain.register(vec![3u8; 8]).await.unwrap();
         assert_eq!(silent.context(), None);
@@ -276,7 +279,7 @@ fn when_the_event_is_readable_the_result_is_there() {
                 .context(round)
                 .into_future();
             let (context, region) = complete(peer.events.next().await);
-            assert_eq!(context, Context(round));
+            assert_eq!(context, UserContext(round));
             // The very next poll has the result, and it is the region of the event.
             let stored = registration
                 .now_or_never()
@@ -333,7 +336,7 @@ fn a_registration_that_fails_tells_one_error() {
             .unwrap();
         match peer.events.next().await {
             Some(Event::Error(failed)) => {
-                assert_eq!(failed.context, Some(Context(4)));
+                assert_eq!(failed.context, Some(UserContext(4)));
                 assert_eq!(failed.error.kind(), ErrorKind::KeyInUse);
                 assert_eq!(failed.error.fi_errno(), 266);
             }
@@ -378,7 +381,7 @@ fn a_dropped_registration_is_undone_and_told_once() {
         );
         match peer.events.next().await {
             Some(Event::Error(failed)) => {
-                assert_eq!(failed.context, Some(Context(6)));
+                assert_eq!(failed.context, Some(UserContext(6)));
                 assert!(failed.error.is_canceled(), "{failed}");
             }
             other => panic!("{other:?} instead of Canceled"),
@@ -651,7 +654,7 @@ fn one_builder_describes_all_of_a_registration() {
         );
         assert_eq!(
             (region.access(), region.context()),
-            (access, Some(Context(13)))
+            (access, Some(UserContext(13)))
         );
         let remote = region.remote();
         assert_eq!((remote.addr, remote.len, remote.key), (0, 10, 12));

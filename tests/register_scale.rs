@@ -13,8 +13,10 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use peers::peer_with;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, Context, DomainBind, ErrorKind, Event, Hints, MappedBuffer, MrMode, PageKind,
-    RegistrationProgress,
+    Access, Backend, ErrorKind, Event, Hints, UserContext,
+    buf::{MappedBuffer, PageKind},
+    domain::{DomainBind, RegistrationProgress},
+    info::MrMode,
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
@@ -81,14 +83,17 @@ fn read_only_memory_is_registered_asynchronously_too() {
             (&bytes[..], Access::READ_ONLY)
         );
         let (context, same) = told(peer.events.try_next());
-        assert_eq!((context, same.key()), (Context(5), region.key()));
+        assert_eq!((context, same.key()), (UserContext(5), region.key()));
 
         peer.domain
             .register_read_only(bytes.clone())
             .submit(6u64)
             .unwrap();
         let (context, region) = told(peer.events.next().await);
-        assert_eq!((context, region.context()), (Context(6), Some(Context(6))));
+        assert_eq!(
+            (context, region.context()),
+            (UserContext(6), Some(UserContext(6)))
+        );
         drop((region, same));
 
         let dropped = peer.domain.register_read_only(bytes).key(9).context(7u64);
@@ -96,11 +101,11 @@ fn read_only_memory_is_registered_asynchronously_too() {
         drop(dropped);
         match peer.events.next().await {
             Some(Event::Error(failed)) => {
-                assert_eq!(failed.context, Some(Context(7)));
+                assert_eq!(failed.context, Some(UserContext(7)));
                 assert!(failed.error.is_canceled());
             }
             // It was ready before it was dropped; the event told so, and the region is undone.
-            other => assert_eq!(told(other).0, Context(7)),
+            other => assert_eq!(told(other).0, UserContext(7)),
         }
         let free = peer.domain.register_read_only(&b"x"[..]).key(9).await;
         assert_eq!(free.unwrap().key(), 9);

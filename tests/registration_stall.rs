@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio_fabric::{
-    Access, Domain, DomainBind, Event, EventQueue, Fabric, Hints, MemoryRegion, MrMode,
+    Access, Domain, Event, EventQueue, Fabric, Hints, MemoryRegion, domain::DomainBind,
+    info::MrMode,
 };
 
 const LEN: usize = 1 << 30;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::on_every_backend;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{ErrorKind, FabricAddr, Phase, RdmEndpoint};
+use tokio_fabric::{ErrorKind, RdmEndpoint, av::FabricAddr, error::Phase};
 
 /// Where the announcement begins, here.
 const MIN: usize = 4_096;

@@ -124,19 +124,22 @@ fn race_long(backend: Backend) {
     race_on(backend, Manner::Continue, rounds);
 }
 
-/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in
+/// mid-payload".
 #[test]
 fn ten_thousand_regions_are_revoked_in_process() {
     race_long(Backend::Loopback);
 }
 
-/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in
+/// mid-payload".
 #[test]
 fn ten_thousand_regions_are_revoked_on_epoll() {
     race_long(Backend::Epoll);
 }
 
-/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in mid-payload".
+/// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in
+/// mid-payload".
 #[test]
 fn ten_thousand_regions_are_revoked_on_io_uring() {
     race_long(Backend::IoUring);

@@ -8,7 +8,9 @@ use common::{backends, on, on_every_backend};
 use futures::FutureExt;
 use peers::{bytes_of, open_region, toward};
 use tokio_fabric::testing::{connect, connect_endpoints};
-use tokio_fabric::{CompletionFlags, Context, ErrorKind, Hints, OperationKind, RemoteRegion};
+use tokio_fabric::{
+    ErrorKind, Hints, RemoteRegion, UserContext, cq::CompletionFlags, error::OperationKind,
+};
 
 /// fi_rma(3): every number of local buffers with every number of remote ranges, which share no
 /// boundaries, both ways.
@@ -163,7 +165,7 @@ fn a_write_may_carry_data_for_the_peers_queue() {
             told.result.as_ref().unwrap();
             assert_eq!(
                 (told.context, told.operation),
-                (Context(0), OperationKind::RemoteWrite)
+                (UserContext(0), OperationKind::RemoteWrite)
             );
             assert_eq!(
                 (told.endpoint, told.len, told.data),
@@ -179,8 +181,8 @@ fn a_write_may_carry_data_for_the_peers_queue() {
     });
 }
 
-/// Ruling 3: "for an unasked completion with no free slot the engine stops reading *that* connection
-/// until there is one. Nothing is dropped."
+/// Ruling 3: "for an unasked completion with no free slot the engine stops reading *that*
+/// connection until there is one. Nothing is dropped."
 #[test]
 fn a_full_queue_stops_reading_that_connection_only() {
     on_every_backend(|net| async move {

@@ -13,7 +13,8 @@ use process::{
     program, run, text,
 };
 use tokio_fabric::{
-    Backend, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint, Received,
+    Backend, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
+    op::Received,
 };
 
 /// "`rpc_bulk` says `io-uring` by default", where the system has it.

@@ -8,7 +8,8 @@ use common::on_every_backend;
 use futures::FutureExt;
 use tokio_fabric::testing::RdmSide;
 use tokio_fabric::{
-    CompletionFlags, Context, ErrorKind, FabricAddr, OperationKind, RdmEndpoint, Received,
+    ErrorKind, RdmEndpoint, UserContext, av::FabricAddr, cq::CompletionFlags, error::OperationKind,
+    op::Received,
 };
 
 /// The message a receive of this tag gets, in full.
@@ -222,7 +223,7 @@ fn completions_tell_of_tags() {
         assert_eq!(told.flags, CompletionFlags::RECV | CompletionFlags::TAGGED);
         assert_eq!(
             (told.context, told.tag, told.len),
-            (Context(2), Some(0x1c), 4)
+            (UserContext(2), Some(0x1c), 4)
         );
         assert_eq!(told.source(), Some(to_y));
         // Failed ones are of the same kind.
@@ -282,7 +283,7 @@ fn a_peek_tells_of_a_message_and_leaves_it() {
         assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
         assert_eq!(
             (told.context, told.len, told.tag, told.data),
-            (Context(1), 5, Some(4), Some(44))
+            (UserContext(1), 5, Some(4), Some(44))
         );
         assert_eq!(
             (told.source(), told.operation),
@@ -330,7 +331,10 @@ fn a_claimed_message_goes_to_its_claimant_only() {
         first.recv(vec![0u8; 2]).queue(9u64).await.unwrap();
         let mut told = y.receive_queue().next().await.unwrap();
         let flags = CompletionFlags::RECV | CompletionFlags::TAGGED | CompletionFlags::CLAIM;
-        assert_eq!((told.context, told.flags, told.len), (Context(9), flags, 2));
+        assert_eq!(
+            (told.context, told.flags, told.len),
+            (UserContext(9), flags, 2)
+        );
         assert_eq!(told.result.as_ref().unwrap_err().overflow_len, 3);
         assert_eq!(&told.take_buffer().unwrap()[..], b"fi");
         early(&a, &[(1, "fourth")]).await;
@@ -459,9 +463,9 @@ fn tagged_messages_may_be_of_several_buffers() {
     });
 }
 
-/// fi_tagged(3): `FI_INJECT_COMPLETE`
-/// fi_endpoint(3), FI_INJECT_COMPLETE: "when the source buffer(s) may be reused": a tagged send gives
-/// its buffer back though nobody wants its tag, and what that gets next is another message.
+/// fi_tagged(3): `FI_INJECT_COMPLETE` fi_endpoint(3), FI_INJECT_COMPLETE: "when the source
+/// buffer(s) may be reused": a tagged send gives its buffer back though nobody wants its tag, and
+/// what that gets next is another message.
 #[test]
 fn a_tagged_send_ends_when_its_buffer_may_be_reused() {
     on_every_backend(|net| async move {

@@ -14,7 +14,11 @@ use child::PeerProcess;
 use common::{backends, left_out, on};
 use futures::future::join_all;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{Access, Backend, Endpoint, ErrorKind, Event, Liveness, Op, Received};
+use tokio_fabric::{
+    Access, Backend, Endpoint, ErrorKind, Event,
+    ep::Liveness,
+    op::{Op, Received},
+};
 
 /// Another machine, as far as TCP can tell, with a cable to this one.
 struct Machine {

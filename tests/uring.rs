@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use alone::alone;
 use tokio_fabric::testing::{Net, connect};
-use tokio_fabric::{Backend, ErrorKind, Event, Fabric, Fallback, FallbackCause, Hints};
+use tokio_fabric::{
+    Backend, ErrorKind, Event, Fabric, Hints,
+    info::{Fallback, FallbackCause},
+};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()

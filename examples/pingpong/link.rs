@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use anyhow::{Context, Result};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{
-    DgramEndpoint, Domain, Endpoint, FabricAddr, IoBufs, Op, RdmEndpoint, Received, Send,
+    DgramEndpoint, Domain, Endpoint, RdmEndpoint,
+    av::FabricAddr,
+    buf::IoBufs,
+    op::{Op, Received, SendMessage},
 };
 
 use super::TransmitMode;
@@ -120,7 +123,7 @@ impl Link {
         Ok(())
     }
 
-    fn reliable<B: IoBufs>(&self, message: B) -> Result<Send<B>> {
+    fn reliable<B: IoBufs>(&self, message: B) -> Result<SendMessage<B>> {
         Ok(match self {
             Link::Connection(endpoint) => endpoint.send(message),
             Link::Peer {

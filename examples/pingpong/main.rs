@@ -25,8 +25,8 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use tokio_fabric::{
-    AddressFormat, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
-    RdmEndpoint,
+    Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint, RdmEndpoint,
+    info::AddressFormat,
 };
 use tracing::{debug, level_filters::LevelFilter};
 

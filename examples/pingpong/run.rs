@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use tokio_fabric::{Op, Received};
+use tokio_fabric::op::{Op, Received};
 use tracing::debug;
 
 use super::Options;

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio_fabric::{Access, Domain, DomainBind, Endpoint, Fabric, Hints, MemoryRegion, MrMode};
+use tokio_fabric::{
+    Access, Domain, Endpoint, Fabric, Hints, MemoryRegion, domain::DomainBind, info::MrMode,
+};
 
 use crate::peer::Found;
 use crate::source::Batch;

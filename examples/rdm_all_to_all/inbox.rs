@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio_fabric::{ErrorKind, FabricAddr, Received};
+use tokio_fabric::{ErrorKind, av::FabricAddr, op::Received};
 
 use crate::control::{CONTROL, Control, LEN_MAX, NUMBER};
 use crate::message;

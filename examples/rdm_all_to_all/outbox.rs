@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio_fabric::{Error, Failed, Op};
+use tokio_fabric::{Error, Failed, op::Op};
 
 use crate::board::Count;
 use crate::control::{Announced, CONTROL, Control};

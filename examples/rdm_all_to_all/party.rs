@@ -8,8 +8,8 @@ use futures::future::join_all;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_fabric::{
-    Access, Backend, Domain, Driver, EndpointType, Error, ErrorKind, Fabric, FabricAddr, Hints,
-    MemoryRegion, RdmEndpoint,
+    Access, Backend, Domain, Driver, EndpointType, Error, ErrorKind, Fabric, Hints, MemoryRegion,
+    RdmEndpoint, av::FabricAddr,
 };
 
 use crate::board::Board;

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Access, Backend, Domain, DomainBind, Endpoint, Fabric, Hints, MemoryRegion, Op, RegionSlice,
-    RemoteRegion,
+    Access, Backend, Domain, Endpoint, Fabric, Hints, MemoryRegion, RemoteRegion,
+    domain::DomainBind, mr::RegionSlice, op::Op,
 };
 
 use crate::frame::{Frame, Inbox, Kind, Refusal};

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use tokio_fabric::{Endpoint, Error, Messages};
+use tokio_fabric::{Endpoint, Error, op::Messages};
 
 /// Bytes of a frame; below the 128 that are injected, so that posting one never waits.
 pub const FRAME_LEN: usize = 56;

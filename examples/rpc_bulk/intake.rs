@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_fabric::{Access, Domain, Endpoint, MemoryRegion, Quiesced, RemoteRegion};
+use tokio_fabric::{Access, Domain, Endpoint, MemoryRegion, RemoteRegion, mr::Quiesced};
 
 use crate::frame::Refusal;
 

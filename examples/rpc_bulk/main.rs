@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use tokio_fabric::{Hints, MrMode};
+use tokio_fabric::{Hints, info::MrMode};
 
 use call::Client;
 use options::{Command, Options};

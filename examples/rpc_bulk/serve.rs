@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_fabric::{
-    ConnRequest, Domain, DomainBind, Endpoint, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
-    RemoteRegion,
+    Domain, Endpoint, Event, EventQueue, Fabric, Hints, PassiveEndpoint, RemoteRegion,
+    domain::DomainBind, eq::ConnRequest,
 };
 
 use crate::frame::{Frame, Inbox, Kind, Refusal};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_fabric::Quiesced;
+use tokio_fabric::mr::Quiesced;
 
 /// What to transfer.
 #[derive(Debug)]

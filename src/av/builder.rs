@@ -12,7 +12,7 @@ use super::store::Store;
 use super::table::Table;
 use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, FabricAddr};
+use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
 use crate::sync::{Dependents, Keep, Lock, LockKind};
 
@@ -44,7 +44,7 @@ pub struct AddressVectorBuilder {
     asynchronous: bool,
     symmetric: bool,
     user_ids: bool,
-    context: Option<Context>,
+    context: Option<UserContext>,
 }
 
 impl AddressVectorBuilder {
@@ -135,7 +135,7 @@ impl AddressVectorBuilder {
     }
 
     /// A value of the application's that belongs to the vector. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }

@@ -10,7 +10,7 @@ use super::insertion::Insertion;
 use super::job::{Job, Request};
 use super::names::Grid;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, FabricAddr};
+use crate::id::{FabricAddr, UserContext};
 
 /// What is to be inserted.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct Insert<T: Inserted> {
     vector: AddressVector,
     what: Result<What>,
     user_ids: Option<Vec<u64>>,
-    context: Option<Context>,
+    context: Option<UserContext>,
     _answer: PhantomData<fn() -> T>,
 }
 
@@ -104,7 +104,7 @@ impl<T: Inserted> Insert<T> {
     /// opened [`asynchronous`](super::AddressVectorBuilder::asynchronous); ignored otherwise. Where
     /// the event queue has no room for all of them now, the insertion begins when it has; one that
     /// never has is an error ([`ErrorKind::TooLarge`]).
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }
@@ -150,7 +150,7 @@ impl<T: Inserted> Insert<T> {
     /// the vector was not opened asynchronous, or no handle of its event queue is left;
     /// [`ErrorKind::NoEventQueue`] if none is bound; [`ErrorKind::Again`] if the queue has no room
     /// for the events now, [`ErrorKind::TooLarge`] if it never has. No event is written then.
-    pub fn submit(mut self, context: impl Into<Context>) -> Result<()> {
+    pub fn submit(mut self, context: impl Into<UserContext>) -> Result<()> {
         self.context = Some(context.into());
         let (vector, request) = self.check()?;
         let Some(wanted) = vector.events_of(&request)? else {

@@ -11,7 +11,7 @@ use super::names::{self, Grid, Node};
 use super::table::Reserved;
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, FabricAddr};
+use crate::id::{FabricAddr, UserContext};
 use crate::sync::{Dependence, WakeList};
 
 /// What was asked for, checked.
@@ -19,7 +19,7 @@ use crate::sync::{Dependence, WakeList};
 pub(super) struct Request {
     pub(super) what: What,
     pub(super) user_ids: Option<Vec<u64>>,
-    pub(super) context: Option<Context>,
+    pub(super) context: Option<UserContext>,
 }
 
 /// An insertion, shared by its future and those who look names up for it.
@@ -27,7 +27,7 @@ pub(super) struct Job {
     vector: AddressVector,
     user_ids: Option<Vec<u64>>,
     /// The context of the events, if there are any.
-    told: Option<Context>,
+    told: Option<UserContext>,
     /// Somebody awaits the result; else the events alone carry it.
     awaited: bool,
     state: Mutex<State>,
@@ -235,7 +235,7 @@ impl Job {
 }
 
 /// An error for each address that failed, then the completion.
-fn events(context: Context, results: &[Result<FabricAddr>]) -> Vec<Event> {
+fn events(context: UserContext, results: &[Result<FabricAddr>]) -> Vec<Event> {
     let failed = results.iter().enumerate().filter_map(|(index, result)| {
         let error = result.as_ref().err()?.clone();
         let failed = EventError::new(error).with_context(Some(context));

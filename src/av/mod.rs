@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, FabricAddr};
+use crate::id::UserContext;
 use crate::info::{AvType, address_of_text};
 use crate::sync::{Dependence, Dependents, Keep};
 
@@ -34,6 +34,7 @@ use names::Grid;
 use store::Store;
 use table::{Entry, Reserved};
 
+pub use crate::id::FabricAddr;
 pub use builder::AddressVectorBuilder;
 pub use insert::{Insert, Inserted};
 pub use insertion::Insertion;
@@ -76,7 +77,7 @@ struct Inner {
     symmetric: bool,
     /// Each insertion must give user ids along.
     user_ids: bool,
-    context: Option<Context>,
+    context: Option<UserContext>,
     /// Weak, as a domain's: an unread event may lead to what holds the vector.
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
     run: Run,
@@ -308,7 +309,7 @@ impl AddressVector {
     }
 
     /// The context given when it was opened.
-    pub fn context(&self) -> Option<Context> {
+    pub fn context(&self) -> Option<UserContext> {
         self.inner.context
     }
 

@@ -34,16 +34,16 @@ pub enum PageKind {
 
 /// Zeroed memory mapped from the system: it begins at a page and takes whole pages. Pages come into
 /// being when they are first touched, or by a registration that faults them in
-/// ([`MrMode::ALLOCATED`](crate::MrMode::ALLOCATED)), so that a buffer may be far larger than the
-/// memory it will ever use. Touching more than the machine has is answered by the system as for all
-/// memory: by ending a process.
+/// ([`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED)), so that a buffer may be far larger than
+/// the memory it will ever use. Touching more than the machine has is answered by the system as for
+/// all memory: by ending a process.
 ///
 /// A buffer for operations and registrations like a `Vec<u8>`; it derefs to its bytes. Dropping it
 /// gives the pages back, which takes time by how many there are.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-/// use tokio_fabric::{Fabric, Hints, MappedBuffer};
+/// use tokio_fabric::{buf::MappedBuffer, Fabric, Hints};
 ///
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;
 /// // 64 GiB of addresses, none of which is memory yet: on TCP this takes no time by its size.

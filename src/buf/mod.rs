@@ -1,23 +1,25 @@
-//! Memory that operations own: buffers taken apart before their address is given out, the shared
-//! memory of regions, and the forms in which both reach a socket.
-//!
-//! ```text
-//!   user's Vec, Bytes, ..  --IoBuf-->  Held  --+
-//!                                              +--> Memory --> Payload --> Frame --> spans
-//!   RegionSlice, peers     ---------> RegionUse +
-//! ```
-//!
-//! Who may touch which byte:
-//!
-//! - A [`Held`] has one owner and is lent to nobody. Its bytes are touched by plain copies through
-//!   that owner, or by the kernel while the owner is inside the transport.
-//! - The bytes of a [`RegionMemory`] are shared with peers, the kernel and other handles. Nobody
-//!   forms a Rust reference to them, except under [`Exclusive`] or when they are read-only. They
-//!   are touched only by who holds an entry of the region's gate.
-//! - An [`AddressRange`] is nobody's; its bytes are touched by the kernel only, also in a region.
-//! - A [`Span`] is an address and a length and keeps nothing alive; a payload and its leases do.
+//! Buffers: what operations take and give back, what regions are made of, and shared memory.
 
 #![allow(unsafe_code)]
+
+// Memory that operations own: buffers taken apart before their address is given out, the shared
+// memory of regions, and the forms in which both reach a socket.
+//
+// ```text
+//   user's Vec, Bytes, ..  --IoBuf-->  Held  --+
+//                                              +--> Memory --> Payload --> Frame --> spans
+//   RegionSlice, peers     ---------> RegionUse +
+// ```
+//
+// Who may touch which byte:
+//
+// - A `Held` has one owner and is lent to nobody. Its bytes are touched by plain copies through
+//   that owner, or by the kernel while the owner is inside the transport.
+// - The bytes of a `RegionMemory` are shared with peers, the kernel and other handles. Nobody
+//   forms a Rust reference to them, except under `Exclusive` or when they are read-only. They
+//   are touched only by who holds an entry of the region's gate.
+// - An [`AddressRange`] is nobody's; its bytes are touched by the kernel only, also in a region.
+// - A `Span` is an address and a length and keeps nothing alive; a payload and its leases do.
 
 mod atomics;
 mod attached;

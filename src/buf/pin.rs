@@ -74,8 +74,8 @@ impl Drop for Pins {
     }
 }
 
-/// The system says "out of memory" whatever is the matter, also of pages that nobody may read: those
-/// it has locked nevertheless, and counts, and they are no reason to speak of the limit.
+/// The system says "out of memory" whatever is the matter, also of pages that nobody may read:
+/// those it has locked nevertheless, and counts, and they are no reason to speak of the limit.
 fn refusal(error: Errno, part: Span, pages: &Range<usize>) -> Error {
     let is_there = || range::populate(part, false).is_ok() && are_mapped(pages);
     if error == Errno::NOMEM && !is_there() {

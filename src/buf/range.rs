@@ -21,7 +21,7 @@ use super::span::Span;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-/// use tokio_fabric::{AddressRange, ErrorKind, Fabric, Hints};
+/// use tokio_fabric::{buf::AddressRange, ErrorKind, Fabric, Hints};
 ///
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;
 /// // SAFETY: nothing is ever mapped at the first page.

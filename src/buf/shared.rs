@@ -33,8 +33,8 @@ pub(crate) trait Released: Send + Sync {
 }
 
 /// Writable memory with any number of owners, to be registered by ranges in a
-/// [`RegistrationCache`](crate::RegistrationCache). It is made of a writable buffer of any kind
-/// that regions own, and gives it back.
+/// [`RegistrationCache`](crate::domain::RegistrationCache). It is made of a writable buffer of any
+/// kind that regions own, and gives it back.
 ///
 /// Peers, local operations and other handles may write to it at any time, so there is no `&[u8]`
 /// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
@@ -45,7 +45,7 @@ pub(crate) trait Released: Send + Sync {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-/// use tokio_fabric::{Fabric, Hints, MappedBuffer, SharedBuffer};
+/// use tokio_fabric::{buf::{MappedBuffer, SharedBuffer}, Fabric, Hints};
 ///
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;
 /// let cache = domain.cache().open()?;

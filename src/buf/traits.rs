@@ -123,15 +123,15 @@ pub trait ConvertMany: Sized {
 /// ends, and comes back with the result: the same buffer, never copied.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
-/// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::MappedBuffer),
-/// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::RegionSlice). Sealed.
+/// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::buf::MappedBuffer),
+/// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
 pub trait IoBuf: Convert + Send + Sized + 'static {}
 
 /// A buffer an operation may write into. Only the bytes that are there (`len`, not `capacity`) are
 /// offered; the length does not change, the result says how many were received.
 ///
-/// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::MappedBuffer) and
-/// [`RegionSlice`](crate::RegionSlice). Sealed.
+/// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::buf::MappedBuffer)
+/// and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
 pub trait IoBufMut: IoBuf {}
 
 /// The buffers of one operation: one [`IoBuf`], or an array or `Vec` of them, which are sent as one
@@ -142,8 +142,8 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
-/// [`MappedBuffer`](crate::MappedBuffer), which the region owns; or an
-/// [`AddressRange`](crate::AddressRange), which nobody owns. Sealed.
+/// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; or an
+/// [`AddressRange`](crate::buf::AddressRange), which nobody owns. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered

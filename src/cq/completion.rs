@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::source::Source;
 use crate::buf::{Buffer, Few};
 use crate::error::{Error, OperationKind};
-use crate::id::{Context, EndpointId, FabricAddr};
+use crate::id::{EndpointId, FabricAddr, UserContext};
 
 bitflags::bitflags! {
     /// What kind of operation a completion is of, with libfabric's bit values (`fi_cq(3)`,
@@ -46,9 +46,9 @@ bitflags::bitflags! {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The context the operation was posted with; `Context(0)` for what nobody posted, as
+    /// The context the operation was posted with; `UserContext(0)` for what nobody posted, as
     /// `fi_cq(3)` says NULL: a peer's write that carried completion data.
-    pub context: Context,
+    pub context: UserContext,
     /// What ended.
     pub operation: OperationKind,
     /// What ended, in libfabric's terms.
@@ -94,7 +94,7 @@ impl Completion {
     /// A success without length, data or buffers.
     pub(crate) fn new(
         endpoint: EndpointId,
-        context: Context,
+        context: UserContext,
         operation: OperationKind,
         flags: CompletionFlags,
     ) -> Self {

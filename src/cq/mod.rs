@@ -2,7 +2,7 @@
 //! where data that came unasked is announced.
 //!
 //! A completion's place is reserved when its operation is accepted, so a queue cannot overrun and
-//! the "overrun" state of `fi_cq(3)` does not exist here (ruling 3).
+//! the "overrun" state of `fi_cq(3)` does not exist here.
 
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,7 @@ fn send(context: u64) -> Completion {
     let flags = CompletionFlags::SEND | CompletionFlags::MSG;
     Completion::new(
         EndpointId::next(),
-        id::Context(context),
+        id::UserContext(context),
         OperationKind::Send,
         flags,
     )
@@ -197,7 +197,8 @@ fn data_and_its_flag_come_together_with_libfabric_values() {
     let flags = CompletionFlags::REMOTE_WRITE | CompletionFlags::RMA;
     let endpoint = EndpointId::next();
     let kind = OperationKind::RemoteWrite;
-    let completion = Completion::new(endpoint, id::Context::default(), kind, flags).with_data(9);
+    let context = id::UserContext::default();
+    let completion = Completion::new(endpoint, context, kind, flags).with_data(9);
     assert_eq!(completion.data, Some(9));
     assert_eq!(completion.flags.bits(), (1 << 13) | (1 << 2) | (1 << 17));
     assert_eq!(completion.buffer_count(), 0);

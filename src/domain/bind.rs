@@ -43,10 +43,10 @@ impl<B: 'static> MemoryRegion<B> {
     }
 
     /// Enables the region for use (`fi_mr_enable`): one that was made disabled, because it was
-    /// registered with [`MrFlags::RMA_EVENT`](crate::MrFlags::RMA_EVENT) in a domain with
-    /// [`MrMode::RMA_EVENT`](crate::MrMode::RMA_EVENT), or in a domain with
-    /// [`MrMode::ENDPOINT`](crate::MrMode::ENDPOINT). From then on nothing can be bound to it.
-    /// Enabling what is enabled changes nothing else.
+    /// registered with [`MrFlags::RMA_EVENT`](crate::mr::MrFlags::RMA_EVENT) in a domain with
+    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT), or in a domain with
+    /// [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT). From then on nothing can be bound to
+    /// it. Enabling what is enabled changes nothing else.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if it belongs to endpoints and none is bound.

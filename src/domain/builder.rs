@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, DomainId};
+use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Fallback, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
@@ -24,7 +24,7 @@ pub struct DomainBuilder {
     info: Info,
     source_chosen: bool,
     transport: TransportOptions,
-    context: Option<Context>,
+    context: Option<UserContext>,
     driver: Option<Driver>,
     busy_poll: Duration,
     progress_shards: usize,
@@ -54,7 +54,7 @@ impl DomainBuilder {
     }
 
     /// The value that comes back with events of the domain itself. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }

@@ -2,7 +2,7 @@
 
 use crate::buf::{IoBuf, RegionContents};
 use crate::eq::Event;
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::mr::{
     Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, NotMade, ReadOnlyRegion,
 };
@@ -23,7 +23,7 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
     /// What tells of its registration.
     #[doc(hidden)]
-    fn told(&self, context: Context) -> Event;
+    fn told(&self, context: UserContext) -> Event;
 
     #[doc(hidden)]
     fn region_key(&self) -> u64;
@@ -33,7 +33,7 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 /// tells.
 pub(super) trait Made: Send + Sized + 'static {
     fn make(parts: NewRegion) -> Result<Self, NotMade>;
-    fn event(&self, context: Context) -> Option<Event>;
+    fn event(&self, context: UserContext) -> Option<Event>;
     fn key_made(&self) -> u64;
 }
 
@@ -43,7 +43,7 @@ impl<R: RegionHandle> Made for R {
         R::create(parts)
     }
 
-    fn event(&self, context: Context) -> Option<Event> {
+    fn event(&self, context: UserContext) -> Option<Event> {
         Some(self.told(context))
     }
 
@@ -58,7 +58,7 @@ impl Made for FreshRegion {
         FreshRegion::create(parts)
     }
 
-    fn event(&self, _context: Context) -> Option<Event> {
+    fn event(&self, _context: UserContext) -> Option<Event> {
         None
     }
 
@@ -77,7 +77,7 @@ impl<B: RegionContents> RegionHandle for MemoryRegion<B> {
         Self::create(parts)
     }
 
-    fn told(&self, context: Context) -> Event {
+    fn told(&self, context: UserContext) -> Event {
         Event::MrComplete {
             context,
             region: self.erase(),
@@ -99,7 +99,7 @@ impl<B: IoBuf> RegionHandle for ReadOnlyRegion<B> {
         Self::create(parts)
     }
 
-    fn told(&self, context: Context) -> Event {
+    fn told(&self, context: UserContext) -> Event {
         Event::MrReadOnlyComplete {
             context,
             region: self.erase(),

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use crate::buf::{Draft, Few, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::info::MrMode;
 use crate::mr::{KEY_NOT_AVAILABLE, NotMade, prepare, unprepare};
 use crate::sync::WakeList;
@@ -32,7 +32,7 @@ pub(super) struct Job<R> {
 
 struct JobState<R> {
     slot: Option<EventSlot>,
-    context: Option<Context>,
+    context: Option<UserContext>,
     /// Somebody awaits the result; else the event alone carries it.
     awaited: bool,
     result: Option<Outcome<R>>,
@@ -41,7 +41,11 @@ struct JobState<R> {
 }
 
 impl<R: Made> Job<R> {
-    pub(super) fn new(slot: Option<EventSlot>, context: Option<Context>, awaited: bool) -> Self {
+    pub(super) fn new(
+        slot: Option<EventSlot>,
+        context: Option<UserContext>,
+        awaited: bool,
+    ) -> Self {
         Job {
             abandoned: AtomicBool::new(false),
             state: Mutex::new(JobState {

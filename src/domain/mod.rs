@@ -30,7 +30,7 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, DomainId};
+use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode};
 use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{Engine, Shards};
@@ -98,7 +98,7 @@ struct Inner {
     /// Bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
-    context: Option<Context>,
+    context: Option<UserContext>,
     mr_mode: MrMode,
     id: DomainId,
     /// The key of endpoints and regions that have none of their own.
@@ -295,7 +295,7 @@ impl Domain {
     }
 
     /// The context given when the domain was opened.
-    pub fn context(&self) -> Option<Context> {
+    pub fn context(&self) -> Option<UserContext> {
         self.inner.context
     }
 

@@ -7,8 +7,8 @@ use crate::mr::{MappedKey, RawKey, WireKey};
 impl Domain {
     /// Maps the raw key that a peer has told, with its region's base address, to a key that
     /// operations of this domain take (`fi_mr_map_raw`). It may be called with any region's raw
-    /// key, and must be if the peer's domain has [`MrMode::RAW`](crate::MrMode::RAW). A domain that
-    /// has the mode itself takes mapped keys only.
+    /// key, and must be if the peer's domain has [`MrMode::RAW`](crate::info::MrMode::RAW). A
+    /// domain that has the mode itself takes mapped keys only.
     ///
     /// A read or write takes one segment more for each key whose domain demands proof of it, so
     /// that it reaches two remote ranges and not four.

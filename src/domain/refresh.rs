@@ -13,8 +13,8 @@ impl<B: 'static> MemoryRegion<B> {
     /// may have changed (`fi_mr_refresh`); behind all of it, if no part is named.
     ///
     /// While it runs, peers and new local operations are refused; a peer's transfer in progress
-    /// ends with an error. In a domain with [`MrMode::MMU_NOTIFY`](crate::MrMode::MMU_NOTIFY) the
-    /// pages of the parts are then made present, and peers may access what is there: from its
+    /// ends with an error. In a domain with [`MrMode::MMU_NOTIFY`](crate::info::MrMode::MMU_NOTIFY)
+    /// the pages of the parts are then made present, and peers may access what is there: from its
     /// registration on that is what had pages then. Over TCP nothing else is kept of them, so in
     /// other domains a refresh has no other effect.
     ///

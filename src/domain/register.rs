@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::info::AuthKey;
 use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
@@ -81,7 +81,8 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// region (`auth_key`). Default, and for a key without bytes: the domain's, if it has one. In
     /// use since version 1.5 of the interface, and ignored before.
     ///
-    /// To all others the region is not there: [`Refusal::UnknownKey`](crate::Refusal::UnknownKey).
+    /// To all others the region is not there:
+    /// [`Refusal::UnknownKey`](crate::error::Refusal::UnknownKey).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
         self.request.auth_key = Some(key);
         self
@@ -102,7 +103,7 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a
     /// read-only region) with this context and the region, or an error with it. Only in a domain
     /// bound with `REG_MR`; ignored otherwise, as `fi_mr(3)` says of synchronous calls.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.request.context = Some(context.into());
         self
     }
@@ -111,7 +112,7 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// be used of it. Default: a domain bound with `REG_MR` faults the pages of owned, writable
     /// memory in beside the runtime, and the registration ends when all are there; any other domain
     /// leaves them. More than the system has is refused with [`ErrorKind::LimitReached`]. A domain
-    /// with [`MrMode::ALLOCATED`](crate::MrMode::ALLOCATED) faults them in always.
+    /// with [`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED) faults them in always.
     pub fn lazily(mut self) -> Self {
         self.request.populates = false;
         self
@@ -176,7 +177,7 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is not bound with `REG_MR`; [`ErrorKind::Again`] if
     /// the event queue has no slot. No event is written then, and the buffers come back.
-    pub fn submit(mut self, context: impl Into<Context>) -> Result<(), Failed<B>> {
+    pub fn submit(mut self, context: impl Into<UserContext>) -> Result<(), Failed<B>> {
         self.request.context = Some(context.into());
         if !self.domain.registers_asynchronously() {
             let what = "the domain is not bound with REG_MR";

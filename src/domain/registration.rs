@@ -108,7 +108,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
 
 impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     /// The key of the region, once the registration has completed; until then, and in a domain with
-    /// [`MrMode::RAW`](crate::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
+    /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
         match &self.state {
             State::Running(job) => job.key(),

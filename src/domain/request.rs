@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 
 use crate::buf::{ConvertMany, Draft, Held, RegionMemory, RegionTraits, check_kernel_copies};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::info::{AuthKey, Caps, MrMode};
 use crate::mr::{Access, MrFlags, NewRegion, NotMade};
 use crate::op_error::Failed;
 
 use super::{Domain, RegistrationProgress};
 
-/// Buffers that a region can be made of: [`RegionBufs`](crate::RegionBufs), or a
-/// [`ReadOnlyBuf`](crate::ReadOnlyBuf). Sealed.
+/// Buffers that a region can be made of: [`RegionBufs`](crate::buf::RegionBufs), or a
+/// [`ReadOnlyBuf`](crate::buf::ReadOnlyBuf). Sealed.
 pub trait Buffers: ConvertMany + Send + Sized + 'static {}
 
 impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
@@ -27,7 +27,7 @@ pub(super) struct Request {
     pub(super) auth_key: Option<AuthKey>,
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
-    pub(super) context: Option<Context>,
+    pub(super) context: Option<UserContext>,
     /// Its pages are faulted in where that does not hold the runtime up: in a domain that registers
     /// asynchronously.
     pub(super) populates: bool,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Clones look at the same count.
 ///
 /// ```
-/// use tokio_fabric::{Fabric, Hints, RegistrationProgress};
+/// use tokio_fabric::{domain::RegistrationProgress, Fabric, Hints};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;

@@ -4,7 +4,7 @@
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::info::AuthKey;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, Extending, PortSizes, SendOrder};
@@ -19,7 +19,7 @@ pub(super) struct Binding {
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: Option<CompletionQueue>,
     pub(super) counters: CounterSet,
-    pub(super) context: Option<Context>,
+    pub(super) context: Option<UserContext>,
     pub(super) sizes: PortSizes,
     pub(super) extending: Extending,
     pub(super) on_refusal: OnRefusal,
@@ -200,7 +200,7 @@ macro_rules! binding_setters {
 
             /// When a silent peer counts as dead. Default: within 4.5 s while anything awaits the
             /// peer, within some two minutes while only receives are posted;
-            /// [`Liveness`](crate::Liveness) tells how. The connection then ends by
+            /// [`Liveness`](crate::progress::Liveness) tells how. The connection then ends by
             /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut), and everything bound to it with
             /// it.
             ///
@@ -212,15 +212,16 @@ macro_rules! binding_setters {
             /// A peer without this library's extension is asked by the system, and its system
             /// answers. It is dead when its machine is, or cannot be reached; a stopped program on
             /// a living machine cannot be told from a slow one.
-            pub fn liveness(mut self, liveness: crate::Liveness) -> Self {
+            pub fn liveness(mut self, liveness: crate::progress::Liveness) -> Self {
                 self.binding.extending.liveness = liveness;
                 self
             }
 
             /// What one refused RMA operation does to its connection. Default:
-            /// [`OnRefusal::Disconnect`](crate::OnRefusal::Disconnect). Toward a peer without the
-            /// extension there is no choice: refusing an operation takes closing the connection.
-            pub fn on_refusal(mut self, on_refusal: crate::OnRefusal) -> Self {
+            /// [`OnRefusal::Disconnect`](crate::ep::OnRefusal::Disconnect). Toward a peer without
+            /// the extension there is no choice: refusing an operation takes closing the
+            /// connection.
+            pub fn on_refusal(mut self, on_refusal: crate::endpoint::OnRefusal) -> Self {
                 self.binding.on_refusal = on_refusal;
                 self
             }
@@ -238,7 +239,7 @@ macro_rules! binding_setters {
             ///
             /// What follows is as plain as ever: whoever can read or change the bytes between the
             /// peers still can.
-            pub fn auth_key(mut self, key: crate::AuthKey) -> Self {
+            pub fn auth_key(mut self, key: crate::info::AuthKey) -> Self {
                 self.binding.auth_key = Some(key);
                 self
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::progress::{Bindings, Port};
 
 use super::binding::{Binding, binding_setters};
@@ -41,7 +41,7 @@ impl EndpointBuilder {
     }
 
     /// The value in this endpoint's Shutdown event. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.binding.context = Some(context.into());
         self
     }
@@ -63,12 +63,12 @@ impl EndpointBuilder {
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::Liveness) out of
-    /// range, and for an authorization key without the [`extension`](Self::extension), which proves
-    /// it, [`ErrorKind::Unsupported`] for keys of an address vector,
-    /// [`ErrorKind::BadState`] if the domain, a queue or a counter is closed,
-    /// [`ErrorKind::Again`] if the event queue has no two slots free, which the endpoint reserves
-    /// for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
+    /// of range, and for an authorization key without the [`extension`](Self::extension), which
+    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`]
+    /// if the domain, a queue or a counter is closed, [`ErrorKind::Again`] if the event queue has
+    /// no two slots free, which the endpoint reserves for its Connected and Shutdown,
+    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         let EndpointBuilder { binding, events } = self;
         let extending = binding.judged()?;

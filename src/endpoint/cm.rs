@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::domain::Domain;
 use crate::eq::{ConnRequest, Verdict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
 use crate::progress::accept_ticket;
 
@@ -66,7 +66,7 @@ pub struct Connect {
     to: SocketAddr,
     from: Option<SocketAddr>,
     data: Bytes,
-    context: Option<Context>,
+    context: Option<UserContext>,
     timeout: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Connect {
     }
 
     /// The context of the Connected event, or of the error event. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }
@@ -162,7 +162,7 @@ pub struct Accept {
     endpoint: Result<Endpoint>,
     request: ConnRequest,
     data: Bytes,
-    context: Option<Context>,
+    context: Option<UserContext>,
 }
 
 impl Accept {
@@ -173,7 +173,7 @@ impl Accept {
     }
 
     /// The context of the Connected event. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }

@@ -46,7 +46,7 @@ pub use dgram::{
     DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup, RecvDatagram, SendDatagram,
 };
 pub use messages::{Message, Messages};
-pub use msg::{Received, Recv, RecvFrom, Send};
+pub use msg::{Received, Recv, RecvFrom, SendMessage};
 pub use multi_recv::MultiRecv;
 pub use on_refusal::OnRefusal;
 pub use op::{Op, Queued, QueuedOp};
@@ -55,7 +55,7 @@ pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
 pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
 pub use region::RegionEndpoint;
 pub use remote::RemoteRegions;
-pub use rma::{Read, Write};
+pub use rma::{RmaRead, RmaWrite};
 pub use tagged::RecvTagged;
 
 /// Frees the memory of operations that have ended, which is kept for the next: the process's, and
@@ -120,9 +120,10 @@ impl Endpoint {
 
     /// Which life of the peer's domain this connection is with: a random number that its domain
     /// drew when it was opened, so that a restarted peer at the same address shows. A domain with
-    /// several drivers ([`DomainBuilder::progress_shards`](crate::DomainBuilder::progress_shards))
-    /// draws one for each. `None` before the connection is up, and with a peer that speaks
-    /// libfabric's protocol only.
+    /// several drivers
+    /// ([`DomainBuilder::progress_shards`](crate::domain::DomainBuilder::progress_shards)) draws
+    /// one for each. `None` before the connection is up, and with a peer that speaks libfabric's
+    /// protocol only.
     pub fn peer_incarnation(&self) -> Option<u64> {
         self.inner.port.peer_hello().map(|hello| hello.incarnation)
     }

@@ -62,9 +62,9 @@ impl Told for Received {}
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four as one
     /// message. Ends when the buffers may be reused, or as said by
-    /// [`delivery_complete`](Send::delivery_complete).
-    pub fn send<B: IoBufs>(&self, buffers: B) -> Send<B> {
-        Send::new(To::Connection(self.clone()), buffers, None)
+    /// [`delivery_complete`](SendMessage::delivery_complete).
+    pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
+        SendMessage::new(To::Connection(self.clone()), buffers, None)
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
@@ -122,12 +122,12 @@ impl Endpoint {
 impl RdmEndpoint {
     /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four
     /// as one message. Ends when the buffers may be reused, or as said by
-    /// [`delivery_complete`](Send::delivery_complete).
+    /// [`delivery_complete`](SendMessage::delivery_complete).
     ///
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
     /// peer makes the connection; what is posted meanwhile goes out when it is up.
-    pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> Send<B> {
-        Send::new(To::Peer(self.clone(), peer), buffers, None)
+    pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendMessage<B> {
+        SendMessage::new(To::Peer(self.clone(), peer), buffers, None)
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
@@ -182,7 +182,7 @@ impl RdmEndpoint {
 /// A message to be sent; see [`Endpoint::send`], [`RdmEndpoint::send`] and
 /// [`RdmEndpoint::send_tagged`]. Await it, or [`post`](Self::post) it.
 #[must_use = "nothing is sent until this is awaited or posted"]
-pub struct Send<B: IoBufs> {
+pub struct SendMessage<B: IoBufs> {
     to: To,
     buffers: B,
     tag: Option<u64>,
@@ -193,9 +193,9 @@ pub struct Send<B: IoBufs> {
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufs> Send<B> {
+impl<B: IoBufs> SendMessage<B> {
     pub(super) fn new(to: To, buffers: B, tag: Option<u64>) -> Self {
-        Send {
+        SendMessage {
             to,
             buffers,
             tag,
@@ -234,7 +234,7 @@ impl<B: IoBufs> Send<B> {
     }
 }
 
-impl<B: IoBufs> Draft<B> for Send<B> {
+impl<B: IoBufs> Draft<B> for SendMessage<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Send
     }
@@ -269,7 +269,7 @@ impl<B: IoBufs> Draft<B> for Send<B> {
     }
 }
 
-posting_forms!(Send, IoBufs, usize);
+posting_forms!(SendMessage, IoBufs, usize);
 
 /// A receive to be posted; see [`Endpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
@@ -292,9 +292,10 @@ impl<B: IoBufsMut> RecvFrom<B> {
     /// (`FI_ADDR_UNSPEC`).
     ///
     /// # Errors
-    /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info is one of connectionless
-    /// endpoints without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the
-    /// choice ignored then: it would deliver another peer's message.)
+    /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info
+    /// is one of connectionless endpoints without
+    /// [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the choice ignored
+    /// then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.to.select_source(peer);
         self
@@ -309,8 +310,8 @@ macro_rules! receive_draft {
                 crate::error::OperationKind::Receive
             }
 
-            fn kind(&self) -> crate::CompletionFlags {
-                crate::CompletionFlags::$kind
+            fn kind(&self) -> crate::cq::CompletionFlags {
+                crate::cq::CompletionFlags::$kind
             }
 
             fn common(&self) -> &super::common::Common {

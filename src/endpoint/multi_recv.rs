@@ -3,7 +3,7 @@
 use crate::buf::IoBufMut;
 use crate::cq::CompletionFlags;
 use crate::error::OperationKind;
-use crate::id::{Context, FabricAddr};
+use crate::id::{FabricAddr, UserContext};
 use crate::progress::Manner;
 use crate::proto::Wanted;
 
@@ -24,7 +24,7 @@ impl RdmEndpoint {
     ///
     /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
     /// it and all its messages are complete. A completion of its own says so, by
-    /// [`CompletionFlags::MULTI_RECV`](crate::CompletionFlags::MULTI_RECV) and no other flag.
+    /// [`CompletionFlags::MULTI_RECV`](crate::cq::CompletionFlags::MULTI_RECV) and no other flag.
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv {
             to: To::Many(self.clone(), Selector::any(Wanted::Message)),
@@ -45,20 +45,20 @@ pub struct MultiRecv<B: IoBufMut> {
 impl<B: IoBufMut> MultiRecv<B> {
     /// The buffer is released when fewer bytes are left, at least 1: so much there is for each
     /// message (`FI_OPT_MIN_MULTI_RECV`). Default: the endpoint's
-    /// ([`min_multi_recv`](crate::RdmEndpointBuilder::min_multi_recv)).
+    /// ([`min_multi_recv`](crate::rdm::RdmEndpointBuilder::min_multi_recv)).
     pub fn min_free(mut self, bytes: usize) -> Self {
         self.free_min = bytes;
         self
     }
 
-    /// Takes messages of this peer only, as a [receive](crate::RecvFrom::from).
+    /// Takes messages of this peer only, as a [receive](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.to.select_source(peer);
         self
     }
 
     /// Reports to the endpoint's receive queue, with this context.
-    pub fn queue(self, context: impl Into<Context>) -> Queued<Self> {
+    pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
         Queued {
             draft: self,
             context: context.into(),

@@ -189,7 +189,7 @@ impl<B: IoBufs, R: Told> fmt::Debug for Op<B, R> {
 #[must_use = "nothing is posted until this is awaited or posted"]
 pub struct Queued<D> {
     pub(super) draft: D,
-    pub(super) context: crate::id::Context,
+    pub(super) context: crate::id::UserContext,
 }
 
 impl<D: fmt::Debug> fmt::Debug for Queued<D> {

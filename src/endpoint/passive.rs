@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::eq::EventQueue;
 use crate::error::{OperationKind, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{EventAudience, ListenConfig, Listening};
@@ -25,7 +25,7 @@ pub struct PassiveEndpointBuilder {
     dependence: Option<Dependence>,
     half_open_max: usize,
     handshake_timeout: Duration,
-    context: Option<Context>,
+    context: Option<UserContext>,
 }
 
 impl PassiveEndpointBuilder {
@@ -71,7 +71,7 @@ impl PassiveEndpointBuilder {
     }
 
     /// The value that requests of this listener carry. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }
@@ -138,7 +138,7 @@ pub struct PassiveEndpoint {
 struct Inner {
     listening: Listening,
     id: EndpointId,
-    context: Option<Context>,
+    context: Option<UserContext>,
     _fabric: Keep,
     _dependences: [Option<Dependence>; 2],
 }
@@ -155,7 +155,7 @@ impl PassiveEndpoint {
     }
 
     /// The context given when it was opened.
-    pub fn context(&self) -> Option<Context> {
+    pub fn context(&self) -> Option<UserContext> {
         self.inner.context
     }
 

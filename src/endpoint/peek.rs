@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::buf::IoBufsMut;
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::{Context, FabricAddr};
+use crate::id::{FabricAddr, UserContext};
 use crate::progress::{Claimed, Manner};
 use crate::proto::{Arrival, Wanted};
 
@@ -100,7 +100,7 @@ impl Peek {
     /// # Errors
     /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
     /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
-    pub fn queue(self, context: impl Into<Context>) -> Result<()> {
+    pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
         let sought = self.endpoint.sought(self.selector)?;
         let common = &self.endpoint.inner.common;
         let full = || Error::new(ErrorKind::Again, "the completion queue is full");

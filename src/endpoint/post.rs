@@ -6,7 +6,7 @@ use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::mr::Access;
 use crate::op_error::Failed;
 use crate::progress::{Manner, OpCell, Report};
@@ -128,7 +128,7 @@ pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
 /// Posts to the completion queue of its direction.
 pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     draft: D,
-    context: Context,
+    context: UserContext,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
     let operation = draft.operation();
@@ -208,7 +208,7 @@ macro_rules! posting_forms {
             }
 
             /// Posts now and lets the operation go on to its end with nobody waiting
-            /// ([`Op::detach`](crate::Op::detach)).
+            /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
             /// As of [`post`](Self::post).
@@ -231,7 +231,7 @@ macro_rules! posting_forms {
             }
 
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
-            pub fn queue(self, context: impl Into<crate::Context>) -> super::Queued<Self> {
+            pub fn queue(self, context: impl Into<crate::UserContext>) -> super::Queued<Self> {
                 super::Queued {
                     draft: self,
                     context: context.into(),
@@ -281,13 +281,13 @@ macro_rules! queued_forms {
 
             /// As [`post`](Self::post), but a full context or queue is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
-            pub fn try_post(self) -> crate::Result<crate::OperationId, crate::Failed<B>> {
+            pub fn try_post(self) -> crate::Result<crate::id::OperationId, crate::Failed<B>> {
                 super::post::post_queued(self.draft, self.context, false).map(|op| op.id())
             }
         }
 
         impl<B: crate::buf::$bound> std::future::IntoFuture for super::Queued<$builder<B>> {
-            type Output = crate::Result<crate::OperationId, crate::Failed<B>>;
+            type Output = crate::Result<crate::id::OperationId, crate::Failed<B>>;
             type IntoFuture = super::post::Posting<super::QueuedOp<B>, B>;
 
             /// Posts, synchronously; polling waits for acceptance.

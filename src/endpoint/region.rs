@@ -11,9 +11,9 @@ use crate::sync::{Attachable, WakeList};
 
 impl<B: 'static> MemoryRegion<B> {
     /// Binds the region to an endpoint of its domain (`fi_mr_bind` with an endpoint), of any kind.
-    /// In a domain with [`MrMode::ENDPOINT`](crate::MrMode::ENDPOINT), peers and operations then
-    /// reach the region through the endpoints it is bound to, once it is enabled, and through no
-    /// others. The region cannot be deregistered before those endpoints are closed or dropped.
+    /// In a domain with [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT), peers and operations
+    /// then reach the region through the endpoints it is bound to, once it is enabled, and through
+    /// no others. The region cannot be deregistered before those endpoints are closed or dropped.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,

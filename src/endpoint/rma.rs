@@ -21,16 +21,16 @@ impl Endpoint {
     /// one buffer or up to four, into one range or up to four, which together hold at least as
     /// much. Between endpoints of this library it ends when the bytes are in the peer's memory, or
     /// refused; towards other peers when the buffers may be reused, or as said by
-    /// [`delivery_complete`](Write::delivery_complete).
+    /// [`delivery_complete`](RmaWrite::delivery_complete).
     ///
     /// A write that the peer refuses ends as
     /// [`ErrorKind::AccessDenied`](crate::ErrorKind::AccessDenied) with its
     /// [reason](crate::Error::refusal), and nothing of it was written, unless the region was
     /// revoked or quiesced in the middle of it. What that does to the connection is
-    /// [`on_refusal`](crate::EndpointBuilder::on_refusal)'s to say. A peer without this library's
-    /// extension can refuse only by closing the connection.
-    pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Write<B> {
-        Write::new(To::Connection(self.clone()), buffers, remote.into())
+    /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal)'s to say. A peer without this
+    /// library's extension can refuse only by closing the connection.
+    pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaWrite<B> {
+        RmaWrite::new(To::Connection(self.clone()), buffers, remote.into())
     }
 
     /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
@@ -38,8 +38,8 @@ impl Endpoint {
     ///
     /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
     /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
-    pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> Read<B> {
-        Read::new(To::Connection(self.clone()), buffers, remote.into())
+    pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaRead<B> {
+        RmaRead::new(To::Connection(self.clone()), buffers, remote.into())
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -89,8 +89,8 @@ impl RdmEndpoint {
         buffers: B,
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
-    ) -> Write<B> {
-        Write::new(To::Peer(self.clone(), peer), buffers, remote.into())
+    ) -> RmaWrite<B> {
+        RmaWrite::new(To::Peer(self.clone(), peer), buffers, remote.into())
     }
 
     /// Reads a peer's memory, as [`Endpoint::read`] does.
@@ -99,8 +99,8 @@ impl RdmEndpoint {
         buffers: B,
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
-    ) -> Read<B> {
-        Read::new(To::Peer(self.clone(), peer), buffers, remote.into())
+    ) -> RmaRead<B> {
+        RmaRead::new(To::Peer(self.clone(), peer), buffers, remote.into())
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -153,7 +153,7 @@ impl RdmEndpoint {
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
 #[must_use = "nothing is written until this is awaited or posted"]
-pub struct Write<B: IoBufs> {
+pub struct RmaWrite<B: IoBufs> {
     to: To,
     buffers: B,
     remote: RemoteRegions,
@@ -165,9 +165,9 @@ pub struct Write<B: IoBufs> {
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufs> Write<B> {
+impl<B: IoBufs> RmaWrite<B> {
     fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
-        Write {
+        RmaWrite {
             to,
             buffers,
             remote,
@@ -195,7 +195,7 @@ impl<B: IoBufs> Write<B> {
 
     /// Ends only when the bytes are persistent at the peer (`FI_COMMIT_COMPLETE`): in the file that
     /// is mapped there, on its device. The peer's region must have been registered with
-    /// [`MrFlags::RMA_PMEM`](crate::MrFlags::RMA_PMEM), else it is refused; both sides need
+    /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM), else it is refused; both sides need
     /// [`Caps::RMA_PMEM`](crate::Caps::RMA_PMEM). Later frames of the connection wait for it.
     pub fn commit_complete(mut self) -> Self {
         self.commit = true;
@@ -216,7 +216,7 @@ impl<B: IoBufs> Write<B> {
     }
 }
 
-impl<B: IoBufs> Draft<B> for Write<B> {
+impl<B: IoBufs> Draft<B> for RmaWrite<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Write
     }
@@ -249,11 +249,11 @@ impl<B: IoBufs> Draft<B> for Write<B> {
     }
 }
 
-posting_forms!(Write, IoBufs, usize);
+posting_forms!(RmaWrite, IoBufs, usize);
 
 /// An RMA read to be posted; see [`Endpoint::read`] and [`RdmEndpoint::read`].
 #[must_use = "nothing is read until this is awaited or posted"]
-pub struct Read<B: IoBufsMut> {
+pub struct RmaRead<B: IoBufsMut> {
     to: To,
     buffers: B,
     remote: RemoteRegions,
@@ -261,9 +261,9 @@ pub struct Read<B: IoBufsMut> {
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> Read<B> {
+impl<B: IoBufsMut> RmaRead<B> {
     fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
-        Read {
+        RmaRead {
             to,
             buffers,
             remote,
@@ -280,7 +280,7 @@ impl<B: IoBufsMut> Read<B> {
     }
 }
 
-impl<B: IoBufsMut> Draft<B> for Read<B> {
+impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Read
     }
@@ -309,4 +309,4 @@ impl<B: IoBufsMut> Draft<B> for Read<B> {
     }
 }
 
-posting_forms!(Read, IoBufsMut, usize);
+posting_forms!(RmaRead, IoBufsMut, usize);

@@ -8,14 +8,14 @@ use crate::id::FabricAddr;
 use crate::proto::Wanted;
 
 use super::RdmEndpoint;
-use super::msg::{Send, receive_draft};
+use super::msg::{SendMessage, receive_draft};
 use super::place::{Selector, To};
 
 impl RdmEndpoint {
     /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
     /// [`recv_tagged`](Self::recv_tagged). All else is as of [`send`](Self::send).
-    pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> Send<B> {
-        Send::new(To::Peer(self.clone(), peer), buffers, Some(tag))
+    pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> SendMessage<B> {
+        SendMessage::new(To::Peer(self.clone(), peer), buffers, Some(tag))
     }
 
     /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`), or with one that differs only
@@ -77,7 +77,7 @@ impl<B: IoBufsMut> RecvTagged<B> {
     /// (`FI_ADDR_UNSPEC`).
     ///
     /// # Errors
-    /// As of [`RecvFrom::from`](crate::RecvFrom::from).
+    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.to.select_source(peer);
         self

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::ConnRequest;
 use crate::error::{Error, Result};
-use crate::id::{Context, EndpointId, FabricAddr};
+use crate::id::{EndpointId, FabricAddr, UserContext};
 use crate::limits::ERR_DATA_SIZE_MAX;
 use crate::mr::{MemoryRegion, ReadOnlyRegion};
 
@@ -22,7 +22,7 @@ pub enum Event {
         /// The endpoint that is connected now.
         endpoint: EndpointId,
         /// The context given with `connect` or `accept`, if any.
-        context: Option<Context>,
+        context: Option<UserContext>,
         /// What the accepting side sent along; empty on the accepting side itself.
         data: Bytes,
     },
@@ -32,7 +32,7 @@ pub enum Event {
         /// The endpoint that was connected.
         endpoint: EndpointId,
         /// The context the endpoint was opened with, if any.
-        context: Option<Context>,
+        context: Option<UserContext>,
         /// Why, if the connection was lost. `None`: this side closed it, or both sides have said
         /// that they end and know that all they sent has arrived. A peer without this library's
         /// extension cannot say so: its end is a loss ([`ErrorKind::PeerClosed`]).
@@ -43,14 +43,14 @@ pub enum Event {
     /// A registration that asked for an event has ended well (`FI_MR_COMPLETE`).
     MrComplete {
         /// The context given with the registration.
-        context: Context,
+        context: UserContext,
         /// The region, ready for use.
         region: MemoryRegion,
     },
     /// The same of a read-only region (`FI_MR_COMPLETE`).
     MrReadOnlyComplete {
         /// The context given with the registration.
-        context: Context,
+        context: UserContext,
         /// The region, ready for use.
         region: ReadOnlyRegion,
     },
@@ -59,7 +59,7 @@ pub enum Event {
     /// [`Event::Error`] for each address that failed.
     AvComplete {
         /// The context given with the insertion.
-        context: Context,
+        context: UserContext,
         /// How many addresses were inserted.
         count: usize,
         /// What names each address, in the order in which they were given, or why it failed.
@@ -138,7 +138,7 @@ pub struct EventError {
     /// The reason; `err` is [`Error::fi_errno`].
     pub error: Error,
     /// The context given with the operation that failed, if any.
-    pub context: Option<Context>,
+    pub context: Option<UserContext>,
     /// The endpoint concerned, if one is.
     pub endpoint: Option<EndpointId>,
     /// The place of an address that could not be inserted, among those that were given (`data` of
@@ -163,7 +163,7 @@ impl EventError {
         }
     }
 
-    pub(crate) fn with_context(mut self, context: Option<Context>) -> Self {
+    pub(crate) fn with_context(mut self, context: Option<UserContext>) -> Self {
         self.context = context;
         self
     }

@@ -2,7 +2,7 @@
 //! control operations, and events of the application's own, as one stream.
 //!
 //! An event's place is reserved before whatever will cause it is begun, so a queue cannot overrun
-//! and the "overrun" state of `fi_eq(3)` does not exist here (ruling 8).
+//! and the "overrun" state of `fi_eq(3)` does not exist here.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ use crate::sync::{
     Dependence, Keep, LockKind, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing,
 };
 
+pub use crate::id::EndpointId;
 pub use event::{Event, EventError};
 pub(crate) use handles::HandleWatch;
 use handles::Handles;

@@ -132,7 +132,7 @@ fn error_events_carry_err_data_up_to_the_limit() {
     for (given, told) in [(0, 0), (1, 1), (256, 256), (300, ERR_DATA_SIZE_MAX)] {
         let error = Error::new(ErrorKind::ConnectionRefused, "").with_data(vec![7; given].into());
         let event = EventError::new(error)
-            .with_context(Some(id::Context(3)))
+            .with_context(Some(id::UserContext(3)))
             .with_endpoint(endpoint);
         let slot = queue.try_reserve().unwrap();
         slot.fill(Event::Error(event), &mut WakeList::new());
@@ -142,7 +142,7 @@ fn error_events_carry_err_data_up_to_the_limit() {
         assert_eq!(event.data, vec![7; told]);
         assert_eq!(
             (event.context, event.endpoint),
-            (Some(id::Context(3)), Some(endpoint))
+            (Some(id::UserContext(3)), Some(endpoint))
         );
         assert_eq!(
             (event.error.kind(), event.error.fi_errno()),

@@ -28,7 +28,7 @@ pub enum Refusal {
     /// not all within one buffer of the region.
     Misaligned,
     /// Of an atomic operation: the peer does not know the operation or the type, or has no atomics
-    /// on this memory, an [`AddressRange`](crate::AddressRange).
+    /// on this memory, an [`AddressRange`](crate::buf::AddressRange).
     Unsupported,
     /// A reason of a later version of this library, by its number.
     Other(u8),

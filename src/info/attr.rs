@@ -185,7 +185,7 @@ pub struct RxAttr {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-/// use tokio_fabric::{AuthKey, Fabric, Hints};
+/// use tokio_fabric::{info::AuthKey, Fabric, Hints};
 ///
 /// # let from_the_launcher = vec![7u8; 32];
 /// let job = AuthKey::new(from_the_launcher);

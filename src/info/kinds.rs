@@ -155,8 +155,8 @@ pub enum ContextCount {
     Shared,
 }
 
-/// How a peer's write to a region registered with [`MrFlags::RMA_PMEM`](crate::MrFlags::RMA_PMEM)
-/// is made persistent.
+/// How a peer's write to a region registered with
+/// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM) is made persistent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Persistence {

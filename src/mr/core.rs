@@ -14,7 +14,7 @@ use super::slice::RegionSlice;
 use super::table::MrTable;
 use crate::buf::{Denied, Draft, Few, Held, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::sync::{Drained, GateClosed, Gated, Lock, arc};
 
 /// What a region needs of its domain, which it holds.
@@ -32,7 +32,7 @@ pub(crate) struct NewRegion {
     pub(crate) requested_key: Option<u64>,
     /// Only peers that have proven it may come; `None`: all.
     pub(crate) auth_key: Option<AuthSecret>,
-    pub(crate) context: Option<Context>,
+    pub(crate) context: Option<UserContext>,
     pub(crate) parent: Arc<dyn Parent>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct RegionCore {
     /// Peers need more than the key (`FI_MR_RAW`).
     raw_only: bool,
     addr: u64,
-    context: Option<Context>,
+    context: Option<UserContext>,
     parent: Arc<dyn Parent>,
     /// It has been deregistered: its key is forgotten.
     ended: AtomicBool,
@@ -156,7 +156,7 @@ impl RegionCore {
         (self.addr, table.raw_key(self.key, &self.memory))
     }
 
-    pub(super) fn context(&self) -> Option<Context> {
+    pub(super) fn context(&self) -> Option<UserContext> {
         self.context
     }
 

@@ -8,14 +8,14 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrFlags: u64 {
         /// Counters will be bound to it, which count peers' accesses (`FI_RMA_EVENT`). In a domain
-        /// with [`MrMode::RMA_EVENT`](crate::MrMode::RMA_EVENT) it is made disabled, and must be
-        /// enabled after they are bound.
+        /// with [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT) it is made disabled, and must
+        /// be enabled after they are bound.
         const RMA_EVENT = 1 << 56;
         /// It is persistent memory, a shared mapping of a file, and writes may be asked to be
         /// persistent when they end (`FI_RMA_PMEM`).
         const RMA_PMEM = 1 << 49;
         /// Collective operations may use it (`FI_COLLECTIVE`, see
-        /// [`MrMode::COLLECTIVE`](crate::MrMode::COLLECTIVE)).
+        /// [`MrMode::COLLECTIVE`](crate::info::MrMode::COLLECTIVE)).
         const COLLECTIVE = 1 << 6;
     }
 }

@@ -5,12 +5,11 @@
 //! - [`RegionSlice`] is a range of either, to be used as the buffer of a local operation.
 //! - [`RemoteRegion`] is what a peer needs to address a region: a small plain value.
 //! - [`RawKey`] is a larger key, [`MappedKey`] what a peer makes of it.
-//! - [`MrTable`] finds the region a peer's key means, or says why not.
-//!
-//! Invariants: a key resolves only while its region is registered and not revoked. A removed key is
-//! forgotten before its region's buffers go back to the application. No range check overflows.
 
 #![forbid(unsafe_code)]
+
+// Invariants: a key resolves only while its region is registered and not revoked. A removed key is
+// forgotten before its region's buffers go back to the application. No range check overflows.
 
 mod access;
 mod atomic;

@@ -13,7 +13,7 @@ use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
 use crate::buf::{Buffer, IoBuf};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 
 /// Memory registered with a domain that nobody can change: made of `Bytes`, `Arc<[u8]>` or a static
 /// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
@@ -88,7 +88,7 @@ impl<B: 'static> ReadOnlyRegion<B> {
     }
 
     /// The context given at its registration, if any.
-    pub fn context(&self) -> Option<Context> {
+    pub fn context(&self) -> Option<UserContext> {
         self.core.context()
     }
 

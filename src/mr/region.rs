@@ -16,7 +16,7 @@ use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
 use crate::buf::{Buffer, RegionContents, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 
 /// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
@@ -110,8 +110,9 @@ impl<B: 'static> MemoryRegion<B> {
     }
 
     /// The key peers name the region by (`fi_mr_key`). In a domain with
-    /// [`MrMode::RAW`](crate::MrMode::RAW) it is
-    /// [`KEY_NOT_AVAILABLE`](crate::KEY_NOT_AVAILABLE): peers need the [raw key](Self::raw_key).
+    /// [`MrMode::RAW`](crate::info::MrMode::RAW) it is
+    /// [`KEY_NOT_AVAILABLE`](crate::mr::KEY_NOT_AVAILABLE): peers need the [raw
+    /// key](Self::raw_key).
     pub fn key(&self) -> u64 {
         self.core.key()
     }
@@ -181,7 +182,7 @@ impl<B: 'static> MemoryRegion<B> {
     }
 
     /// The context given at its registration, if any.
-    pub fn context(&self) -> Option<Context> {
+    pub fn context(&self) -> Option<UserContext> {
         self.core.context()
     }
 

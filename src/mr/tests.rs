@@ -11,7 +11,7 @@ use crate::buf::{
     Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, SpanList,
 };
 use crate::error::{ErrorKind, Refusal, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::EndpointId;
 use crate::limits::RECENT_KEYS_MAX;
 use crate::sync::Role;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::proto::Lifecycle;
 
 use super::listen::{Asked, Handover};
@@ -20,7 +20,7 @@ impl Port {
         to: SocketAddr,
         from: Option<SocketAddr>,
         data: &[u8],
-        context: Option<Context>,
+        context: Option<UserContext>,
         timeout: Duration,
     ) -> Result<()> {
         let mut state = self.lock("connect");
@@ -47,7 +47,7 @@ impl Port {
         &self,
         handover: Handover,
         data: &[u8],
-        context: Option<Context>,
+        context: Option<UserContext>,
     ) -> Result<()> {
         let mut state = self.lock("accept");
         self.engine.check_alive()?;

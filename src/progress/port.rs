@@ -15,7 +15,7 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CqSlot, Sources};
 use crate::eq::{EventSlot, WeakEventQueue};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
 use crate::random::RandomSource;
@@ -135,7 +135,7 @@ pub(crate) struct Bindings {
     /// Where these slots are of, for those of the attempts that follow one that failed.
     pub(crate) events: Option<WeakEventQueue>,
     /// The context of the endpoint, in its Shutdown event.
-    pub(crate) context: Option<Context>,
+    pub(crate) context: Option<UserContext>,
 }
 
 impl Bindings {
@@ -211,7 +211,7 @@ pub(super) struct PortState {
     pub(super) bindings: Bindings,
     pub(super) unasked: VecDeque<CqSlot>,
     pub(super) establishing: Establishing,
-    pub(super) connect_context: Option<Context>,
+    pub(super) connect_context: Option<UserContext>,
     pub(super) ended: bool,
     /// As it should.
     pub(super) ended_in_order: bool,

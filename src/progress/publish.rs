@@ -9,7 +9,7 @@ use crate::cntr::Counter;
 use crate::cq::{Completion, CompletionError, CompletionFlags, Source, SourceName, Sources};
 use crate::eq::{Event as ControlEvent, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::mr::Access;
 use crate::proto::{End, Event, InjectedEnds, Lifecycle, Receives};
 use crate::sync::WakeList;
@@ -316,7 +316,7 @@ impl Telling<'_> {
     /// The completion of a posted operation; `kind` says of which interface it is.
     pub(super) fn completion(
         &self,
-        context: Context,
+        context: UserContext,
         kind: CompletionFlags,
         end: &mut End,
     ) -> Completion {
@@ -353,7 +353,7 @@ impl Telling<'_> {
 /// The completion of a peer's write that carried CQ data; nobody posted it.
 fn remote_write(endpoint: EndpointId, data: u64, len: usize) -> Completion {
     let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
-    Completion::new(endpoint, Context(0), OperationKind::RemoteWrite, flags)
+    Completion::new(endpoint, UserContext(0), OperationKind::RemoteWrite, flags)
         .with_len(len)
         .with_data(data)
 }

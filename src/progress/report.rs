@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::proto::End;
 use crate::sync::WakeList;
 
@@ -224,7 +224,7 @@ pub(crate) enum Report {
     /// waits for its acceptance reads the cell.
     Queue {
         queue: CompletionQueue,
-        context: Context,
+        context: UserContext,
         /// Of which interface the operation is: what its completion's flags say beside the
         /// direction.
         kind: CompletionFlags,

@@ -154,7 +154,7 @@ impl Net {
 
     /// Cuts both directions between two nodes. Nothing is lost by it: what is on its way, and what
     /// is sent from now on, waits as TCP would try again, until the partition [heals](Net::heal) or
-    /// an end gives up (its [`Liveness`](crate::Liveness), a time limit). Datagrams are lost.
+    /// an end gives up (its [`Liveness`](crate::ep::Liveness), a time limit). Datagrams are lost.
     ///
     /// # Panics
     /// Where there is no node of a name, as all methods that name some.
@@ -211,7 +211,7 @@ impl Net {
 
     /// Stops the process at this node where it stands, as `SIGSTOP` does: its drivers and
     /// [tasks](Node::spawn) do nothing, its sockets take what they have room for, and its peers'
-    /// [`Liveness`](crate::Liveness) finds it dead in time.
+    /// [`Liveness`](crate::ep::Liveness) finds it dead in time.
     pub fn hang(&self, node: impl AsRef<str>) {
         self.known(node.as_ref()).hang();
     }

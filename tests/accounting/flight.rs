@@ -7,8 +7,10 @@ use std::pin::Pin;
 use futures::FutureExt;
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{
-    Access, CompletionQueue, Endpoint, ErrorKind, IoBufs, MemoryRegion, Op, Phase, QueuedOp,
-    Received, RemoteRegion,
+    Access, CompletionQueue, Endpoint, ErrorKind, MemoryRegion, RemoteRegion,
+    buf::IoBufs,
+    error::Phase,
+    op::{Op, QueuedOp, Received},
 };
 
 pub const CONNECTIONS: usize = 6;

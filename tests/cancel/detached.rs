@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio_fabric::testing::connect_endpoints;
-use tokio_fabric::{Access, AtomicOp, Endpoint, Phase};
+use tokio_fabric::{Access, Endpoint, error::Phase, info::AtomicOp};
 
 use super::common::on_every_backend;
 use super::{counted, held_up, until};

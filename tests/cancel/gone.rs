@@ -8,7 +8,8 @@ use futures::FutureExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio_fabric::testing::{FaultPlan, Net, connect};
 use tokio_fabric::{
-    Access, Backend, DomainBind, Endpoint, ErrorKind, Event, Hints, MrMode, Phase, RemoteRegion,
+    Access, Backend, Endpoint, ErrorKind, Event, Hints, RemoteRegion, domain::DomainBind,
+    error::Phase, info::MrMode,
 };
 
 use crate::alone::alone;

@@ -1,7 +1,11 @@
 //! Registration caches of tests.
 
 use tokio_fabric::testing::Peer;
-use tokio_fabric::{Backend, Endpoint, RegionSlice, RegistrationCache, RegistrationCacheBuilder};
+use tokio_fabric::{
+    Backend, Endpoint,
+    domain::{RegistrationCache, RegistrationCacheBuilder},
+    mr::RegionSlice,
+};
 
 use crate::common::on;
 

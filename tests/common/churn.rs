@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio_fabric::{
-    AddressRange, Backend, CacheWatch, CachedRegion, RegistrationCache, SharedBuffer, testing::Net,
+    Backend,
+    buf::{AddressRange, SharedBuffer},
+    domain::RegistrationCache,
+    mr::{CacheWatch, CachedRegion},
+    testing::Net,
 };
 
 const ROUNDS: usize = 400;

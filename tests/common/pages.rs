@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio_fabric::AddressRange;
+use tokio_fabric::buf::AddressRange;
 
 pub const PAGE: usize = 4096;
 

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, ConnRequest, DomainBind, Endpoint, Error, Event, EventQueue, FabricAddr, Hints,
-    MemoryRegion, PassiveEndpoint, RdmEndpoint, RegionBufs, RemoteRegion,
+    Access, Endpoint, Error, Event, EventQueue, Hints, MemoryRegion, PassiveEndpoint, RdmEndpoint,
+    RemoteRegion, av::FabricAddr, buf::RegionBufs, domain::DomainBind, eq::ConnRequest,
 };
 
 /// Any port of this machine.

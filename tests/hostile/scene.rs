@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, ConnRequest, Endpoint, Event, EventQueue, MemoryRegion, PassiveEndpoint,
-    PassiveEndpointBuilder, RemoteRegion,
+    Access, Backend, Endpoint, Event, EventQueue, MemoryRegion, PassiveEndpoint, RemoteRegion,
+    ep::PassiveEndpointBuilder, eq::ConnRequest,
 };
 
 use crate::raw::EVIL;

@@ -4,7 +4,8 @@ use std::future::IntoFuture;
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    AuthKey, Backend, DomainBind, ErrorKind, Event, EventQueue, Hints, PassiveEndpoint,
+    Backend, ErrorKind, Event, EventQueue, Hints, PassiveEndpoint, domain::DomainBind,
+    info::AuthKey,
 };
 
 use crate::harness::{PATIENCE, libfabric};

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, ConnRequest, Endpoint, Event, EventQueue, MemoryRegion, RemoteRegion,
+    Access, Backend, Endpoint, Event, EventQueue, MemoryRegion, RemoteRegion, eq::ConnRequest,
 };
 
 use crate::harness::libfabric;

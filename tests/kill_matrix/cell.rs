@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio_fabric::Liveness;
+use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, CompletionQueue, ConnRequest, Endpoint, Error, ErrorKind, Event, EventQueue,
-    MemoryRegion, PassiveEndpoint, RemoteRegion, Result,
+    Access, CompletionQueue, Endpoint, Error, ErrorKind, Event, EventQueue, MemoryRegion,
+    PassiveEndpoint, RemoteRegion, Result, eq::ConnRequest,
 };
 
 use crate::child::{PeerProcess, signal};

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio_fabric::{CompletionQueue, Error, Event, EventQueue, IoBufs, QueuedOp};
+use tokio_fabric::{CompletionQueue, Error, Event, EventQueue, buf::IoBufs, op::QueuedOp};
 
 /// How something ended.
 #[derive(Clone, Debug)]

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio_fabric::{ErrorKind, OperationKind, Phase};
+use tokio_fabric::{
+    ErrorKind,
+    error::{OperationKind, Phase},
+};
 
 /// What the campaign did with an operation it had posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

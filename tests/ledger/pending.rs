@@ -4,7 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use tokio_fabric::{ErrorKind, Op, OperationId, Phase, QueuedOp, Received, RegionSlice};
+use tokio_fabric::{
+    ErrorKind,
+    error::Phase,
+    mr::RegionSlice,
+    op::{Op, OperationId, QueuedOp, Received},
+};
 
 /// A posted operation that reports to its future, or the acceptance of one that reports to a queue.
 pub enum Pending {

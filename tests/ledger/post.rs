@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio_fabric::{ErrorKind, OperationKind, RemoteRegion, Result};
+use tokio_fabric::{ErrorKind, RemoteRegion, Result, error::OperationKind};
 
 use super::{
     Awaited, CUT_MIN, LOCAL_AT, NOISE_AT, NOISE_LEN, Place, RECEIVES_MAX, RECEIVES_MIN, SHARED_AT,

@@ -15,7 +15,9 @@ use futures::Stream;
 use tokio_fabric::testing::Peer;
 use tokio_fabric::{
     Access, Completion, CompletionQueue, Counter, Domain, Endpoint, Event, EventQueue,
-    MemoryRegion, OperationId, OperationKind, Phase, RemoteRegion, Result,
+    MemoryRegion, RemoteRegion, Result,
+    error::{OperationKind, Phase},
+    op::OperationId,
 };
 
 use crate::book::{Book, Ended, Fate};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use futures::StreamExt;
 use futures::stream::FusedStream;
 use tokio_fabric::testing::{FaultPlan, connect_endpoints};
-use tokio_fabric::{ErrorKind, Messages, Phase};
+use tokio_fabric::{ErrorKind, error::Phase, op::Messages};
 
 use super::common::on_every_backend;
 
@@ -97,7 +97,7 @@ fn a_stream_that_is_not_read_holds_the_peer_back_and_dropped_loses_nothing() {
         }
         let taken = async |count: usize, sends: &mut std::collections::VecDeque<_>| {
             for _ in 0..count {
-                let send: tokio_fabric::Op<Vec<u8>> = sends.pop_front().unwrap();
+                let send: tokio_fabric::op::Op<Vec<u8>> = sends.pop_front().unwrap();
                 send.await.unwrap();
             }
             // Both drivers have had their turns when this is through.

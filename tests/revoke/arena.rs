@@ -6,7 +6,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Backend, Endpoint, Event, Failed, OnRefusal, Refusal, RemoteRegion};
+use tokio_fabric::{Backend, Endpoint, Event, Failed, RemoteRegion, ep::OnRefusal, error::Refusal};
 
 use crate::peers;
 use crate::stalled::Stalled;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect};
 use tokio_fabric::{
-    Access, DomainBind, Error, Event, EventQueue, Fabric, Hints, MrMode, RdmEndpoint,
+    Access, Error, Event, EventQueue, Fabric, Hints, RdmEndpoint, domain::DomainBind, info::MrMode,
 };
 
 use crate::trace::{Recorder, Trace};
@@ -146,7 +146,7 @@ async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
 async fn send(
     endpoint: RdmEndpoint,
     number: u16,
-    to: tokio_fabric::FabricAddr,
+    to: tokio_fabric::av::FabricAddr,
     len: usize,
     patience: Duration,
     trace: Recorder,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tokio_fabric::testing::{Net, Node, connect};
-use tokio_fabric::{Endpoint, ErrorKind, Liveness, RdmEndpoint};
+use tokio_fabric::{Endpoint, ErrorKind, RdmEndpoint, ep::Liveness};
 
 use crate::paused;
 
@@ -190,8 +190,8 @@ fn three_nodes_go_on_with_one_that_restarts() {
     });
 }
 
-/// `Net::hang`: "its drivers and tasks do nothing, its sockets take what they have room for, and its
-/// peers' `Liveness` finds it dead in time".
+/// `Net::hang`: "its drivers and tasks do nothing, its sockets take what they have room for, and
+/// its peers' `Liveness` finds it dead in time".
 #[test]
 fn a_node_that_hangs_is_found_dead_and_one_that_hangs_shortly_is_not() {
     paused(async {

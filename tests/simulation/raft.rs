@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_fabric::testing::{Net, Node};
-use tokio_fabric::{FabricAddr, RdmEndpoint, Result};
+use tokio_fabric::{RdmEndpoint, Result, av::FabricAddr};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const PORT: u16 = 7000;

@@ -68,6 +68,10 @@ pub fn root_names(lib: &Source) -> BTreeMap<String, String> {
         let Some((module, exported)) = statement.split_once("::") else {
             continue;
         };
+        // A public module of names that are not at the root.
+        if module == "crate" {
+            continue;
+        }
         for name in exported
             .split(|c: char| !is_word(c) && c != '*')
             .filter(|n| !n.is_empty())

@@ -2,7 +2,10 @@
 
 use std::mem::forget;
 
-use tokio_fabric::{AddressRange, MappedBuffer, Result};
+use tokio_fabric::{
+    Result,
+    buf::{AddressRange, MappedBuffer},
+};
 
 /// Addresses of so many bytes, which nobody touches by another way and which stay mapped.
 ///

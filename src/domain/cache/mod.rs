@@ -18,15 +18,15 @@ pub use register::{CacheRegister, CacheRegistration};
 
 /// Registrations that are kept when nobody uses them any more, and found again by their addresses:
 /// it "avoids the overhead of registering and unregistering a data buffer with each transfer"
-/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`](crate::MrMode::LOCAL) in a program
-/// whose buffers come and go.
+/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) in a
+/// program whose buffers come and go.
 ///
 /// It is explicit, and memory is given to it that its owners share ([`SharedMemory`]), so that a
 /// registration found by its addresses is always of the memory that is there now: no function of
 /// the C library is replaced, and any allocator will do. (Of an
-/// [`AddressRange`](crate::AddressRange), which nobody owns, [`CacheWatch`] says who tells that it
-/// has gone.) A registration keeps its memory; the cache lets go of an unused one when
-/// - the last handle of its [`SharedBuffer`](crate::SharedBuffer) is dropped, or
+/// [`AddressRange`](crate::buf::AddressRange), which nobody owns, [`CacheWatch`] says who tells
+/// that it has gone.) A registration keeps its memory; the cache lets go of an unused one when
+/// - the last handle of its [`SharedBuffer`](crate::buf::SharedBuffer) is dropped, or
 /// - nobody but the cache has its `Bytes` or `Arc<[u8]>` any more, which is looked for now and
 ///   then, or
 /// - others need its place ([`max_size`](RegistrationCacheBuilder::max_size),

@@ -65,7 +65,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     }
 
     /// Counts the bytes that are ready there, if it takes a registration; see
-    /// [`Register::progress`](crate::Register::progress).
+    /// [`Register::progress`](crate::domain::Register::progress).
     pub fn progress(mut self, progress: &RegistrationProgress) -> Self {
         self.progress = Some(progress.clone());
         self

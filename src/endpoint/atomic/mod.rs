@@ -11,7 +11,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use crate::error::{Error, Phase, Result};
-use crate::id::{Context, FabricAddr, OperationId};
+use crate::id::{FabricAddr, OperationId, UserContext};
 use crate::info::{AtomicOp, CompareOp};
 use crate::mr::RegionSlice;
 use crate::op_error::Failed;
@@ -34,7 +34,7 @@ impl Endpoint {
     /// ```no_run
     /// # async fn count(endpoint: tokio_fabric::Endpoint, remote: tokio_fabric::RemoteRegion)
     /// # -> tokio_fabric::Result<()> {
-    /// use tokio_fabric::{AtomicOp, CompareOp};
+    /// use tokio_fabric::{info::{AtomicOp, CompareOp}};
     ///
     /// let word = remote.slice(..8)?;
     /// endpoint.atomic(AtomicOp::Sum, 1u64, word).await?;
@@ -53,17 +53,17 @@ impl Endpoint {
     /// The peer's region must have been registered with
     /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE); what is told takes
     /// [`Access::REMOTE_READ`](crate::Access::REMOTE_READ). The addresses must be multiples of the
-    /// number's size (a `Vec<u8>` may begin anywhere; a
-    /// [`MappedBuffer`](crate::MappedBuffer) begins with a page). What is refused for whatever
-    /// [reason](crate::Refusal) leaves all numbers as they were, and does to the connection what
-    /// [`on_refusal`](crate::EndpointBuilder::on_refusal) says.
+    /// number's size (a `Vec<u8>` may begin anywhere; a [`MappedBuffer`](crate::buf::MappedBuffer)
+    /// begins with a page). What is refused for whatever [reason](crate::error::Refusal) leaves all
+    /// numbers as they were, and does to the connection what
+    /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal) says.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the operation is not offered for the type
     /// ([`Domain::atomic_attr`](crate::Domain::atomic_attr)), and toward a peer that has no atomic
     /// operations, as every C peer: libfabric's protocol has none.
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more numbers than one operation takes
-    /// (`FI_EMSGSIZE`). In a domain with [`MrMode::LOCAL`](crate::MrMode::LOCAL) operands and
+    /// (`FI_EMSGSIZE`). In a domain with [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) operands and
     /// results are in regions, or [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
     pub fn atomic<O: Operands>(
         &self,
@@ -246,7 +246,7 @@ macro_rules! atomic_forms {
             }
 
             /// Posts now and lets the operation go on to its end with nobody waiting
-            /// ([`Op::detach`](crate::Op::detach)).
+            /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
             /// As of [`post`](Self::post).
@@ -257,7 +257,7 @@ macro_rules! atomic_forms {
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
             /// There, results are the buffer of the [`Completion`](crate::Completion), in this
             /// machine's byte order, unless they went into a region.
-            pub fn queue(self, context: impl Into<Context>) -> Queued<Self> {
+            pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
                 Queued {
                     draft: self,
                     context: context.into(),

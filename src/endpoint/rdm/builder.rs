@@ -12,7 +12,7 @@ use crate::av::AddressVector;
 use crate::domain::Domain;
 use crate::endpoint::binding::{Binding, binding_setters};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
 use crate::limits::{
     HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT,
@@ -74,7 +74,7 @@ impl RdmEndpointBuilder {
     }
 
     /// A value of the application's that belongs to the endpoint. Default: none.
-    pub fn context(mut self, context: impl Into<Context>) -> Self {
+    pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.binding.context = Some(context.into());
         self
     }
@@ -125,7 +125,7 @@ impl RdmEndpointBuilder {
 
     /// The space that is left for the next message in a buffer for several: with less the buffer is
     /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
-    /// [`MultiRecv::min_free`](crate::MultiRecv::min_free) is that of one buffer.
+    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) is that of one buffer.
     pub fn min_multi_recv(mut self, bytes: usize) -> Self {
         self.free_min = bytes;
         self
@@ -134,12 +134,12 @@ impl RdmEndpointBuilder {
     /// Opens the endpoint, which listens from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::Liveness) out of
-    /// range, and for an authorization key without the [`extension`](Self::extension), which proves
-    /// it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`] if the
-    /// domain, the address vector, a queue or a counter is closed, [`ErrorKind::AddressInUse`] and
-    /// [`ErrorKind::AddressNotAvailable`] for where it is to listen, [`ErrorKind::DriverGone`] if
-    /// the domain's runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
+    /// of range, and for an authorization key without the [`extension`](Self::extension), which
+    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`]
+    /// if the domain, the address vector, a queue or a counter is closed,
+    /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is to
+    /// listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<RdmEndpoint> {
         let extending = self.binding.judged()?;
         let (sizes, counters) = (self.binding.sizes, self.binding.counters.clone());

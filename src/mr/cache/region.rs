@@ -33,8 +33,9 @@ impl Cached {
 }
 
 /// A range of memory that is registered, shared with all who asked a
-/// [`RegistrationCache`](crate::RegistrationCache) for it or for part of it. Dropping it does not
-/// deregister: the cache keeps the registration for the next request, closed to peers until then.
+/// [`RegistrationCache`](crate::domain::RegistrationCache) for it or for part of it. Dropping it
+/// does not deregister: the cache keeps the registration for the next request, closed to peers
+/// until then.
 ///
 /// It offers what does not harm those it is shared with: there is no `deregister`, no `revoke` and
 /// no exclusive access. Offsets count from the start of the range that was asked for.
@@ -60,8 +61,8 @@ impl CachedRegion {
 
     /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
     /// the same for as long as the cache keeps that. In a domain with
-    /// [`MrMode::RAW`](crate::MrMode::RAW) it is
-    /// [`KEY_NOT_AVAILABLE`](crate::KEY_NOT_AVAILABLE).
+    /// [`MrMode::RAW`](crate::info::MrMode::RAW) it is
+    /// [`KEY_NOT_AVAILABLE`](crate::mr::KEY_NOT_AVAILABLE).
     pub fn key(&self) -> u64 {
         self.cached.core.key()
     }

@@ -19,7 +19,7 @@ pub(crate) struct Settings {
 }
 
 /// Who tells a cache that memory has gone which nobody owns and the caller answers for, an
-/// [`AddressRange`](crate::AddressRange).
+/// [`AddressRange`](crate::buf::AddressRange).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheWatch {
@@ -27,8 +27,8 @@ pub enum CacheWatch {
     /// it, moves it, or takes its pages (`munmap`, `mremap`, `madvise`), and before it is mapped
     /// anew. Ranges that the system does not watch (mappings of files) are registered and not kept.
     System,
-    /// The caller, by [`RegistrationCache::forget`](crate::RegistrationCache::forget), before it
-    /// takes the memory away.
+    /// The caller, by [`RegistrationCache::forget`](crate::domain::RegistrationCache::forget),
+    /// before it takes the memory away.
     Caller,
 }
 

@@ -1,6 +1,6 @@
 //! What a cache has done, and what it keeps.
 
-/// The counts of a [`RegistrationCache`](crate::RegistrationCache) at one moment.
+/// The counts of a [`RegistrationCache`](crate::domain::RegistrationCache) at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {

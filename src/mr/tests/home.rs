@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::*;
 use crate::buf::{Draft, Held, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::random::RandomSource;
 use crate::sync::{Lock, LockKind};
 
@@ -59,7 +59,7 @@ impl Home {
             memory,
             requested_key,
             auth_key: None,
-            context: Some(Context(5)),
+            context: Some(UserContext(5)),
             parent: self.parent.clone(),
         }
     }

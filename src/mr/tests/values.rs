@@ -1,6 +1,7 @@
 //! Integers and values in region memory.
 
 use super::*;
+use crate::id::UserContext;
 
 /// Memory-model rule 6, as users have it: every integer, every operation, and who waits for nobody.
 #[test]
@@ -78,7 +79,7 @@ async fn values_are_copied_or_seen_under_the_guard() {
 fn region_tells_what_it_was_registered_with() {
     let home = home();
     let region = home.region(12, Access::LOCAL | Access::REMOTE_READ);
-    assert_eq!(region.context(), Some(Context(5)));
+    assert_eq!(region.context(), Some(UserContext(5)));
     assert_eq!(region.access(), Access::LOCAL | Access::REMOTE_READ);
     let remote = region.remote();
     assert_eq!((remote.addr, remote.len, remote.key), (0, 12, region.key()));

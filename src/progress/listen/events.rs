@@ -7,7 +7,7 @@ use crate::eq::{
     ConnRequest, Event, EventError, EventQueue, EventSlot, HandleWatch, WeakEventQueue,
 };
 use crate::error::Error;
-use crate::id::{Context as UserContext, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::sync::WakeList;
 use crate::wire::Offer;
 

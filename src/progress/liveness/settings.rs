@@ -15,7 +15,7 @@ const IDLE_MAX: Duration = Duration::from_secs(32_767);
 const SHARED_MIN: u32 = 8;
 
 /// When a silent peer counts as dead; see
-/// [`EndpointBuilder::liveness`](crate::EndpointBuilder::liveness).
+/// [`EndpointBuilder::liveness`](crate::ep::EndpointBuilder::liveness).
 ///
 /// While anything awaits the peer (bytes to be taken or that stop in the middle of a frame, credit,
 /// an acknowledgement, an answer), the connection is looked at once per
@@ -31,7 +31,7 @@ const SHARED_MIN: u32 = 8;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tokio_fabric::Liveness;
+/// use tokio_fabric::ep::Liveness;
 ///
 /// let patient = Liveness::default().interval(Duration::from_secs(5)).rounds(6);
 /// assert_eq!(patient.found_within(), Some(Duration::from_secs(40)));

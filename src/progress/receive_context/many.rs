@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::buf::{Carving, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
 use crate::error::{Error, OperationKind};
-use crate::id::Context;
+use crate::id::UserContext;
 use crate::progress::publish::Telling;
 use crate::progress::report::Report;
 use crate::proto::{Armed, End, OpKey, WithdrawnReceive};
@@ -22,7 +22,7 @@ use super::{Op, Sought, State};
 #[derive(Debug)]
 pub(crate) struct ManyReceive {
     pub(super) queue: CompletionQueue,
-    context: Context,
+    context: UserContext,
     kind: CompletionFlags,
     end: Mutex<ManyEnd>,
 }
@@ -37,7 +37,7 @@ struct ManyEnd {
 impl ManyReceive {
     pub(super) fn new(
         queue: CompletionQueue,
-        context: Context,
+        context: UserContext,
         kind: CompletionFlags,
         slot: CqSlot,
     ) -> Arc<Self> {

@@ -34,7 +34,7 @@ use crate::buf::{Carving, Payload};
 use crate::cntr::Counter;
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::id::{Context, EndpointId};
+use crate::id::{EndpointId, UserContext};
 use crate::proto::{
     Announcement, Budget, ClaimKey, ConnectionId, Identity, OpKey, PostedReceive, ReceiveKey,
     SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
@@ -221,7 +221,7 @@ impl ReceiveContext {
         &self,
         sought: Sought,
         payload: Payload,
-        context: Context,
+        context: UserContext,
         free_min: usize,
         manner: Manner,
     ) -> Result<Posted, (Error, Payload)> {

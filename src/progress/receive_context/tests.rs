@@ -127,7 +127,7 @@ impl World {
         };
         let report = Report::Queue {
             queue: self.queue.clone(),
-            context: Context(context),
+            context: UserContext(context),
             kind: CompletionFlags::MSG,
             slot: None,
             waiting: None,

@@ -204,8 +204,8 @@ fn who_has_the_same_key_is_connected() {
     }
 }
 
-/// docs/extension.md: "Whichever fails, the answer is the same PROOF 4": whatever the wrong key has in
-/// common with the right one, and without a word of what the acceptor is.
+/// docs/extension.md: "Whichever fails, the answer is the same PROOF 4": whatever the wrong key has
+/// in common with the right one, and without a word of what the acceptor is.
 #[test]
 fn a_wrong_key_learns_that_it_is_refused_and_nothing_else() {
     let mut answers = Vec::new();
@@ -240,7 +240,8 @@ fn a_peer_without_a_key_is_ended_before_anything_is_said() {
     }
 }
 
-/// docs/extension.md: "A proof is of no use on another connection, in the other direction, or later."
+/// docs/extension.md: "A proof is of no use on another connection, in the other direction, or
+/// later."
 #[test]
 fn a_replayed_proof_is_refused() {
     let mut pair = pair_of(KEY, KEY);
@@ -269,7 +270,8 @@ fn a_replayed_proof_is_refused() {
     assert!(!is_connected(&pair.a));
 }
 
-/// docs/extension.md: "A proof is of no use on another connection, in the other direction, or later."
+/// docs/extension.md: "A proof is of no use on another connection, in the other direction, or
+/// later."
 #[test]
 fn a_reflected_proof_is_refused() {
     // Somebody without the key who gives the initiator its own proof back.
@@ -388,8 +390,8 @@ fn no_byte_of_what_is_proven_can_be_changed() {
     }
 }
 
-/// docs/extension.md: "A PROOF of another step, of a size that is not its step's, or where none is due
-/// breaks the protocol."
+/// docs/extension.md: "A PROOF of another step, of a size that is not its step's, or where none is
+/// due breaks the protocol."
 #[test]
 fn a_proof_that_is_none_breaks_the_protocol() {
     let answer = golden("answer");

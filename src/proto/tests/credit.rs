@@ -22,8 +22,8 @@ fn pair_of(terms: Terms, unexpected_bytes: usize, send_order: SendOrder) -> Pair
     pair
 }
 
-/// docs/extension.md: "The sender holds back a message that would break this, and all messages behind
-/// it, and nothing else: RMA, acks and signs of life pass."
+/// docs/extension.md: "The sender holds back a message that would break this, and all messages
+/// behind it, and nothing else: RMA, acks and signs of life pass."
 #[test]
 fn a_held_message_holds_up_messages_only() {
     let mut pair = pair_with(0, SendOrder::Free);
@@ -225,8 +225,9 @@ fn strange_counts_are_only_numbers() {
     }
 }
 
-/// docs/extension.md, section 8: `posted` is "the number of messages that have come on this connection
-/// less those that are kept", so a held message goes when one has left the store, and not before.
+/// docs/extension.md, section 8: `posted` is "the number of messages that have come on this
+/// connection less those that are kept", so a held message goes when one has left the store, and
+/// not before.
 #[test]
 fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
     let setup = super::receives::Setup {

@@ -149,8 +149,8 @@ fn play(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// fi_getinfo(3): "use the source address of an incoming message when matching it with a receive
-    /// buffer", first posted first; what nobody takes is kept in order, within the budget.
+    /// fi_getinfo(3): "use the source address of an incoming message when matching it with a
+    /// receive buffer", first posted first; what nobody takes is kept in order, within the budget.
     #[test]
     fn datagrams_are_matched_as_a_plain_list_would(steps in steps()) {
         play(steps);

@@ -176,8 +176,8 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
     assert_eq!(pair.b.end_of(3).0, Ok(6));
 }
 
-/// Ruling 4: messages go back "to the head of the unexpected store", in the order in which they came,
-/// in whatever order their receives are dropped, and before what came later.
+/// Ruling 4: messages go back "to the head of the unexpected store", in the order in which they
+/// came, in whatever order their receives are dropped, and before what came later.
 #[test]
 fn messages_that_nobody_looked_at_keep_their_order() {
     for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]] {

@@ -72,8 +72,8 @@ fn connected_comes_before_what_stands_behind_the_hello() {
     }
 }
 
-/// docs/extension.md: "A side is connected once it has the other's HELLO": it goes out also when the
-/// answer to a request comes before the word that the request has left.
+/// docs/extension.md: "A side is connected once it has the other's HELLO": it goes out also when
+/// the answer to a request comes before the word that the request has left.
 #[test]
 fn a_hello_survives_the_late_end_of_the_request() {
     let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);

@@ -86,8 +86,8 @@ fn the_exchange_of_the_page_is_what_two_machines_say() {
     assert_eq!(refusal_of(&mut pair.a, 4), Some(Refusal::OutOfBounds));
 }
 
-/// docs/extension.md: "A refused operation ends at its initiator with its reason", each in its place
-/// among good ones, and nothing of it is written.
+/// docs/extension.md: "A refused operation ends at its initiator with its reason", each in its
+/// place among good ones, and nothing of it is written.
 #[test]
 fn each_reason_reaches_the_initiator_and_good_operations_around_it_are_done() {
     for most in [7, 1000, usize::MAX] {
@@ -282,7 +282,8 @@ fn guesses_are_counted_by_the_minute() {
     assert!(said.contains("3 within 12.0s"), "{said}");
 }
 
-/// docs/extension.md: "Whatever the limits, a target ends the connection" of a peer that guesses on.
+/// docs/extension.md: "Whatever the limits, a target ends the connection" of a peer that guesses
+/// on.
 #[test]
 fn whatever_was_agreed_nobody_guesses_for_ever() {
     for limit in [0, u32::MAX] {

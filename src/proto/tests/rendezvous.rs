@@ -123,8 +123,8 @@ fn announced_messages_arrive_whole_at_all_sizes() {
     }
 }
 
-/// docs/extension.md: "several are open at once, and DATA come in the order of the CTS". Acks have no
-/// names, so they answer the data, not the announcements.
+/// docs/extension.md: "several are open at once, and DATA come in the order of the CTS". Acks have
+/// no names, so they answer the data, not the announcements.
 #[test]
 fn several_are_open_and_come_in_the_order_in_which_they_are_asked_for() {
     let mut pair = extended().connected();
@@ -231,8 +231,8 @@ fn what_the_promise_never_covers_is_announced() {
     assert_eq!(pair.b.end_of(1).0, Ok(50));
 }
 
-/// "Never rendezvous frames to a peer that did not agree": not to one of version 0, nor, since those
-/// of libfabric mistake them, to one of another byte order; and untagged ones to ours only.
+/// "Never rendezvous frames to a peer that did not agree": not to one of version 0, nor, since
+/// those of libfabric mistake them, to one of another byte order; and untagged ones to ours only.
 #[test]
 fn who_did_not_agree_gets_no_announcement() {
     // Version 0: the response says so.

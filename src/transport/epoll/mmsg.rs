@@ -314,8 +314,8 @@ mod tests {
 
     use super::*;
 
-    /// docs/datagrams.md: what waits goes out "by one `sendmmsg` for up to 32", and datagrams of one
-    /// length to one peer as one buffer; one `recvmmsg` takes as many.
+    /// docs/datagrams.md: what waits goes out "by one `sendmmsg` for up to 32", and datagrams of
+    /// one length to one peer as one buffer; one `recvmmsg` takes as many.
     #[test]
     fn one_call_sends_and_one_receives_as_many_as_there_are() {
         let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());

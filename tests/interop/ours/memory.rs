@@ -1,7 +1,10 @@
 //! Scenarios about remote memory: writes, reads, delivery.
 
 use tokio_fabric::{
-    Access, CompletionFlags, MemoryRegion, Op, OperationKind, Received, RemoteRegion,
+    Access, MemoryRegion, RemoteRegion,
+    cq::CompletionFlags,
+    error::OperationKind,
+    op::{Op, Received},
 };
 
 use super::messages::cut;

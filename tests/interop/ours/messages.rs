@@ -2,7 +2,12 @@
 
 use std::collections::VecDeque;
 
-use tokio_fabric::{CompletionFlags, Endpoint, Op, OperationKind, Received};
+use tokio_fabric::{
+    Endpoint,
+    cq::CompletionFlags,
+    error::OperationKind,
+    op::{Op, Received},
+};
 
 use super::session::{
     Session, assert_bytes, await_done, await_message, pattern, post_done, post_receive,

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Backend, CompletionQueue, ConnRequest, Endpoint, Event, EventQueue, Op, PassiveEndpoint,
-    Received, RemoteRegion,
+    Backend, CompletionQueue, Endpoint, Event, EventQueue, PassiveEndpoint, RemoteRegion,
+    eq::ConnRequest,
+    op::{Op, Received},
 };
 
 pub use crate::bytes::{assert_bytes, pattern};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio_fabric::testing::Net;
-use tokio_fabric::{ErrorKind, FabricAddr, RdmEndpoint};
+use tokio_fabric::{ErrorKind, RdmEndpoint, av::FabricAddr};
 
 use super::session::{Role, port_of, rdm_peer, start_c, start_c_at};
 use crate::bytes::{assert_bytes, pattern};

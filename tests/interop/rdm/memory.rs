@@ -1,6 +1,6 @@
 //! Our end of the scenario about remote memory.
 
-use tokio_fabric::{Access, CompletionFlags, RemoteRegion};
+use tokio_fabric::{Access, RemoteRegion, cq::CompletionFlags};
 
 use super::session::Session;
 use crate::bytes::{assert_bytes, pattern};

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tokio_fabric::{CompletionFlags, Op, Received};
+use tokio_fabric::{
+    cq::CompletionFlags,
+    op::{Op, Received},
+};
 
 use super::session::Session;
 use crate::bytes::{assert_bytes, pattern};

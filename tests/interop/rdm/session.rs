@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{FabricAddr, Op, RdmEndpoint, Received};
+use tokio_fabric::{
+    RdmEndpoint,
+    av::FabricAddr,
+    op::{Op, Received},
+};
 
 use crate::bytes::assert_bytes;
 use crate::harness::{Availability, PATIENCE, Process, compile};

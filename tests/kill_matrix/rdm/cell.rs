@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, CompletionQueue, Error, ErrorKind, FabricAddr, Liveness, RdmEndpoint, RemoteRegion,
+    Access, CompletionQueue, Error, ErrorKind, RdmEndpoint, RemoteRegion, av::FabricAddr,
+    ep::Liveness,
 };
 
 use crate::child::{PeerProcess, signal};

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_fabric::{Completion, FabricAddr, RdmEndpoint};
+use tokio_fabric::{Completion, RdmEndpoint, av::FabricAddr};
 
 use super::super::crowd::Before;
 use super::super::{ANY_PORT, say, server_of};

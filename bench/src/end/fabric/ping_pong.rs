@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{Endpoint, Op, Received};
+use tokio_fabric::{
+    Endpoint,
+    op::{Op, Received},
+};
 
 use super::super::pings::Pings;
 use super::super::server_of;

@@ -5,7 +5,9 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 use tokio_fabric::{
-    Domain, DomainBind, EventQueue, Fabric, Hints, MappedBuffer, RegistrationCache, SharedBuffer,
+    Domain, EventQueue, Fabric, Hints,
+    buf::{MappedBuffer, SharedBuffer},
+    domain::{DomainBind, RegistrationCache},
 };
 
 use super::super::meter::Meter;

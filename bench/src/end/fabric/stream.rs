@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{Completion, Endpoint, OperationKind};
+use tokio_fabric::{Completion, Endpoint, error::OperationKind};
 
 use super::super::crowd::Before;
 use super::super::pairs::Tally;

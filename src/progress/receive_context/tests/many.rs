@@ -10,7 +10,7 @@ fn post_many(world: &World, len: usize, free_min: usize) -> Posted {
     let payload = Payload::from_vec(vec![0; len]);
     let posted = world
         .context
-        .post_many(sought, payload, Context(9), free_min, WAIT);
+        .post_many(sought, payload, UserContext(9), free_min, WAIT);
     posted.unwrap()
 }
 
@@ -36,7 +36,7 @@ fn many_messages_land_in_one_buffer() {
             completion.flags,
             CompletionFlags::RECV | CompletionFlags::MSG
         );
-        assert_eq!(completion.context, Context(9));
+        assert_eq!(completion.context, UserContext(9));
         let piece = completion.take_buffer().unwrap();
         assert_eq!(*piece, *bytes);
         pieces.push(piece);
@@ -48,7 +48,7 @@ fn many_messages_land_in_one_buffer() {
     let end = world.queue.try_next().unwrap();
     assert_eq!(
         (end.flags, end.context),
-        (CompletionFlags::MULTI_RECV, Context(9))
+        (CompletionFlags::MULTI_RECV, UserContext(9))
     );
     assert!(end.result.is_ok());
     assert!(

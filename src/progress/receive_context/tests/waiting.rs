@@ -44,7 +44,7 @@ fn receives_wait_for_room_in_their_queue() {
     let accepted = second.waiting.expect("it waits");
     assert!(!accepted.has_ended());
     world.driver.take();
-    assert_eq!(world.queue.try_next().unwrap().context, Context(1));
+    assert_eq!(world.queue.try_next().unwrap().context, UserContext(1));
     assert!(world.driver.take(), "the driver hears of the room");
     world.expire();
     assert!(matches!(
@@ -52,7 +52,7 @@ fn receives_wait_for_room_in_their_queue() {
         Poll::Ready(Ok(()))
     ));
     let mut completion = world.queue.try_next().unwrap();
-    assert_eq!(completion.context, Context(2));
+    assert_eq!(completion.context, UserContext(2));
     assert_eq!(completion.take_buffer().unwrap()[..completion.len], *b"2");
 }
 
