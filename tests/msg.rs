@@ -3,6 +3,8 @@
 mod common;
 #[path = "msg/messages.rs"]
 mod messages;
+#[path = "msg/spare.rs"]
+mod spare;
 
 use common::on_every_backend;
 use futures::FutureExt;

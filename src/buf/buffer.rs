@@ -33,7 +33,9 @@ pub struct Buffer {
 
 impl Buffer {
     #[inline]
-    pub(crate) fn new(held: Held) -> Self {
+    pub(crate) fn new(mut held: Held) -> Self {
+        // Capacity that no operation has received into is none of its bytes.
+        held.cut_spare(0);
         Buffer { held }
     }
 
@@ -53,7 +55,8 @@ impl Buffer {
         self.held.into_range().map_err(Buffer::new)
     }
 
-    /// Length in bytes: that of the buffer as it went in, not of what was received. 0 for an
+    /// Length in bytes: that of the buffer as it went in, not of what was received; of one that
+    /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
     /// address range.
     pub fn len(&self) -> usize {
         if self.is_range() { 0 } else { self.held.len() }

@@ -18,11 +18,14 @@ use super::traits::{
 use crate::error::{Error, ErrorKind};
 
 macro_rules! convert_held {
-    ($($buffer:ty, $back:ident;)*) => {$(
+    ($($buffer:ty, $back:ident, $fill:path;)*) => {$(
         impl Convert for $buffer {
             #[inline]
-            fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
-                Ok(Memory::Held(Held::from(self)))
+            fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
+                Ok(Memory::Held(match usage {
+                    LocalUse::Receive | LocalUse::Read => $fill(self),
+                    LocalUse::Send | LocalUse::Write => Held::from(self),
+                }))
             }
 
             #[inline(always)]
@@ -50,15 +53,15 @@ macro_rules! convert_held {
 }
 
 convert_held! {
-    Vec<u8>, into_vec;
-    Box<[u8]>, into_boxed;
-    String, into_text;
-    Arc<[u8]>, into_counted;
-    Bytes, into_bytes;
-    BytesMut, into_bytes_mut;
-    MappedBuffer, into_mapped;
-    &'static [u8], into_static;
-    &'static str, into_static_text;
+    Vec<u8>, into_vec, Held::to_fill;
+    Box<[u8]>, into_boxed, Held::from;
+    String, into_text, Held::from;
+    Arc<[u8]>, into_counted, Held::from;
+    Bytes, into_bytes, Held::from;
+    BytesMut, into_bytes_mut, Held::to_fill_bytes;
+    MappedBuffer, into_mapped, Held::from;
+    &'static [u8], into_static, Held::from;
+    &'static str, into_static_text, Held::from;
 }
 
 impl IoBufMut for Vec<u8> {}

@@ -35,6 +35,10 @@ enum Owner {
     Vec {
         capacity: usize,
     },
+    /// A `Vec` without bytes, whose capacity is offered; the span is all of it, zeroed.
+    SpareVec,
+    /// The same of a `BytesMut`, whose length is the span's as long as it is here.
+    SpareBytesMut(BytesMut),
     /// A `Vec` of the injected copies' store.
     Injected {
         capacity: usize,
@@ -79,11 +83,61 @@ impl Held {
         }
     }
 
+    /// A buffer to be received into: of one without bytes the capacity is offered. That is zeroed,
+    /// so that the span covers initialised bytes here as everywhere; what was not received is cut
+    /// off again ([`Held::cut_spare`]).
+    #[inline]
+    pub(super) fn to_fill(mut buffer: Vec<u8>) -> Held {
+        if !buffer.is_empty() || buffer.capacity() == 0 {
+            return Held::from(buffer);
+        }
+        buffer.resize(buffer.capacity(), 0);
+        let mut buffer = ManuallyDrop::new(buffer);
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::SpareVec,
+        }
+    }
+
+    /// The same of a `BytesMut`.
+    #[inline]
+    pub(super) fn to_fill_bytes(mut buffer: BytesMut) -> Held {
+        if !buffer.is_empty() || buffer.capacity() == 0 {
+            return Held::from(buffer);
+        }
+        buffer.resize(buffer.capacity(), 0);
+        Held {
+            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
+            owner: Owner::SpareBytesMut(buffer),
+        }
+    }
+
+    /// The operation has ended, with so many bytes received, which must lie within: offered
+    /// capacity is a buffer of this length from now on. Any other buffer keeps its length.
+    #[inline]
+    pub(super) fn cut_spare(&mut self, received: usize) {
+        if let Owner::SpareVec | Owner::SpareBytesMut(_) = self.owner {
+            let span = self.span.part(0, received);
+            self.owner = match mem::replace(&mut self.owner, Owner::Gone) {
+                Owner::SpareBytesMut(mut buffer) => {
+                    buffer.truncate(received);
+                    Owner::BytesMut(buffer)
+                }
+                _ => Owner::Vec {
+                    capacity: self.span.len(),
+                },
+            };
+            self.span = span;
+        }
+    }
+
     /// True if the bytes may be changed: nobody else holds them, and they may take any value.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         match &self.owner {
             Owner::Vec { .. }
+            | Owner::SpareVec
+            | Owner::SpareBytesMut(_)
             | Owner::Boxed
             | Owner::BytesMut(_)
             | Owner::Mapped { .. }
@@ -282,12 +336,14 @@ impl Held {
     // The functions below give the user's type back, or `self` if it was of another type.
 
     #[inline]
-    pub(super) fn into_vec(self) -> Result<Vec<u8>, Held> {
+    pub(super) fn into_vec(mut self) -> Result<Vec<u8>, Held> {
+        self.cut_spare(0);
         let Owner::Vec { capacity } = self.owner else {
             return Err(self);
         };
         let (span, _) = self.dissolve();
-        // SAFETY: the parts of the `Vec` that `From<Vec<u8>>` dissolved, unchanged and used once.
+        // SAFETY: the parts of the `Vec` that `From<Vec<u8>>` dissolved, unchanged and used once;
+        // or of one that `to_fill` did, with the initialised bytes that `cut_spare` left it.
         Ok(unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) })
     }
 
@@ -328,7 +384,8 @@ impl Held {
         }
     }
 
-    pub(super) fn into_bytes_mut(self) -> Result<BytesMut, Held> {
+    pub(super) fn into_bytes_mut(mut self) -> Result<BytesMut, Held> {
+        self.cut_spare(0);
         match self.dissolve() {
             (_, Owner::BytesMut(bytes)) => Ok(bytes),
             (span, owner) => Err(Held { span, owner }),
@@ -373,6 +430,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.cut_spare(0);
         let span = self.span;
         match mem::replace(&mut self.owner, Owner::Gone) {
             // A `Vec<u8>` frees what a `String` of the same parts would.
@@ -398,13 +456,14 @@ impl Drop for Held {
                 drop(counted);
             }
             Owner::Bytes(bytes) => drop(bytes),
-            Owner::BytesMut(bytes) => drop(bytes),
+            Owner::BytesMut(bytes) | Owner::SpareBytesMut(bytes) => drop(bytes),
             Owner::Mapped { mapped, pages } => {
                 // SAFETY: the parts `From<MappedBuffer>` dissolved; only use, as above.
                 let buffer = unsafe { MappedBuffer::from_parts(span, mapped, pages) };
                 drop(buffer);
             }
             Owner::Window(whole) => drop(whole),
+            Owner::SpareVec => unreachable!("just cut"),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
     }

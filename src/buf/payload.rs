@@ -159,13 +159,22 @@ impl Payload {
             && self.pieces.as_slice().iter().all(Memory::is_writable)
     }
 
-    /// The operation has ended and only its owner is still to have the memory: lets go of regions,
-    /// so that whoever waits for the operations on one does not wait for results to be fetched.
-    pub(crate) fn leave_regions(&mut self) {
+    /// The operation has ended with so many bytes moved, and only its owner is still to have the
+    /// memory: cuts offered capacity to what was received, and lets go of regions, so that whoever
+    /// waits for the operations on one does not wait for results to be fetched.
+    pub(crate) fn end(&mut self, moved: usize) {
+        let (mut left, mut len) = (moved, 0);
         for piece in self.pieces.as_mut_slice() {
-            if let Memory::Region(region) = piece {
-                region.leave();
+            let here = left.min(piece.len());
+            left -= here;
+            match piece {
+                Memory::Region(region) => region.leave(),
+                Memory::Held(held) => held.cut_spare(here),
             }
+            len += piece.len();
+        }
+        if !matches!(self.pieces, Pieces::Zeros) {
+            self.len = len;
         }
     }
 

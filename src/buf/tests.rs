@@ -15,6 +15,7 @@ use crate::sync::{Drained, GateClosed, Role};
 
 mod regions;
 mod rights;
+mod spare;
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
     let held: Vec<_> = segments.iter().map(|it| Held::from(it.to_vec())).collect();

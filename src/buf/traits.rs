@@ -127,8 +127,18 @@ pub trait ConvertMany: Sized {
 /// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
 pub trait IoBuf: Convert + Send + Sized + 'static {}
 
-/// A buffer an operation may write into. Only the bytes that are there (`len`, not `capacity`) are
-/// offered; the length does not change, the result says how many were received.
+/// A buffer an operation may write into.
+///
+/// What is offered are the bytes that are there (`len`, not `capacity`); the length does not
+/// change, the result says how many were received. Bytes behind those may have changed too, if a
+/// message was cut off by the end of its connection.
+///
+/// An *empty* `Vec<u8>` or `BytesMut` offers its whole capacity instead, and comes back with what
+/// was received as its length: of an operation that failed 0, or what its failure
+/// [says](crate::Failed::received_len) was received. `Vec::with_capacity(n)` may have more than `n`
+/// bytes, which counts for an RMA read: it reads as many as are offered. The capacity is zeroed
+/// when the buffer is posted. What is posted for many messages (`multi_recv`) comes back empty. A
+/// region registers no capacity.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::buf::MappedBuffer)
 /// and [`RegionSlice`](crate::mr::RegionSlice). Sealed.

@@ -69,6 +69,9 @@ impl Endpoint {
 
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
     ///
+    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and comes back with what was received
+    /// as its length ([`IoBufMut`](crate::buf::IoBufMut)).
+    ///
     /// A message longer than the buffers ends the receive with
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
     /// lives.
@@ -133,6 +136,9 @@ impl RdmEndpoint {
     /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
     /// ([`from`](RecvFrom::from)), into a buffer, or spread over up to four. Tagged messages are
     /// received by [`recv_tagged`](Self::recv_tagged) only.
+    ///
+    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and comes back with what was received
+    /// as its length ([`IoBufMut`](crate::buf::IoBufMut)).
     ///
     /// A message longer than the buffers ends the receive with
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection

@@ -254,7 +254,7 @@ impl Telling<'_> {
     /// Tells of an end where the operation reports.
     pub(super) fn tell(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
         // Before anyone is told, and whether or not anyone ever fetches the result.
-        end.payload.leave_regions();
+        end.payload.end(end.len);
         match report {
             Report::Told => return Untold::Memory,
             Report::Timed(timed) => match timed.take() {
