@@ -159,8 +159,8 @@ pub mod ep {
 
 /// Reliable endpoints without connections (`FI_EP_RDM`).
 pub mod rdm {
-    pub use crate::endpoint::{RdmEndpoint, RdmEndpointBuilder};
-    pub use crate::progress::IdlePolicy;
+    pub use crate::endpoint::{PeerEvent, Peers, RdmEndpoint, RdmEndpointBuilder};
+    pub use crate::progress::{IdlePolicy, PeerEventKind};
 }
 
 /// Datagram endpoints (`FI_EP_DGRAM`).

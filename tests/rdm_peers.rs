@@ -1,7 +1,11 @@
 //! Connectionless endpoints and their peers: connections that begin at once on both sides, peers
 //! that cannot be reached, restart or go, addresses that are removed.
 
+#[path = "common/child.rs"]
+mod child;
 mod common;
+#[path = "rdm_peers/events.rs"]
+mod events;
 #[path = "common/peers.rs"]
 mod peers;
 

@@ -15,7 +15,9 @@ use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
-use crate::progress::{Manner, OpCell, Port, Posted, Rdm, ReceiveContext, Report, Sought};
+use crate::progress::{
+    Manner, OpCell, PeerReader, Port, Posted, Rdm, ReceiveContext, Report, Sought,
+};
 use crate::proto::{OpKey, Post, SourceId, Withdrawn};
 
 use super::common::Common;
@@ -298,6 +300,10 @@ impl RdmEndpoint {
         if self.inner.receives.withdraw(key, cell) {
             self.inner.rdm.orphan(cell);
         }
+    }
+
+    pub(super) fn read_peers(&self) -> PeerReader {
+        self.inner.rdm.read_peers()
     }
 
     /// True once its orderly end has begun.

@@ -111,11 +111,11 @@ impl Port {
                 .with_endpoint(self.id());
             slot.fill(ControlEvent::Error(event), &mut state.wakes);
         }
-        self.establish(state, Err(error));
+        self.establish(state, Err(error.clone()));
         if state.machine.lifecycle() == Lifecycle::Closed {
             state.bindings.shutdown = None;
             self.mark_ended(state);
-            self.tell_closed(state, false);
+            self.tell_closed(state, Some(error));
         }
     }
 
@@ -188,8 +188,7 @@ impl Port {
     fn closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         let lost = lost.map(|error| state.about_peer(error));
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
-        let in_order = lost.is_none();
-        state.ended_in_order = in_order;
+        state.ended_in_order = lost.is_none();
         state.unasked.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -197,7 +196,7 @@ impl Port {
             let event = ControlEvent::Shutdown {
                 endpoint: self.id(),
                 context: state.bindings.context,
-                error: lost,
+                error: lost.clone(),
             };
             slot.fill(event, &mut state.wakes);
         }
@@ -206,7 +205,7 @@ impl Port {
             self.establish(state, Err(error));
         }
         self.mark_ended(state);
-        self.tell_closed(state, in_order);
+        self.tell_closed(state, lost);
     }
 
     fn mark_ended(&self, state: &mut PortState) {

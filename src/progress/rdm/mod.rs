@@ -7,7 +7,7 @@
 
 //!
 //! Locks: the table of peers is taken before a port's lock and never held with one; notices are
-//! given under a port's lock, and theirs is taken last and alone.
+//! given under a port's lock, and theirs is taken last and alone. So is the lock of the peer feed.
 
 #![allow(
     clippy::result_large_err,
@@ -15,6 +15,8 @@
 )]
 
 mod notice;
+mod peer_changes;
+mod peer_feed;
 mod side;
 mod table;
 mod task;
@@ -40,6 +42,9 @@ use super::port::{CounterSet, Extending, Port, PortSizes};
 use super::receive_context::{ReceiveContext, TimedReport};
 use super::report::{OpCell, Report};
 use notice::{Notice, Notices};
+pub use peer_changes::PeerEventKind;
+use peer_feed::PeerFeed;
+pub(crate) use peer_feed::PeerReader;
 pub(super) use side::{Moved, Side};
 use table::Table;
 use task::RdmTask;
@@ -99,6 +104,7 @@ pub(crate) struct Rdm {
     config: RdmConfig,
     table: Lock<Table>,
     notices: Notices,
+    peer_feed: Arc<PeerFeed>,
     listening: Mutex<Option<Listening>>,
 }
 
@@ -130,6 +136,7 @@ impl Rdm {
                     table: Lock::new(engine.lock_kind, Table::default()),
                     config,
                     notices: Notices::default(),
+                    peer_feed: Arc::default(),
                     listening: Mutex::new(None),
                 });
                 let weak = Arc::downgrade(&rdm);
@@ -177,6 +184,16 @@ impl Rdm {
     /// The port of this peer, if there is one.
     pub(crate) fn port_of(&self, peer: SocketAddr) -> Option<Arc<Port>> {
         self.lock_table("port of").current(canonical(peer))
+    }
+
+    /// What becomes of peers from now on, and first who is up.
+    pub(crate) fn read_peers(&self) -> PeerReader {
+        let (reader, is_first) = self.peer_feed.open();
+        if is_first {
+            let ports = self.lock_table("present peers").all_ports();
+            ports.iter().for_each(|port| port.present_peer());
+        }
+        reader
     }
 
     /// True if `port` is not the one to post to any more: its connection ends or has ended, and

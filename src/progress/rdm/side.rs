@@ -20,6 +20,7 @@ use super::super::receive_context::PortReceives;
 use super::super::report::Report;
 use super::Rdm;
 use super::notice::Notice;
+use super::peer_feed::Presence;
 
 /// What a port of a connectionless endpoint has beside its connection.
 pub(in crate::progress) struct Side {
@@ -33,6 +34,8 @@ pub(in crate::progress) struct Side {
     is_left: bool,
     /// What follows when the link has given everything back.
     after: Option<After>,
+    /// What the readers of the endpoint's peers have been told of the connection.
+    presence: Presence,
 }
 
 /// What follows an attempt that is given up.
@@ -114,6 +117,7 @@ impl Port {
                     attempt: None,
                     is_left: false,
                     after: None,
+                    presence: Presence::default(),
                 })),
             }
         });
@@ -345,6 +349,10 @@ impl Port {
             let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
             return Err((attempt, incarnation));
         }
+        if let Some(side) = &mut state.side {
+            // An endpoint that closes gives up too, which says nothing of the peer.
+            side.presence.is_given_up = error.kind() != ErrorKind::Canceled;
+        }
         self.end_with(&mut state, error);
         Ok(())
     }
@@ -445,11 +453,35 @@ impl Port {
                 incarnation,
             };
             side.tell(notice, &mut state.wakes);
+            if let Some(rdm) = side.rdm.upgrade() {
+                let said = (incarnation != 0).then_some(incarnation);
+                let (presence, peer) = (&mut side.presence, side.peer);
+                rdm.peer_feed
+                    .connected(presence, peer, said, &mut state.wakes);
+            }
         }
     }
 
-    pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, in_order: bool) {
+    /// A reader of the endpoint's peers has come: the peer is up if the connection is.
+    pub(super) fn present_peer(&self) {
+        let mut guard = self.lock("present the peer");
+        let state = &mut *guard;
+        if let Some(side) = &mut state.side
+            && let Some(rdm) = side.rdm.upgrade()
+        {
+            let (presence, peer) = (&mut side.presence, side.peer);
+            rdm.peer_feed.present(presence, peer, &mut state.wakes);
+        }
+    }
+
+    /// `lost`: the reason, unless the connection ended in order.
+    pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, lost: Option<Error>) {
         if let Some(side) = &mut state.side {
+            let in_order = lost.is_none();
+            if let Some(rdm) = side.rdm.upgrade() {
+                let (presence, peer) = (&mut side.presence, side.peer);
+                rdm.peer_feed.closed(presence, peer, lost, &mut state.wakes);
+            }
             self.moved.set();
             side.receives.leave();
             let notice = Notice::Closed {

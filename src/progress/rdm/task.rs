@@ -449,6 +449,7 @@ impl Drop for RdmTask {
         for port in ports {
             port.end_now(error.clone());
         }
+        self.rdm.peer_feed.end(&error);
         self.rdm.config.receives.close(error);
         for waker in wakers {
             waker.wake();

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+
 use crate::endpoint::{Endpoint, RdmEndpoint};
 use crate::eq::{Event, EventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::progress::IdlePolicy;
+use crate::progress::{IdlePolicy, PeerEventKind};
 use crate::testing::{Net, Peer};
 use crate::wire::PeerData;
 
@@ -293,6 +295,10 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
         let refused = plain_peer(&c, &endpoint, port, 1).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(refused.data()[2..4], port.to_be_bytes());
+        let mut peers = endpoint.peers();
+        let is_up = peers.next().await.unwrap();
+        assert_eq!((is_up.peer, is_up.incarnation), (address, Some(1)));
+        assert!(matches!(is_up.kind, PeerEventKind::Up));
 
         let mut awaits = endpoint.send(vec![0; 8 << 20], source).post().unwrap();
         settle().await;
@@ -302,6 +308,7 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
             settle().await;
         }
         assert!(futures::poll!(&mut awaits).is_pending(), "it was claimed");
+        assert!(peers.next().now_or_never().is_none(), "it was claimed");
         old.send("still there").await.unwrap();
         endpoint.recv(vec![0; 20]).await.unwrap();
         assert_eq!(ports(&endpoint), 1);
@@ -332,8 +339,12 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
         endpoint.send("to the new one", source).await.unwrap();
         new.recv(vec![0; 20]).await.unwrap();
         settle().await;
+        let again = peers.next().now_or_never().flatten().unwrap();
+        assert_eq!((again.peer, again.incarnation), (address, Some(2)));
+        assert!(matches!(again.kind, PeerEventKind::Restarted), "{again:?}");
         assert!(!old.is_connected());
         assert_eq!(ports(&endpoint), 1);
+        assert!(peers.next().now_or_never().is_none(), "the old one's end");
     });
 }
 

@@ -1,0 +1,302 @@
+//! What one reader of an endpoint's peers has not read: one record per peer, into which everything
+//! that happens to the peer meanwhile coalesces. A pure structure, without locks and wakers.
+//!
+//! Memory is bounded by construction: a record of a peer that is up is one of the endpoint's
+//! connections; a record of a peer that the reader believes to be up and that has gone is one of
+//! the peers that were up at once, since records are read in the order in which they began; and
+//! records of peers that came and went unread, which strangers can fill, are shared by host.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::error::Error;
+use crate::proto::{HostShares, host_of};
+
+/// Peers that came and went unread and that are remembered for one reader. The oldest of the host
+/// that has the most is evicted: as many as the endpoint remembers names of strangers.
+const UNREAD_STRANGERS_MAX: usize = 16_384;
+
+/// What happened to a peer of a connectionless endpoint.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PeerEventKind {
+    /// It is connected. A second one without a [`Down`](Self::Down) between them: the connection
+    /// was lost or closed and made anew, before the first of these was read.
+    Up,
+    /// It is connected, in another life than before: another
+    /// [incarnation](crate::rdm::PeerEvent::incarnation), which knows nothing of the old one.
+    Restarted,
+    /// It is not connected any more, or, if it was not, could not be reached.
+    Down {
+        /// The reason. `None`: the connection ended in order, since it was
+        /// [idle](crate::rdm::IdlePolicy), either side disconnected it, or closed its endpoint.
+        error: Option<Error>,
+    },
+}
+
+/// What is to be read of one peer.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerChange {
+    pub(crate) peer: SocketAddr,
+    pub(crate) kind: PeerEventKind,
+    /// What the peer says of its life.
+    pub(crate) incarnation: Option<u32>,
+}
+
+/// The unread changes of one reader.
+#[derive(Debug)]
+pub(super) struct PeerChanges {
+    records: HashMap<SocketAddr, Record>,
+    /// The peers that have a record, in the order in which the records began.
+    order: BTreeMap<u64, SocketAddr>,
+    /// Records of peers that have gone before the reader was told of them.
+    strangers: HostShares<(u64, SocketAddr), IpAddr>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Record {
+    number: u64,
+    kind: PeerEventKind,
+    incarnation: Option<u32>,
+    /// Two lives or more are in this record: if the peer is up in the end, it has restarted.
+    restarted: bool,
+    /// The reader was not told that the peer was up.
+    is_new: bool,
+}
+
+impl Record {
+    /// It may be evicted: the reader misses nothing that it knows of.
+    fn is_stranger(&self) -> bool {
+        self.is_new && matches!(self.kind, PeerEventKind::Down { .. })
+    }
+
+    /// Takes in what happened next to the same peer.
+    fn coalesce(&mut self, kind: PeerEventKind, incarnation: Option<u32>) {
+        let lives = self.incarnation.zip(incarnation);
+        self.restarted |= matches!(kind, PeerEventKind::Restarted)
+            || lives.is_some_and(|(before, now)| before != now);
+        self.kind = match kind {
+            PeerEventKind::Up if self.restarted => PeerEventKind::Restarted,
+            kind => kind,
+        };
+        // Whoever could not be reached has said nothing of its life.
+        self.incarnation = match self.kind {
+            PeerEventKind::Down { .. } => incarnation.or(self.incarnation),
+            _ => incarnation,
+        };
+    }
+}
+
+impl Default for PeerChanges {
+    fn default() -> Self {
+        PeerChanges::with_strangers_max(UNREAD_STRANGERS_MAX)
+    }
+}
+
+impl PeerChanges {
+    fn with_strangers_max(max: usize) -> Self {
+        PeerChanges {
+            records: HashMap::new(),
+            order: BTreeMap::new(),
+            strangers: HostShares::new(max),
+            next_number: 0,
+        }
+    }
+
+    /// Something happened to a peer. Costs the logarithm of how many records there are.
+    pub(super) fn push(&mut self, change: PeerChange) {
+        let PeerChange {
+            peer,
+            kind,
+            incarnation,
+        } = change;
+        let Some(record) = self.records.get_mut(&peer) else {
+            let number = self.next_number;
+            self.next_number += 1;
+            let record = Record {
+                number,
+                restarted: matches!(kind, PeerEventKind::Restarted),
+                // Of any other the reader knows, or its own application asked for the peer.
+                is_new: matches!(kind, PeerEventKind::Up),
+                kind,
+                incarnation,
+            };
+            self.records.insert(peer, record);
+            self.order.insert(number, peer);
+            return;
+        };
+        let was_stranger = record.is_stranger();
+        record.coalesce(kind, incarnation);
+        let key = (record.number, peer);
+        match (was_stranger, record.is_stranger()) {
+            (true, false) => self.strangers.remove(key, host_of(peer)),
+            (false, true) => {
+                if let Some((number, evicted)) = self.strangers.insert(key, host_of(peer)) {
+                    self.records.remove(&evicted);
+                    self.order.remove(&number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what has been unread for longest.
+    pub(super) fn pop(&mut self) -> Option<PeerChange> {
+        let (number, peer) = self.order.pop_first()?;
+        let record = self.records.remove(&peer)?;
+        if record.is_stranger() {
+            self.strangers.remove((number, peer), host_of(peer));
+        }
+        Some(PeerChange {
+            peer,
+            kind: record.kind,
+            incarnation: record.incarnation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn at(host: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host], port))
+    }
+
+    fn change(peer: SocketAddr, kind: PeerEventKind, incarnation: Option<u32>) -> PeerChange {
+        PeerChange {
+            peer,
+            kind,
+            incarnation,
+        }
+    }
+
+    fn down(number: Option<u64>) -> PeerEventKind {
+        let error = |number: u64| Error::new(ErrorKind::ConnectionReset, number.to_string());
+        PeerEventKind::Down {
+            error: number.map(error),
+        }
+    }
+
+    fn text(change: &PeerChange) -> String {
+        format!("{change:?}")
+    }
+
+    /// All that happened to one peer since it was read last, coalesced in the plainest way.
+    fn expected(unread: &[PeerChange]) -> PeerChange {
+        let last = unread.last().expect("something is unread").clone();
+        let lives: Vec<u32> = unread.iter().filter_map(|it| it.incarnation).collect();
+        let restarted = unread
+            .iter()
+            .any(|it| matches!(it.kind, PeerEventKind::Restarted))
+            || lives.windows(2).any(|two| two[0] != two[1]);
+        match last.kind {
+            PeerEventKind::Down { .. } => PeerChange {
+                incarnation: lives.last().copied(),
+                ..last
+            },
+            _ if restarted => change(last.peer, PeerEventKind::Restarted, last.incarnation),
+            _ => last,
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Comes(u8, u32),
+        Goes(u8, bool),
+        IsUnreachable(u8),
+        Read,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..4u8, 1..4u32).prop_map(|(peer, life)| Step::Comes(peer, life)),
+            3 => (0..4u8, any::<bool>()).prop_map(|(peer, lost)| Step::Goes(peer, lost)),
+            1 => (0..4u8).prop_map(Step::IsUnreachable),
+            2 => Just(Step::Read),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens, and whenever it is read: one record per peer, first come first read;
+        /// the last state is told with its last reason, and a restart is not lost.
+        #[test]
+        fn unread_changes_coalesce_per_peer(steps in prop::collection::vec(step(), 0..120)) {
+            let mut changes = PeerChanges::default();
+            let mut unread: Vec<(SocketAddr, Vec<PeerChange>)> = Vec::new();
+            let mut lives = [None; 4];
+            for (number, step) in steps.into_iter().enumerate() {
+                let happens = match step {
+                    Step::Comes(peer, life) => {
+                        let kind = match lives[usize::from(peer)] {
+                            None => PeerEventKind::Up,
+                            Some(held) if held == life => continue,
+                            Some(_) => PeerEventKind::Restarted,
+                        };
+                        lives[usize::from(peer)] = Some(life);
+                        change(at(peer, 1), kind, Some(life))
+                    }
+                    Step::Goes(peer, lost) => match lives[usize::from(peer)].take() {
+                        None => continue,
+                        life => change(at(peer, 1), down(lost.then_some(number as u64)), life),
+                    },
+                    Step::IsUnreachable(peer) => match lives[usize::from(peer)] {
+                        None => change(at(peer, 1), down(Some(number as u64)), None),
+                        Some(_) => continue,
+                    },
+                    Step::Read => {
+                        let read = changes.pop();
+                        let first = (!unread.is_empty()).then(|| unread.remove(0));
+                        let first = first.map(|(_, unread)| expected(&unread));
+                        prop_assert_eq!(read.as_ref().map(text), first.as_ref().map(text));
+                        continue;
+                    }
+                };
+                changes.push(happens.clone());
+                match unread.iter_mut().find(|(peer, _)| *peer == happens.peer) {
+                    Some((_, unread)) => unread.push(happens),
+                    None => unread.push((happens.peer, vec![happens])),
+                }
+                prop_assert_eq!(changes.records.len(), unread.len());
+                prop_assert_eq!(changes.order.len(), unread.len());
+            }
+        }
+    }
+
+    /// Peers that come and go unread take bounded memory, of which a host's storm takes only what
+    /// other hosts leave; what the reader was told to be up is told to be down, whoever storms.
+    #[test]
+    fn a_storm_of_strangers_costs_one_host_its_own_records() {
+        const MAX: usize = 8;
+        let mut changes = PeerChanges::with_strangers_max(MAX);
+        let came_and_went = |changes: &mut PeerChanges, peer| {
+            changes.push(change(peer, PeerEventKind::Up, Some(1)));
+            changes.push(change(peer, down(None), Some(1)));
+        };
+        let known = at(1, 1);
+        changes.push(change(known, PeerEventKind::Up, Some(1)));
+        assert_eq!(changes.pop().map(|it| it.peer), Some(known));
+        changes.push(change(known, down(Some(0)), Some(1)));
+        came_and_went(&mut changes, at(2, 1));
+        for port in 1..1_000 {
+            came_and_went(&mut changes, at(3, port));
+            assert!(changes.records.len() <= MAX + 1);
+        }
+        // It is up again: its record is not to be evicted.
+        changes.push(change(at(2, 1), PeerEventKind::Up, Some(1)));
+        for port in 1..1_000 {
+            came_and_went(&mut changes, at(4, port));
+        }
+        let read: Vec<_> = std::iter::from_fn(|| changes.pop()).collect();
+        assert_eq!(read[0].peer, known);
+        assert_eq!(read[1].peer, at(2, 1));
+        assert!(matches!(read[1].kind, PeerEventKind::Up));
+        assert_eq!(read.len(), MAX + 2);
+        assert_eq!(changes.strangers.len(), 0);
+        assert!(changes.records.is_empty() && changes.order.is_empty());
+    }
+}
