@@ -172,7 +172,7 @@ pub mod dgram {
 pub mod op {
     pub use crate::endpoint::{
         Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, FetchAtomic, Message,
-        MessageInfo, Messages, MultiRecv, NumbersOf, Op, Operands, Peek, PostedAtomic,
+        MessageInfo, Messages, MultiRecv, NumbersOf, Op, OpOutput, Operands, Peek, PostedAtomic,
         PostingAtomic, Queued, QueuedOp, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom,
         RecvTagged, RemoteRegions, RmaRead, RmaWrite, SendDatagram, SendMessage,
     };

@@ -57,7 +57,8 @@ pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};
 pub use traits::{
-    IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs, RegionContents,
+    Convert, ConvertMany, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs,
+    RegionContents,
 };
 
 pub(crate) use attached::RegionTraits;
@@ -77,5 +78,5 @@ pub(crate) use region::RegionMemory;
 pub(crate) use shared::{Released, join_windows};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
-pub(crate) use traits::{Convert, ConvertMany, LocalUse, Refused};
+pub(crate) use traits::{LocalUse, Refused};
 pub(crate) use watch::{Notices, Watched, can_watch};

@@ -145,7 +145,10 @@ impl SharedBuffer {
             Some(end) if end <= self.len() => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "range is not all within the buffer",
+                format!(
+                    "{len} bytes at {offset} are not all within the {}",
+                    self.len()
+                ),
             )),
         }
     }

@@ -29,7 +29,8 @@ pub enum LocalUse {
 /// A buffer that cannot be used so: why, and the buffer.
 pub type Refused<B> = (Error, B);
 
-/// How one buffer becomes memory of an operation and comes back. Seals [`IoBuf`].
+/// How one buffer becomes memory of an operation and comes back: what seals [`IoBuf`] and its kin.
+/// Nothing in it is for programs.
 pub trait Convert: Sized {
     /// A region owns the memory; else it need not even be there.
     #[doc(hidden)]
@@ -83,7 +84,8 @@ pub trait Convert: Sized {
     }
 }
 
-/// How the buffers of one operation become its payload and come back. Seals [`IoBufs`].
+/// How the buffers of one operation become its payload and come back: what seals [`IoBufs`] and its
+/// kin. Nothing in it is for programs.
 pub trait ConvertMany: Sized {
     /// As [`Convert::IS_OWNED`], of all of them.
     #[doc(hidden)]

@@ -44,6 +44,7 @@ pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, Registratio
 pub use handle::RegionHandle;
 pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
+pub use request::RegisterBufs;
 pub use watch::RegistrationProgress;
 
 bitflags::bitflags! {
@@ -321,7 +322,7 @@ impl Domain {
         self.inner.close().map_err(|names| {
             Error::new(
                 ErrorKind::Busy,
-                format!("still open in the domain: {names}"),
+                format!("the domain is {names}"),
             )
         })?;
         self.inner.ended().await;

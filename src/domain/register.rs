@@ -20,13 +20,13 @@ use crate::op_error::Failed;
 use super::handle::RegionHandle;
 use super::job::{Job, register_now, start_job};
 use super::registration::Registration;
-use super::request::{Buffers, Request, give_buffers, show, take_buffers};
+use super::request::{RegisterBufs, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
 
 /// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
-pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion<B>> {
+pub struct Register<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     pub(super) domain: Domain,
     pub(super) buffers: B,
     pub(super) request: Request,
@@ -37,7 +37,7 @@ pub struct Register<B: Buffers, R: RegionHandle = MemoryRegion<B>> {
 /// [`Domain::register_read_only`](super::Domain::register_read_only).
 pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion<B>>;
 
-impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(
             f,
@@ -49,7 +49,7 @@ impl<B: Buffers, R: RegionHandle> fmt::Debug for Register<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> Register<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     #[inline(always)]
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
         Register {
@@ -203,7 +203,7 @@ impl<B: Buffers, R: RegionHandle> Register<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> IntoFuture for Register<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> IntoFuture for Register<B, R> {
     type Output = Result<R, Failed<B>>;
     type IntoFuture = Registration<B, R>;
 

@@ -17,7 +17,7 @@ use crate::op_error::Failed;
 use super::handle::RegionHandle;
 use super::job::{Job, start_job};
 use super::register::Register;
-use super::request::{Buffers, give_buffers, take_buffers};
+use super::request::{RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
@@ -26,12 +26,12 @@ use super::request::{Buffers, give_buffers, take_buffers};
 /// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
-pub struct Registration<B: Buffers, R: RegionHandle = MemoryRegion<B>> {
+pub struct Registration<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     /// A few words, since a future is moved before it is polled.
     state: State<B, R>,
 }
 
-enum State<B: Buffers, R: RegionHandle> {
+enum State<B: RegisterBufs, R: RegionHandle> {
     /// Looks at pages within its first poll.
     Now(Box<Register<B, R>>),
     /// Waits for a slot in the event queue.
@@ -45,12 +45,12 @@ enum State<B: Buffers, R: RegionHandle> {
     Done,
 }
 
-struct AwaitSlot<B: Buffers, R: RegionHandle> {
+struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
     reserve: Pin<Box<dyn Future<Output = Option<EventSlot>> + Send>>,
     register: Register<B, R>,
 }
 
-impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// Submits.
     #[inline(always)]
     pub(super) fn begin(register: Register<B, R>) -> Self {
@@ -106,7 +106,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// The key of the region, once the registration has completed; until then, and in a domain with
     /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
@@ -118,7 +118,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Future for Registration<B, R> {
     type Output = Result<R, Failed<B>>;
 
     #[inline]
@@ -133,7 +133,7 @@ impl<B: Buffers, R: RegionHandle> Future for Registration<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     #[cold]
     fn poll_others(
         &mut self,
@@ -171,7 +171,7 @@ impl<B: Buffers, R: RegionHandle> Registration<B, R> {
     }
 }
 
-impl<B: Buffers, R: RegionHandle> Drop for Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> Drop for Registration<B, R> {
     fn drop(&mut self) {
         if let State::Running(job) = &self.state {
             job.abandon();
@@ -180,9 +180,9 @@ impl<B: Buffers, R: RegionHandle> Drop for Registration<B, R> {
 }
 
 // Nothing in a registration is pinned: the boxed future is on its own.
-impl<B: Buffers, R: RegionHandle> Unpin for Registration<B, R> {}
+impl<B: RegisterBufs, R: RegionHandle> Unpin for Registration<B, R> {}
 
-impl<B: Buffers, R: RegionHandle> fmt::Debug for Registration<B, R> {
+impl<B: RegisterBufs, R: RegionHandle> fmt::Debug for Registration<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").finish_non_exhaustive()
     }

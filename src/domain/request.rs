@@ -15,9 +15,9 @@ use super::{Domain, RegistrationProgress};
 
 /// Buffers that a region can be made of: [`RegionBufs`](crate::buf::RegionBufs), or a
 /// [`ReadOnlyBuf`](crate::buf::ReadOnlyBuf). Sealed.
-pub trait Buffers: ConvertMany + Send + Sized + 'static {}
+pub trait RegisterBufs: ConvertMany + Send + Sized + 'static {}
 
-impl<B: ConvertMany + Send + Sized + 'static> Buffers for B {}
+impl<B: ConvertMany + Send + Sized + 'static> RegisterBufs for B {}
 
 /// What a region is to be.
 pub(super) struct Request {
@@ -193,7 +193,7 @@ impl Domain {
 
 /// Judges what is asked for, and takes the buffers.
 #[inline(always)]
-pub(super) fn take_buffers<B: Buffers>(
+pub(super) fn take_buffers<B: RegisterBufs>(
     domain: &Domain,
     buffers: B,
     request: &Request,
@@ -252,7 +252,7 @@ pub(super) fn check_address_ranges() -> Result<()> {
 
 #[cold]
 #[allow(clippy::boxed_local, reason = "as it comes, for `map_err`")]
-pub(super) fn give_buffers<B: Buffers>(refused: NotMade) -> Failed<B> {
+pub(super) fn give_buffers<B: RegisterBufs>(refused: NotMade) -> Failed<B> {
     let (error, held) = *refused;
     let error = error.with_operation(OperationKind::Register);
     Failed::new(error, B::from_taken(held))

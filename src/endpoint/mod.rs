@@ -50,7 +50,7 @@ pub use messages::{Message, Messages};
 pub use msg::{Received, Recv, RecvFrom, SendMessage};
 pub use multi_recv::MultiRecv;
 pub use on_refusal::OnRefusal;
-pub use op::{Op, Queued, QueuedOp};
+pub use op::{Op, OpOutput, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
 pub use peers::{PeerEvent, Peers};

@@ -11,7 +11,7 @@ use crate::progress::{Manner, Report};
 use crate::proto::{Post, Wanted};
 
 use super::common::{Common, check_inject};
-use super::op::{Facts, Told, sealed};
+use super::op::{Facts, OpOutput, sealed};
 use super::place::{Selector, To};
 use super::post::{Draft, Shape, posting_forms};
 use super::{Endpoint, RdmEndpoint};
@@ -57,7 +57,7 @@ impl sealed::FromEnd for Received {
     }
 }
 
-impl Told for Received {}
+impl OpOutput for Received {}
 
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four as one

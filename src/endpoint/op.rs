@@ -19,8 +19,11 @@ use crate::proto::{End, OpKey};
 
 use super::place::Place;
 
-/// What a successful operation tells besides its buffers. Sealed.
-pub trait Told: sealed::FromEnd + Send {}
+/// What a successful operation gives besides its buffers: the count of bytes, or [`Received`] of a
+/// message. Sealed.
+///
+/// [`Received`]: crate::op::Received
+pub trait OpOutput: sealed::FromEnd + Send {}
 
 pub(super) mod sealed {
     /// How the end of an operation becomes a value.
@@ -47,7 +50,7 @@ impl sealed::FromEnd for usize {
     }
 }
 
-impl Told for usize {}
+impl OpOutput for usize {}
 
 /// A posted operation: a future of its result and its buffers.
 ///
@@ -65,7 +68,7 @@ impl Told for usize {}
 /// It takes part in Tokio's cooperative budget, as registrations and queues do: a task whose
 /// operations have always ended already when it comes to await them starves no other.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
-pub struct Op<B: IoBufs, R: Told = usize> {
+pub struct Op<B: IoBufs, R: OpOutput = usize> {
     place: Place,
     key: OpKey,
     /// Until it is dropped.
@@ -74,7 +77,7 @@ pub struct Op<B: IoBufs, R: Told = usize> {
     buffers: PhantomData<fn() -> (B, R)>,
 }
 
-impl<B: IoBufs, R: Told> Op<B, R> {
+impl<B: IoBufs, R: OpOutput> Op<B, R> {
     pub(super) fn new(place: Place, key: OpKey, cell: Arc<OpCell>) -> Self {
         Op {
             place,
@@ -121,7 +124,7 @@ impl<B: IoBufs, R: Told> Op<B, R> {
     }
 }
 
-impl<B: IoBufs, R: Told> Future for Op<B, R> {
+impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
     type Output = Result<(R, B), Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
@@ -143,7 +146,7 @@ impl<B: IoBufs, R: Told> Future for Op<B, R> {
 
 /// Sorts an operation's end into the result its future gives.
 #[inline]
-fn finish<B: IoBufs, R: Told>(
+fn finish<B: IoBufs, R: OpOutput>(
     end: &mut End,
     source: Option<SourceName>,
 ) -> Result<(R, B), Failed<B>> {
@@ -166,7 +169,7 @@ fn finish<B: IoBufs, R: Told>(
     }
 }
 
-impl<B: IoBufs, R: Told> Drop for Op<B, R> {
+impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     fn drop(&mut self) {
         match self.cell.take() {
             Some(cell) if self.finished => OpCell::keep(cell),
@@ -176,7 +179,7 @@ impl<B: IoBufs, R: Told> Drop for Op<B, R> {
     }
 }
 
-impl<B: IoBufs, R: Told> fmt::Debug for Op<B, R> {
+impl<B: IoBufs, R: OpOutput> fmt::Debug for Op<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Op")
             .field("id", &self.id())

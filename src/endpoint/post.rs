@@ -14,7 +14,7 @@ use crate::proto::Post;
 
 use super::atomic::AtomicShape;
 use super::common::Common;
-use super::op::{Op, QueuedOp, Told};
+use super::op::{Op, OpOutput, QueuedOp};
 use super::place::To;
 use super::remote::RemoteRegions;
 
@@ -116,7 +116,7 @@ impl Shape {
 
 /// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
 /// Again.
-pub(super) fn post_op<B: IoBufs, R: Told, D: Draft<B>>(
+pub(super) fn post_op<B: IoBufs, R: OpOutput, D: Draft<B>>(
     draft: D,
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {

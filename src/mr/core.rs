@@ -294,7 +294,10 @@ pub(super) fn read_at(memory: &RegionMemory, offset: usize, into: &mut [u8]) -> 
 pub(super) fn check_range(offset: usize, len: usize, whole: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= whole => Ok(()),
-        _ => Err(outside()),
+        _ => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{len} bytes at {offset} are not all within the {whole} bytes"),
+        )),
     }
 }
 
@@ -302,7 +305,7 @@ pub(super) fn check_range(offset: usize, len: usize, whole: usize) -> Result<()>
 pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let wide = |bound: &usize| *bound as u64;
     let bounds = (range.start_bound().map(wide), range.end_bound().map(wide));
-    let (start, end) = resolve_range(bounds, len as u64).ok_or_else(outside)?;
+    let (start, end) = resolve_range(bounds, len as u64)?;
     // Both are at most `len`, which is a usize.
     Ok((start as usize, (end - start) as usize))
 }
@@ -313,12 +316,5 @@ pub(super) fn given_back() -> Error {
     Error::new(
         ErrorKind::BadState,
         "the region's buffers have been given back already",
-    )
-}
-
-fn outside() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "range is not all within the region",
     )
 }

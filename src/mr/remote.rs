@@ -47,17 +47,19 @@ impl RemoteRegion {
     /// # Errors
     /// `InvalidArgument` if the range is not all within.
     pub fn slice(self, range: impl RangeBounds<u64>) -> Result<RemoteRegion> {
-        let range = resolve_range(range, self.len);
-        let within = range.and_then(|(start, end)| {
-            // The start may be anything a peer claimed, so even this may not add up.
-            let addr = self.addr.checked_add(start)?;
-            Some(RemoteRegion {
-                addr,
-                len: end - start,
-                ..self
-            })
-        });
-        within.ok_or_else(|| outside("range is not within the remote region"))
+        let (start, end) = resolve_range(range, self.len)?;
+        // The start may be anything a peer claimed, so even this may not add up.
+        let addr = self.addr.checked_add(start).ok_or_else(|| {
+            let RemoteRegion { addr, len, .. } = self;
+            invalid(format!(
+                "{start} bytes into {len} at {addr:#x} is no address"
+            ))
+        })?;
+        Ok(RemoteRegion {
+            addr,
+            len: end - start,
+            ..self
+        })
     }
 
     /// A fixed encoding, the same on every machine: address, length, key and rights, each as eight
@@ -78,7 +80,7 @@ impl RemoteRegion {
     pub fn from_bytes(bytes: &[u8]) -> Result<RemoteRegion> {
         let bytes: &[u8; Self::ENCODED_LEN] = bytes
             .try_into()
-            .map_err(|_| outside("an encoded remote region has 32 bytes"))?;
+            .map_err(|_| invalid("an encoded remote region has 32 bytes"))?;
         let mut words = [0; 4];
         for (word, piece) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             let mut raw = [0; 8];
@@ -140,21 +142,34 @@ impl From<RemoteRegion> for Plain {
     }
 }
 
-fn outside(message: &'static str) -> Error {
+#[cold]
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Start and end of a range in something of `len` bytes; `None` unless `start <= end <= len`.
-pub(super) fn resolve_range(range: impl RangeBounds<u64>, len: u64) -> Option<(u64, u64)> {
+/// Start and end of a range in something of `len` bytes.
+///
+/// # Errors
+/// `InvalidArgument` unless `start <= end <= len`.
+pub(super) fn resolve_range(range: impl RangeBounds<u64>, len: u64) -> Result<(u64, u64)> {
     let start = match range.start_bound() {
-        Bound::Included(start) => *start,
-        Bound::Excluded(before) => before.checked_add(1)?,
-        Bound::Unbounded => 0,
+        Bound::Included(start) => Some(*start),
+        Bound::Excluded(before) => before.checked_add(1),
+        Bound::Unbounded => Some(0),
     };
     let end = match range.end_bound() {
-        Bound::Included(last) => last.checked_add(1)?,
-        Bound::Excluded(end) => *end,
-        Bound::Unbounded => len,
+        Bound::Included(last) => last.checked_add(1),
+        Bound::Excluded(end) => Some(*end),
+        Bound::Unbounded => Some(len),
     };
-    (start <= end && end <= len).then_some((start, end))
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= len => Ok((start, end)),
+        (Some(start), Some(end)) if start <= end => Err(invalid(format!(
+            "the range {start}..{end} is not all within the {len} bytes"
+        ))),
+        (Some(start), Some(end)) => {
+            Err(invalid(format!("the range {start}..{end} runs backwards")))
+        }
+        _ => Err(invalid("the range goes beyond the largest number")),
+    }
 }

@@ -250,7 +250,10 @@ impl<T> Connection<T> {
             {
                 Ok(())
             }
-            _ => Err(Error::new(ErrorKind::NotConnected, "")),
+            _ => Err(Error::new(
+                ErrorKind::NotConnected,
+                "connect or accept with the endpoint first",
+            )),
         }
     }
 
