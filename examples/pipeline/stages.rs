@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio_fabric::{
-    Access, Domain, Endpoint, Fabric, Hints, MemoryRegion, domain::DomainBind, info::MrMode,
-};
+use tokio_fabric::{Access, Domain, Endpoint, Fabric, Hints, MemoryRegion, domain::DomainBind};
 
 use crate::peer::Found;
 use crate::source::Batch;
@@ -26,10 +24,9 @@ pub async fn run(
     batches: impl Iterator<Item = Result<Batch>> + Send + 'static,
     address: SocketAddr,
 ) -> Result<Timeline> {
-    // With FI_MR_ALLOCATED the pages of a region are there once it is registered, which takes time;
-    // with REG_MR that is spent beside the runtime, and awaited.
-    let fabric =
-        Fabric::open(Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED)))?;
+    // With REG_MR the pages of a region are there once it is registered; the time that takes is
+    // spent beside the runtime, and awaited.
+    let fabric = Fabric::open(Hints::new())?;
     let domain = fabric.domain().open()?;
     let events = fabric.event_queue().open()?;
     domain.bind(&events, DomainBind::REG_MR)?;

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use tokio_fabric::{Hints, info::MrMode};
+use tokio_fabric::Hints;
 
 use call::Client;
 use options::{Command, Options};
@@ -71,13 +71,11 @@ fn run() -> Result<bool> {
     done
 }
 
-/// What both sides ask for. Their domains fault registered pages in, so that a registration that
-/// has ended is memory that no transfer waits for; that is done beside the runtime's own threads.
+/// What both sides ask for.
 fn hints(options: &Options) -> Hints {
-    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
     match &options.backend {
-        Some(name) => hints.backend(name),
-        None => hints,
+        Some(name) => Hints::new().backend(name),
+        None => Hints::new(),
     }
 }
 

@@ -196,7 +196,9 @@ impl Drop for Inner {
 impl Domain {
     /// Associates an event queue with the domain (`fi_domain_bind`). It becomes the queue of all
     /// endpoints opened from now on that are not bound to one of their own, connection events
-    /// included. With [`DomainBind::REG_MR`] every registration from now on is asynchronous.
+    /// included. With [`DomainBind::REG_MR`] every registration from now on is asynchronous. The
+    /// domain does not keep the queue: without a handle of it registrations go on as before, and
+    /// nothing reads their events.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
@@ -319,12 +321,9 @@ impl Domain {
     /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
     /// is awaited to its end.
     pub async fn close(&self) -> Result<()> {
-        self.inner.close().map_err(|names| {
-            Error::new(
-                ErrorKind::Busy,
-                format!("the domain is {names}"),
-            )
-        })?;
+        self.inner
+            .close()
+            .map_err(|names| Error::new(ErrorKind::Busy, format!("the domain is {names}")))?;
         self.inner.ended().await;
         Ok(())
     }
