@@ -112,14 +112,25 @@ pub async fn c_comes_back(net: Net) {
         let x = peer.rdm_endpoint().unwrap();
         let port = free_port();
         let c = x.insert(([127, 0, 0, 1], port).into()).unwrap();
+        let mut events = x.peers();
+        let mut lives = Vec::new();
         for role in [first, second] {
             let mut process = start_c_at(program, "echo", role, x.local_addr(), Some(port));
             port_of(&mut process).await;
             echo(&x, c, role).await;
             process.line("GOT", PATIENCE).await;
+            // C names its life by its process; what was not read of the old one is one event.
+            let event = events.next().await.expect("it is open");
+            assert_eq!(event.fabric_addr, Some(c));
+            lives.push((format!("{:?}", event.kind), event.incarnation));
             process.kill();
             process.finished(PATIENCE).await;
         }
+        let [(up, old), (restarted, new)] = &lives[..] else {
+            unreachable!("there were two");
+        };
+        assert_eq!([&up[..], &restarted[..]], ["Up", "Restarted"]);
+        assert!(old.is_some() && new.is_some() && old != new, "{lives:?}");
         x.shutdown().await.unwrap();
     }
 }
