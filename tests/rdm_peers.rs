@@ -15,6 +15,7 @@ use common::{on_every_backend, on_every_backend_at_once};
 use futures::FutureExt;
 use futures::future::join_all;
 use peers::crowd;
+use tokio_fabric::testing::FaultPlan;
 use tokio_fabric::{ErrorKind, UserContext, error::Phase, info::AvType, rdm::IdlePolicy};
 
 /// The first operations of both sides at once make one connection, and nothing is lost or doubled.
@@ -445,4 +446,53 @@ fn what_was_announced_to_a_peer_that_closes_ends_soon() {
         assert_eq!(failed.kind(), ErrorKind::PeerClosed);
         assert!(began.elapsed() < Duration::from_secs(10));
     });
+}
+
+/// "A receive .. does not end because one peer's connection did": it goes on as the oldest of those
+/// posted, and so does the stream of messages; one for that peer alone ends with the reason.
+#[test]
+fn a_receive_outlives_the_connection_that_was_to_fill_it() {
+    on_every_backend(|net| async move {
+        // Sent at once, and announced first.
+        for len in [40_000_usize, 1 << 20] {
+            for directed in [false, true] {
+                let half = len as u64 / 2;
+                let plan = FaultPlan::seeded(1).cut_after_bytes(half..=half);
+                let faulty = net.clone().faults(plan);
+                let peers = [&faulty, &net, &net, &net].map(|net| net.peer().unwrap());
+                let [y, z, x, v] = peers.each_ref().map(|peer| peer.rdm_endpoint().unwrap());
+                let [x_to_y, v_to_y, z_to_y] =
+                    [&x, &v, &z].map(|it| it.insert(y.local_addr()).unwrap());
+                let y_to_x = y.insert(x.local_addr()).unwrap();
+                let first = y.recv(Vec::<u8>::with_capacity(len));
+                let first = if directed { first.from(y_to_x) } else { first };
+                let mut receives = vec![first.post().unwrap()];
+                receives.push(y.recv(Vec::<u8>::with_capacity(len)).post().unwrap());
+                let sent = x.send(vec![7u8; len], x_to_y).delivery_complete();
+                assert!(sent.await.is_err(), "cut in the middle");
+                if directed {
+                    let failed = receives.remove(0).await.unwrap_err();
+                    assert!(is_loss(failed.kind()), "{}", failed.error());
+                    assert_eq!(failed.into_parts().1.unwrap().len(), 0);
+                }
+                for (at, receive) in receives.into_iter().enumerate() {
+                    z.send(vec![at as u8; 9 + at], z_to_y).await.unwrap();
+                    let (received, bytes) = receive.await.unwrap();
+                    assert_eq!((received.len, bytes), (9 + at, vec![at as u8; 9 + at]));
+                }
+                let mut messages = y.messages(len, 2);
+                let lost = async {
+                    let sent = v.send(vec![7u8; len], v_to_y).delivery_complete();
+                    assert!(sent.await.is_err(), "cut in the middle");
+                    z.send("goes on", z_to_y).await.unwrap();
+                };
+                let (message, ()) = futures::future::join(messages.next(), lost).await;
+                assert_eq!(&message.unwrap().unwrap()[..], b"goes on");
+            }
+        }
+    });
+}
+
+fn is_loss(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset)
 }

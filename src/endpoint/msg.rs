@@ -137,6 +137,9 @@ impl RdmEndpoint {
     /// ([`from`](RecvFrom::from)), into a buffer, or spread over up to four. Tagged messages are
     /// received by [`recv_tagged`](Self::recv_tagged) only.
     ///
+    /// When the connection breaks that brings its message, a receive waits for the next one, in its
+    /// place; one for that peer alone ends with the reason.
+    ///
     /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and comes back with what was received
     /// as its length ([`IoBufMut`](crate::buf::IoBufMut)).
     ///

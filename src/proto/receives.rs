@@ -3,6 +3,7 @@
 
 use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive};
 use super::op::OpKey;
+use crate::error::Error;
 
 /// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
 /// it ends the receive, with the message's source and tag.
@@ -28,13 +29,13 @@ pub(crate) trait Receives<T> {
     /// since `Connection::clear_to_send` does not take it.
     fn withdrawn(&mut self, announcement: &Announcement);
 
-    /// A receive that was matched with an announcement has its message: it will not be
+    /// A receive that was matched ends with the connection's word: it will not be
     /// [put back](Self::put_back). Told exactly once of each that is not.
-    fn began(&mut self, receive: OpKey);
+    fn finished(&mut self, receive: OpKey);
 
-    /// The announcement that this receive was matched with is withdrawn: it is posted again, in its
-    /// place.
-    fn put_back(&mut self, receive: PostedReceive<T>);
+    /// This receive does not get the message that it was matched with: it is posted again, in its
+    /// place. If it was for that message alone, it ends, since that is `gone`.
+    fn put_back(&mut self, receive: PostedReceive<T>, gone: Error);
 
     /// Announcements of this connection that are kept will not be answered: they are forgotten.
     fn forget_announcements(&mut self);

@@ -97,7 +97,7 @@ impl ReceiveContext {
                 due.delivered.push((receive, early));
             }
             Some(Fetched::Announced(receive, announcement)) => {
-                state.offer(receive.key, &mut due);
+                state.take(receive.key, &mut due);
                 due.offers.push((receive, announcement));
             }
         }
@@ -145,13 +145,13 @@ impl State {
         self.take_claimed(claimed, sink, due).is_ok()
     }
 
-    /// A receive, or a part of one, was matched with an announcement.
-    pub(super) fn offer(&mut self, key: OpKey, due: &mut Due) {
+    /// A receive, or a part of one, was matched with a message that has not come.
+    pub(super) fn take(&mut self, key: OpKey, due: &mut Due) {
         match self.ops.get_mut(key) {
             Some(Op::Many(..)) => self.arm(key, due),
             Some(Op::Claiming) => {} // It takes no other message should this one not come.
-            Some(op) => *op = Op::Offered { canceled: false },
             None => {}
+            Some(op) => *op = Op::Taken { canceled: false },
         }
     }
 }

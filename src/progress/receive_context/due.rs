@@ -223,9 +223,9 @@ impl State {
         }
     }
 
-    /// The connection that has taken the receive brings its message.
-    pub(super) fn offered(&mut self, key: OpKey) {
-        if let Some(Op::Offered { .. } | Op::Claiming) = self.ops.get(key) {
+    /// The connection that has taken the receive tells its end.
+    pub(super) fn finished(&mut self, key: OpKey) {
+        if let Some(Op::Taken { .. } | Op::Claiming) = self.ops.get(key) {
             self.ops.remove(key);
         }
     }
@@ -259,7 +259,7 @@ impl State {
             // The receive of a claimed message, or of one that nobody wants.
             (_, None | Some(Op::Claiming), _) => gone,
             (_, _, Some(error)) => error.clone(),
-            (_, Some(Op::Offered { canceled: true }), _) => Error::new(ErrorKind::Canceled, ""),
+            (_, Some(Op::Taken { canceled: true }), _) => Error::new(ErrorKind::Canceled, ""),
             _ => {
                 let receive = PostedReceive {
                     token,
@@ -282,7 +282,7 @@ impl State {
             Found::Nothing(receive) => Op::Posted(receive),
             Found::Announced(receive, announcement) => {
                 due.offers.push((receive, announcement));
-                Op::Offered { canceled: false }
+                Op::Taken { canceled: false }
             }
             Found::Early(receive, early) => {
                 due.delivered.push((receive, early));

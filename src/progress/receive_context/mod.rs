@@ -99,9 +99,9 @@ enum Op {
     Posted(ReceiveKey),
     /// A buffer for many messages.
     Many(ReceiveKey, Arc<ManyReceive>),
-    /// Its sender is asked for the announced message that it was matched with.
-    Offered {
-        /// It is not to be posted again should that fail, or the message be withdrawn.
+    /// A connection brings the message that it was matched with, or asks for it.
+    Taken {
+        /// It is not to be posted again, should the message not come.
         canceled: bool,
     },
     /// It gets a claimed message and no other.
@@ -297,7 +297,7 @@ impl ReceiveContext {
         match self.lock("phase").ops.get(key) {
             Some(Op::Waiting) => Phase::Waiting,
             Some(Op::Posted(_) | Op::Many(..)) => Phase::Queued,
-            Some(Op::Offered { .. } | Op::Claiming) | None => Phase::Moving,
+            Some(Op::Taken { .. } | Op::Claiming) | None => Phase::Moving,
         }
     }
 
@@ -512,7 +512,7 @@ impl State {
         let (payload, report, phase) = match self.ops.get_mut(key) {
             None => return Withdrawn::Gone,
             Some(Op::Claiming) => return Withdrawn::Running,
-            Some(Op::Offered { canceled }) => {
+            Some(Op::Taken { canceled }) => {
                 *canceled = true;
                 return Withdrawn::Running;
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::progress::report::Report;
 use crate::proto::{
     Announcement, Arrival, Arrived, EarlyMessage, Identity, OpKey, PostedReceive, Receives,
@@ -21,6 +21,8 @@ pub(crate) struct PortReceives {
     identity: Identity,
     wakes: WakeList,
     leftovers: Vec<Payload>,
+    /// Receives that have ended, of which the context is told once for all of a turn.
+    finished: Vec<OpKey>,
 }
 
 impl PortReceives {
@@ -30,11 +32,17 @@ impl PortReceives {
             identity,
             wakes: WakeList::new(),
             leftovers: Vec::new(),
+            finished: Vec::new(),
         }
     }
 
     /// Whom to wake and what to drop, once the port's lock is released.
     pub(crate) fn take_aftermath(&mut self) -> (WakeList, Vec<Payload>) {
+        if !self.finished.is_empty() {
+            let mut state = self.context.lock("finished");
+            let finished = std::mem::take(&mut self.finished);
+            finished.into_iter().for_each(|it| state.finished(it));
+        }
         let wakes = std::mem::take(&mut self.wakes);
         (wakes, std::mem::take(&mut self.leftovers))
     }
@@ -73,7 +81,7 @@ impl Receives<Report> for PortReceives {
         self.arrived(|state, due| {
             let arrived = state.matcher.arrive(arrival);
             if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
-                state.matched(*key, due);
+                state.take(*key, due);
             }
             arrived
         })
@@ -107,7 +115,7 @@ impl Receives<Report> for PortReceives {
         self.arrived(|state, due| {
             let arrived = state.matcher.announce(announcement);
             if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
-                state.offer(*key, due);
+                state.take(*key, due);
             }
             arrived
         })
@@ -122,14 +130,13 @@ impl Receives<Report> for PortReceives {
         self.carry_out(due);
     }
 
-    fn began(&mut self, receive: OpKey) {
-        self.context.lock("began").offered(receive);
+    fn finished(&mut self, receive: OpKey) {
+        self.finished.push(receive);
     }
 
-    fn put_back(&mut self, receive: PostedReceive<Report>) {
+    fn put_back(&mut self, receive: PostedReceive<Report>, gone: Error) {
         let mut due = Due::default();
         let mut state = self.context.lock("put back");
-        let gone = Error::new(ErrorKind::NoMessage, "its sender has withdrawn it");
         state.put_back(receive, &mut due, &self.context.telling(), gone);
         state.settle(&mut due);
         drop(state);

@@ -8,7 +8,9 @@ use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
+use super::rendezvous::Incoming;
 use super::rx::{Landing, Rx, Target};
+use super::shared::Taken;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -75,15 +77,18 @@ impl<T> Connection<T> {
     }
 
     fn end_all(&mut self, error: &Error, host: &mut impl Host<T>) {
+        let taken = self.take_taken();
         let mut memory = self.collect_memory(host);
         let injected = self.tx.injected.fail_all();
         self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
             // Where results were to be put stands in the table, and comes before the operands.
             let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());
-            let payload = kept
-                .or_else(|| memory.remove(&key))
-                .unwrap_or_else(Payload::empty);
+            let payload = kept.or_else(|| memory.remove(&key));
+            let taken = taken.iter().find(|taken| taken.op == key);
+            let Some(payload) = self.let_go(key, taken.copied(), payload, error, host) else {
+                continue;
+            };
             match self.ops.get(key).and_then(|op| op.answer) {
                 Some(answer) => self.end_answered(key, answer, payload),
                 None => self.end_op(key, Err(error.clone()), 0, payload),
@@ -92,6 +97,37 @@ impl<T> Connection<T> {
         self.acks.clear();
         self.reads.clear();
         self.transmit.used -= std::mem::take(&mut self.transmit.left);
+    }
+
+    /// A receive that any peer's message may have is posted again: the end of this connection is
+    /// no end of it. One for this peer alone ends, as do those whose memory the transport never
+    /// gives back, that nobody awaits, or whose own memory is what was not there. Gives the memory
+    /// of what ends.
+    fn let_go(
+        &mut self,
+        key: OpKey,
+        taken: Option<Taken>,
+        payload: Option<Payload>,
+        error: &Error,
+        host: &mut impl Host<T>,
+    ) -> Option<Payload> {
+        let Some(taken) = taken else {
+            return Some(payload.unwrap_or_else(Payload::empty));
+        };
+        let is_awaited = self.ops.get(key).is_some_and(|op| !op.orphaned);
+        let is_there = |it: &Payload| it.is_owned() || error.kind() != ErrorKind::BadAddress;
+        match payload {
+            Some(payload) if taken.source.is_none() && is_awaited && is_there(&payload) => {
+                self.put_back(taken, payload, error.clone(), host);
+                None
+            }
+            payload => {
+                if let Some(shared) = host.shared() {
+                    shared.finished(taken.key);
+                }
+                Some(payload.unwrap_or_else(Payload::empty))
+            }
+        }
     }
 
     /// Why the connection did not end in order, if it did not.
@@ -140,12 +176,9 @@ impl<T> Connection<T> {
                 _ => {}
             }
         }
-        let incoming = std::mem::take(&mut self.incoming);
+        self.incoming = Incoming::default();
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
-            incoming
-                .awaiting()
-                .for_each(|receive| shared.began(receive));
         }
         self.matcher.forget_posted();
         if self.fault.is_none() {

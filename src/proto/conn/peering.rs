@@ -17,6 +17,7 @@ use super::handshake::control_frame;
 use super::refusal::Refusals;
 use super::rendezvous::Incoming;
 use super::rx::{PartialHeader, Rx};
+use super::shared::Taken;
 use super::{Connection, Lifecycle, Sizes, Terms};
 
 /// The names of a connection among those that share receives.
@@ -49,6 +50,8 @@ pub(super) struct Peer {
     theirs: Option<PeerData>,
     /// The versions of both sides have announcements of tagged messages.
     versions_agree: bool,
+    /// The receive that a message is landing in.
+    landing: Option<Taken>,
 }
 
 impl<T> Connection<T> {
@@ -66,6 +69,7 @@ impl<T> Connection<T> {
             own: peering,
             theirs: None,
             versions_agree: false,
+            landing: None,
         }));
         connection
     }
@@ -73,6 +77,18 @@ impl<T> Connection<T> {
     /// The names among connections that share receives.
     pub(crate) fn identity(&self) -> Option<Identity> {
         self.peer.as_ref().map(|peer| peer.own.identity)
+    }
+
+    /// A message is landing in this receive.
+    pub(super) fn set_landing(&mut self, receive: Option<Taken>) {
+        if let Some(peer) = &mut self.peer {
+            peer.landing = receive;
+        }
+    }
+
+    /// The receive that a message is landing in, no more.
+    pub(super) fn take_landing_receive(&mut self) -> Option<Taken> {
+        self.peer.as_mut().and_then(|peer| peer.landing.take())
     }
 
     /// What the peer's private data said: in its request, or in its response.

@@ -297,7 +297,7 @@ impl<T> Connection<T> {
                 self.rx = Rx::Header;
                 return self.handle_cts(index);
             }
-            FrameHeader::Data { index, len, .. } => self.begin_data(index, len, host)?,
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
             FrameHeader::Withdraw { index } => {
                 self.rx = Rx::Header;
                 return self.handle_withdraw(index, host);
@@ -591,6 +591,10 @@ impl<T> Connection<T> {
             order,
             ..
         } = received;
+        let mut shared = shared;
+        if let (Some(shared), Some(taken)) = (&mut shared, self.take_landing_receive()) {
+            shared.finished(taken.key);
+        }
         if self.ops.get(key).is_some_and(|op| op.orphaned) {
             // Its owner went away: the message goes back, the receive ends as withdrawn.
             let error = Error::new(ErrorKind::Canceled, "");

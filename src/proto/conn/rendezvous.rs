@@ -9,20 +9,19 @@
 //!                                                                               |
 //!         the receive is posted again, in its place; WITHDRAWN <-- WITHDRAW ----+
 //! ```
-//! A receive that is awaiting its data is the connection's: its message has begun. So it ends with
-//! the message, or with the connection.
+//! A receive that is awaiting its data is the connection's. It ends with the message; if the
+//! connection ends before, it is posted again, unless it was for this peer alone (`end.rs`).
 
 use std::collections::BTreeMap;
 
 use crate::buf::Payload;
-use crate::error::{Error, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive, Wanted};
-use crate::proto::op::OpKey;
-use crate::proto::peers::SourceId;
+use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive};
 use crate::wire::FrameHeader;
 
 use super::rx::{Landing, Rx, Target};
+use super::shared::Taken;
 use super::{Connection, Lifecycle, violation};
 
 /// A message that the peer has announced.
@@ -31,18 +30,7 @@ struct Announced {
     arrival: Arrival,
     ack: bool,
     /// The receive that awaits its data; `None`: it is kept by the shared receives.
-    receive: Option<Awaiting>,
-}
-
-/// A receive that awaits its data: all that it takes to post it again.
-#[derive(Clone, Copy, Debug)]
-struct Awaiting {
-    op: OpKey,
-    wanted: Wanted,
-    source: Option<SourceId>,
-    order: u64,
-    /// Its name among the shared receives.
-    key: OpKey,
+    receive: Option<Taken>,
 }
 
 /// What the peer has announced and not sent, by name. At most 254, as there are names.
@@ -57,10 +45,9 @@ impl Incoming {
         self.named.values().any(|it| it.receive.is_some())
     }
 
-    /// The names, among the shared receives, of those that await their data.
-    pub(super) fn awaiting(&self) -> impl Iterator<Item = OpKey> + '_ {
-        let receives = self.named.values().filter_map(|it| it.receive);
-        receives.map(|receive| receive.key)
+    /// The receives that await their data.
+    pub(super) fn awaiting(&self) -> impl Iterator<Item = Taken> + '_ {
+        self.named.values().filter_map(|it| it.receive)
     }
 
     /// Forgets what has no receive.
@@ -140,25 +127,12 @@ impl<T> Connection<T> {
     }
 
     fn await_data(&mut self, index: u8, receive: PostedReceive<T>) {
-        let PostedReceive {
-            wanted,
-            source,
-            order,
-            key: shared_key,
-            ..
-        } = receive;
-        let (key, payload) = self.adopt(receive, Phase::AwaitingPeer);
-        if let Some(op) = self.ops.get_mut(key) {
+        let (taken, payload) = self.adopt(receive, Phase::AwaitingPeer);
+        if let Some(op) = self.ops.get_mut(taken.op) {
             op.payload = Some(payload);
         }
         if let Some(announced) = self.incoming.named.get_mut(&index) {
-            announced.receive = Some(Awaiting {
-                op: key,
-                wanted,
-                source,
-                order,
-                key: shared_key,
-            });
+            announced.receive = Some(taken);
         }
         self.tx
             .push_control(FrameHeader::Cts { index }, Payload::empty());
@@ -185,48 +159,25 @@ impl<T> Connection<T> {
             Some(Announced {
                 receive: Some(receive),
                 ..
-            }) => self.put_back(receive, host),
+            }) => {
+                let op = self.ops.get_mut(receive.op);
+                let payload = op.and_then(|op| op.payload.take());
+                let gone = Error::new(ErrorKind::NoMessage, "its sender has withdrawn it");
+                self.put_back(receive, payload.unwrap_or_else(Payload::empty), gone, host);
+            }
         }
         self.tx
             .push_control(FrameHeader::Withdrawn { index }, Payload::empty());
         Ok(())
     }
 
-    fn put_back(&mut self, receive: Awaiting, host: &mut impl Host<T>) {
-        let Awaiting {
-            op,
-            wanted,
-            source,
-            order,
-            key,
-        } = receive;
-        let (Some(op), Some(shared)) = (self.ops.remove(op), host.shared()) else {
-            debug_assert!(false, "a receive that awaits its data is an operation");
-            return;
-        };
-        self.receive.used -= 1;
-        shared.put_back(PostedReceive {
-            token: op.token,
-            payload: op.payload.unwrap_or_else(Payload::empty),
-            wanted,
-            source,
-            order,
-            key,
-        });
-    }
-
     /// The bytes of an announced message come.
-    pub(super) fn begin_data(
-        &mut self,
-        index: u8,
-        len: u64,
-        host: &mut impl Host<T>,
-    ) -> Result<(), Error> {
+    pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
         let announced = self.incoming.named.get(&index);
         let Some(&Announced {
             arrival,
             ack,
-            receive: Some(Awaiting { op, key, .. }),
+            receive: Some(taken),
         }) = announced
         else {
             return Err(violation("data that was not asked for"));
@@ -235,9 +186,8 @@ impl<T> Connection<T> {
             return Err(violation("data of another length than announced"));
         }
         self.incoming.named.remove(&index);
-        if let Some(shared) = host.shared() {
-            shared.began(key);
-        }
+        let op = taken.op;
+        self.set_landing(Some(taken));
         let payload = self.ops.get_mut(op).and_then(|entry| {
             entry.phase = Phase::Moving;
             entry.payload.take()

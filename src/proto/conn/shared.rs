@@ -2,15 +2,29 @@
 //! connection's own operation, and a message that none matches is kept among the shared ones.
 
 use crate::buf::Payload;
-use crate::error::{OperationKind, Phase};
+use crate::error::{Error, OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Arrival, Arrived, Kind, PostedReceive};
+use crate::proto::matching::{Arrival, Arrived, Kind, PostedReceive, Wanted};
 use crate::proto::op::{Op, OpKey};
+use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
 use super::Connection;
 use super::receive::zeroed;
 use super::rx::{Landing, Rx, Target};
+
+/// A receive that is the connection's until its message has come: all that it takes to post it
+/// again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) op: OpKey,
+    wanted: Wanted,
+    /// It takes messages of this peer only.
+    pub(super) source: Option<SourceId>,
+    order: u64,
+    /// Its name among the shared receives.
+    pub(super) key: OpKey,
+}
 
 impl<T> Connection<T> {
     /// What the shared receives are told of a message.
@@ -41,7 +55,9 @@ impl<T> Connection<T> {
         };
         let (target, payload) = match shared.arrive(&mut arrival) {
             Arrived::Receive(receive) => {
-                let (op, payload) = self.adopt(receive, Phase::Moving);
+                let (taken, payload) = self.adopt(receive, Phase::Moving);
+                let op = taken.op;
+                self.set_landing(Some(taken));
                 let (tag, order) = (kind.tag(), arrival.order);
                 let target = Target::Receive {
                     op,
@@ -76,11 +92,18 @@ impl<T> Connection<T> {
     }
 
     /// A receive that was matched to a message of this connection becomes an operation of it; gives
-    /// its name here and its buffer.
-    pub(super) fn adopt(&mut self, receive: PostedReceive<T>, phase: Phase) -> (OpKey, Payload) {
-        let PostedReceive { token, payload, .. } = receive;
+    /// its names and its buffer.
+    pub(super) fn adopt(&mut self, receive: PostedReceive<T>, phase: Phase) -> (Taken, Payload) {
+        let PostedReceive {
+            token,
+            payload,
+            wanted,
+            source,
+            order,
+            key,
+        } = receive;
         self.receive.used += 1;
-        let key = self.ops.insert(Op {
+        let op = self.ops.insert(Op {
             token,
             operation: OperationKind::Receive,
             phase,
@@ -92,6 +115,44 @@ impl<T> Connection<T> {
             number: 0,
             orphaned: false,
         });
-        (key, payload)
+        let taken = Taken {
+            op,
+            wanted,
+            source,
+            order,
+            key,
+        };
+        (taken, payload)
+    }
+
+    /// All receives that the connection has taken, and that have not ended.
+    pub(super) fn take_taken(&mut self) -> Vec<Taken> {
+        let landing = self.take_landing_receive();
+        self.incoming.awaiting().chain(landing).collect()
+    }
+
+    /// A receive does not get the message that it was matched with: it is posted again, in its
+    /// place, or ends for this reason if it was for that message alone.
+    pub(super) fn put_back(
+        &mut self,
+        taken: Taken,
+        payload: Payload,
+        gone: Error,
+        host: &mut impl Host<T>,
+    ) {
+        let (Some(op), Some(shared)) = (self.ops.remove(taken.op), host.shared()) else {
+            debug_assert!(false, "a receive that is taken is an operation");
+            return;
+        };
+        self.receive.used -= 1;
+        let receive = PostedReceive {
+            token: op.token,
+            payload,
+            wanted: taken.wanted,
+            source: taken.source,
+            order: taken.order,
+            key: taken.key,
+        };
+        shared.put_back(receive, gone);
     }
 }

@@ -51,8 +51,8 @@ pub(super) struct Shared {
     /// Ends that are not a connection's to tell.
     pub(super) ended: Vec<(u64, End)>,
     pub(super) is_stalled: bool,
-    /// Receives that a connection has, which awaits their data.
-    awaiting: BTreeSet<OpKey>,
+    /// Receives that a connection has, until they end.
+    pub(super) awaiting: BTreeSet<OpKey>,
     /// Tokens of receives whose message was withdrawn after they were matched with it.
     pub(super) put_back: BTreeSet<u64>,
     /// Receives that were put back, and the announcements that they take.
@@ -145,7 +145,10 @@ impl Shared {
 impl Receives<u64> for Shared {
     fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<u64> {
         match self.take_posted(arrival) {
-            Some(receive) => Arrived::Receive(receive),
+            Some(receive) => {
+                self.awaiting.insert(receive.key);
+                Arrived::Receive(receive)
+            }
             None if self.place(arrival, Kept::Landing) => Arrived::Store,
             None => Arrived::NoRoom,
         }
@@ -188,13 +191,13 @@ impl Receives<u64> for Shared {
         self.kept.remove(at);
     }
 
-    fn began(&mut self, receive: OpKey) {
+    fn finished(&mut self, receive: OpKey) {
         let taken = self.awaiting.remove(&receive);
         assert!(taken, "once of each");
     }
 
-    fn put_back(&mut self, receive: PostedReceive<u64>) {
-        self.began(receive.key);
+    fn put_back(&mut self, receive: PostedReceive<u64>, _: Error) {
+        self.finished(receive.key);
         self.put_back.insert(receive.token);
         let kind = |it: &Kept| match it {
             Kept::Landing(_) => None,
@@ -237,6 +240,14 @@ impl Side {
     pub(super) fn receive_any(&mut self, token: u64, wanted: Wanted, len: usize) {
         self.post_shared(token, wanted, len);
         self.take_events();
+    }
+
+    /// The same, for messages of the peer of this source alone.
+    pub(super) fn receive_from(&mut self, token: u64, source: SourceId, len: usize) {
+        self.receive_any(token, Wanted::Message, len);
+        let shared = self.shared();
+        let posted = shared.posted.iter_mut().find(|it| it.token == token);
+        posted.expect("no message is there").source = Some(source);
     }
 
     fn post_shared(&mut self, token: u64, wanted: Wanted, len: usize) {

@@ -1,9 +1,10 @@
 //! Announcements that their senders take back: docs/extension.md, section 8.
 
-use super::pair::{Pair, Side};
+use super::pair::{Pair, Side, step};
 use super::receives::{extended, plain, tagged};
+use crate::buf::Payload;
 use crate::error::ErrorKind;
-use crate::proto::Withdrawn;
+use crate::proto::{Post, Wanted, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, PeerData};
 
 /// What a side says next, of what it has to say now.
@@ -237,4 +238,48 @@ fn a_peer_without_withdrawals_is_owed_what_was_announced() {
     pair.run();
     assert_eq!(pair.a.machine.cancel(key), Withdrawn::Running);
     assert!(said(&mut pair.a).is_empty());
+}
+
+/// "A receive of a connectionless endpoint does not end because one peer's connection did": it
+/// waits again as the oldest, wherever in its message the connection ends; one for that peer alone
+/// ends with the reason.
+#[test]
+fn a_receive_outlives_the_connection_that_was_to_fill_it() {
+    for setup in [plain(), extended()] {
+        // Sent at once, and announced first.
+        for len in [900, 5000] {
+            for directed in [false, true] {
+                let mut pair = setup.connected();
+                let source = pair.b.machine.identity().unwrap().source;
+                match directed {
+                    true => pair.b.receive_from(1, source, 5000),
+                    false => pair.b.receive_any(1, Wanted::Message, 5000),
+                }
+                pair.b.receive_any(2, Wanted::Message, 5000);
+                let send = Post::Send {
+                    payload: Payload::from_vec(vec![7; len]),
+                    data: None,
+                    ack: true,
+                    tag: None,
+                };
+                pair.a.post(1, send);
+                while pair.b.shared().posted.len() == 2 || pair.b.shared().awaiting.is_empty() {
+                    assert!(
+                        step(&mut pair.a, &mut pair.b, 100) | step(&mut pair.b, &mut pair.a, 100)
+                    );
+                }
+                pair.b.cut();
+                let posted: Vec<u64> = pair.b.shared().posted.iter().map(|it| it.token).collect();
+                if directed {
+                    assert_eq!(posted, [2]);
+                    assert_eq!(pair.b.ended[&1].len, 0);
+                    assert_eq!(pair.b.end_kind(1), ErrorKind::ConnectionReset);
+                } else {
+                    assert_eq!(posted, [1, 2], "in its place");
+                    assert!(pair.b.ended.is_empty());
+                }
+                assert!(pair.b.shared().awaiting.is_empty());
+            }
+        }
+    }
 }
