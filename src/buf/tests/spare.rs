@@ -40,11 +40,11 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
         used.into_payload(LocalUse::Receive).ok().unwrap()
     };
     // A post that was refused, or an operation that failed.
-    assert_eq!(Vec::<u8>::from_payload(offer()).unwrap(), []);
+    assert_eq!(Vec::<u8>::from_payload(offer()).unwrap(), [0u8; 0]);
     // A completion without its type.
     let buffer = offer().into_buffers().take_first().unwrap();
     assert_eq!((&*buffer, buffer.len()), (&[][..], 0));
-    assert_eq!(buffer.into_vec().unwrap(), []);
+    assert_eq!(buffer.into_vec().unwrap(), [0u8; 0]);
     let mut ended = offer();
     ended.copy_in(0, b"seen").unwrap();
     ended.end(4);
@@ -59,7 +59,7 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
     drop(carving);
     assert_eq!(
         part.into_whole().unwrap().downcast::<Vec<u8>>().unwrap(),
-        []
+        [0u8; 0]
     );
     // What is freed is freed as it was allocated.
     drop(offer());
