@@ -60,9 +60,9 @@ impl sealed::FromEnd for Received {
 impl OpOutput for Received {}
 
 impl Endpoint {
-    /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four as one
-    /// message. Ends when the buffers may be reused, or as said by
-    /// [`delivery_complete`](SendMessage::delivery_complete).
+    /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
+    /// up to four as one message. `""` is an empty one. Ends when the buffers may be reused, or as
+    /// said by [`delivery_complete`](SendMessage::delivery_complete).
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
         SendMessage::new(To::Connection(self.clone()), buffers, None)
     }
@@ -123,9 +123,9 @@ impl Endpoint {
 }
 
 impl RdmEndpoint {
-    /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or up to four
-    /// as one message. Ends when the buffers may be reused, or as said by
-    /// [`delivery_complete`](SendMessage::delivery_complete).
+    /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or
+    /// `Vec` of up to four as one message. `""` is an empty one. Ends when the buffers may be
+    /// reused, or as said by [`delivery_complete`](SendMessage::delivery_complete).
     ///
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
     /// peer makes the connection; what is posted meanwhile goes out when it is up.
@@ -298,7 +298,9 @@ pub struct RecvFrom<B: IoBufsMut> {
 
 impl<B: IoBufsMut> RecvFrom<B> {
     /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
-    /// (`FI_ADDR_UNSPEC`).
+    /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while nothing has come for it, it
+    /// outlives the peer's connection, and a message of the peer's next one fills it. That a peer
+    /// has gone, or has restarted, is told by [`RdmEndpoint::peers`].
     ///
     /// # Errors
     /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info

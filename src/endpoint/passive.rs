@@ -89,6 +89,9 @@ impl PassiveEndpointBuilder {
 
     /// Listens at this address (`fi_setname`, `fi_listen`); port 0 lets the system choose.
     ///
+    /// The system takes some milliseconds to free the port of a process that was killed while its
+    /// ring was at work: who restarts one at once tries again.
+    ///
     /// # Errors
     /// [`ErrorKind::AddressInUse`](crate::ErrorKind::AddressInUse),
     /// [`ErrorKind::AddressNotAvailable`](crate::ErrorKind::AddressNotAvailable),
