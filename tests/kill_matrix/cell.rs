@@ -319,8 +319,11 @@ impl Survivor {
         let error = late.error();
         // We have closed, whatever the peer did.
         let closed = self.cell.step == Step::OurClose && error.kind() == ErrorKind::BadState;
+        // An attempt that came to nothing has told why, and the endpoint can try again.
+        let in_handshake = self.cell.step.stage() == Stage::Handshake;
+        let idle = in_handshake && error.kind() == ErrorKind::NotConnected;
         assert!(
-            closed || self.is_typed(error),
+            closed || idle || self.is_typed(error),
             "posting tells why, too: {late}"
         );
         self.ledger.last()
