@@ -24,6 +24,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -604,11 +605,36 @@ impl Lines {
     }
 }
 
-/// A TCP port of this machine that is free now.
+/// A TCP port that is free now, and that stays free until whoever was named it binds it.
+///
+/// It lies below the range from which the system serves `bind` to port 0 and `connect`, since tests
+/// beside this one do both all the time; and none is given twice in a process.
 #[track_caller]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("127.0.0.1 has free ports");
-    listener.local_addr().expect("it is bound").port()
+    const FIRST: u16 = 10_000;
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .expect("Linux says which ports it gives away");
+    let dynamic: u16 = range
+        .split_whitespace()
+        .next()
+        .and_then(|first| first.parse().ok())
+        .expect("the range of ports begins with a number");
+    let count = dynamic.saturating_sub(FIRST);
+    assert!(
+        count > 0,
+        "no port between {FIRST} and {dynamic} is left to tests"
+    );
+    // Programs of tests that run at the same time begin in different places.
+    let offset = u64::from(std::process::id()) * 97;
+    for _ in 0..count {
+        let nth = offset + u64::from(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = FIRST + u16::try_from(nth % u64::from(count)).expect("it is below a u16");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("127.0.0.1 has no free port between {FIRST} and {dynamic}");
 }
 
 /// Whether some socket listens on this TCP port, seen without connecting to it.
