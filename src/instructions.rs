@@ -2,16 +2,21 @@
 //! interface: it is built with the private feature `__instructions` only, and changes at will.
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 
 use crate::buf::{Payload, RegionUse};
-use crate::error::Refusal;
+use crate::error::{Error, Refusal};
 use crate::mr::Claim;
 use crate::proto::{
-    Arrival, Arrived, Budget, Connection, ConnectionId, Event, Host, Kind, Outgoing, Post,
-    PostFlags, PostedReceive, SendOrder, SharedMatcher, Sizes, SourceId, Terms, Wanted,
+    Announcement, Arrival, Arrived, Budget, Connection, ConnectionId, EarlyMessage, Event, Host,
+    Identity, Kind, Outgoing, Peering, Post, PostFlags, PostedReceive, Receives, SendOrder,
+    SharedMatcher, Sizes, SourceId, Terms, Wanted,
 };
 use crate::slab::Key;
-use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, decode};
+use crate::wire::{
+    ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, PeerData, RemoteSegment,
+    Segments, decode,
+};
 
 /// Bytes of the message.
 const LEN: usize = 64;
@@ -96,7 +101,10 @@ impl Matching {
 }
 
 /// Nothing around a connection is ever short, and it has no regions.
-struct Alone;
+struct Alone {
+    /// Of a connectionless endpoint.
+    shared: Option<SharedReceives>,
+}
 
 impl Host<()> for Alone {
     fn reserve(&mut self, (): &mut ()) -> bool {
@@ -110,65 +118,178 @@ impl Host<()> for Alone {
     fn resolve(&mut self, _: &Claim) -> Result<RegionUse, Refusal> {
         Err(Refusal::UnknownKey)
     }
+
+    fn shared(&mut self) -> Option<&mut dyn Receives<()>> {
+        self.shared.as_mut().map(|it| it as &mut dyn Receives<()>)
+    }
+}
+
+/// The receives of a connectionless endpoint with one connection, all of whose messages find one.
+struct SharedReceives(SharedMatcher<()>);
+
+impl Receives<()> for SharedReceives {
+    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<()> {
+        self.0.arrive(arrival)
+    }
+
+    fn finished(&mut self, _: Key) {}
+
+    fn held(&self) -> u64 {
+        0
+    }
+
+    fn forget_announcements(&mut self) {}
+
+    fn awaits_credit(&mut self) {}
+
+    fn landed(&mut self, _: EarlyMessage) {
+        unreachable!("a receive is posted")
+    }
+
+    fn abandoned(&mut self, _: &Arrival) {
+        unreachable!("a receive is posted")
+    }
+
+    fn announced(&mut self, _: &mut Announcement) -> Arrived<()> {
+        unreachable!("nothing is announced")
+    }
+
+    fn withdrawn(&mut self, _: &Announcement) {
+        unreachable!("nothing is announced")
+    }
+
+    fn put_back(&mut self, _: PostedReceive<()>, _: Error) {
+        unreachable!("the connection lives")
+    }
+
+    fn give_back(&mut self, _: EarlyMessage) {
+        unreachable!("nobody drops a receive")
+    }
 }
 
 /// A connection, and the buffer of its one operation.
 #[allow(missing_debug_implementations, reason = "no interface")]
 pub struct Side {
     machine: Connection<()>,
+    host: Alone,
     buffer: Option<Payload>,
 }
 
+fn sizes() -> Sizes {
+    Sizes {
+        tx_size: GATHERED,
+        rx_size: 16,
+        unexpected_bytes: 1 << 20,
+        send_order: SendOrder::Free,
+    }
+}
+
+fn terms() -> Terms {
+    Terms {
+        capabilities: Capabilities::empty(),
+        incarnation: 1,
+        refusals_max: 0,
+        asks_after_ms: 0,
+    }
+}
+
 impl Side {
-    /// Connected, to a peer that speaks the plain protocol.
+    /// A connected endpoint, whose peer speaks the plain protocol.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
-        let sizes = Sizes {
-            tx_size: GATHERED,
-            rx_size: 16,
-            unexpected_bytes: 1 << 20,
-            send_order: SendOrder::Free,
-        };
-        let terms = Terms {
-            capabilities: Capabilities::empty(),
-            incarnation: 1,
-            refusals_max: 0,
-            asks_after_ms: 0,
-        };
-        let mut machine = Connection::new(sizes, terms);
+        let mut machine = Connection::new(sizes(), terms());
         machine.begin_connect(&[]);
-        if let Some(Outgoing { frames, .. }) = machine.poll_transmit(&mut Alone) {
+        Side::connected(machine, None, bytes::Bytes::new())
+    }
+
+    /// A peer of a connectionless endpoint, which speaks the plain protocol.
+    pub fn of_peer() -> Self {
+        let identity = Identity {
+            source: SourceId(1),
+            connection: ConnectionId(1),
+        };
+        let peering = Peering {
+            identity,
+            promised_bytes: 1 << 20,
+            listening_port: 1,
+            incarnation: NonZeroU32::MIN,
+            rendezvous_min: 1 << 14,
+        };
+        let mut machine = Connection::of_peer(sizes(), terms(), peering);
+        machine.begin_connect_peer();
+        let mut matcher = SharedMatcher::new(Budget {
+            total_bytes: 1 << 20,
+            peer_bytes: 1 << 20,
+        });
+        matcher.join(identity.connection, identity.source);
+        let request = PeerData::request(1, NonZeroU32::MIN, None);
+        let response = request.response(NonZeroU32::MIN, None).encode();
+        Side::connected(
+            machine,
+            Some(SharedReceives(matcher)),
+            response.to_vec().into(),
+        )
+    }
+
+    fn connected(
+        mut machine: Connection<()>,
+        shared: Option<SharedReceives>,
+        response: bytes::Bytes,
+    ) -> Self {
+        let mut host = Alone { shared };
+        if let Some(Outgoing { frames, .. }) = machine.poll_transmit(&mut host) {
             let len = frames.iter().map(|frame| frame.remaining()).sum();
             machine.handle_sent(frames, len);
         }
-        let response = ControlFrame::new(ControlKind::Response, bytes::Bytes::new());
-        let response = response.expect("no data is not too much").encode();
-        machine.handle_stage(&response, &mut Alone);
+        let response = ControlFrame::new(ControlKind::Response, response);
+        let response = response.expect("it is not too much data").encode();
+        machine.handle_stage(&response, &mut host);
         let connected = machine.take_events();
         assert!(matches!(connected.front(), Some(Event::Connected { .. })));
         Side {
             machine,
+            host,
             buffer: Some(Payload::from_vec(vec![0; LEN])),
         }
     }
 
     /// A send is posted, handed out, sent and told.
-    pub fn send(&mut self) {
-        let post = Post::Send {
-            payload: self.buffer.take().expect("no send is under way"),
+    pub fn send(&mut self, tag: Option<u64>) {
+        let payload = self.take_buffer();
+        self.post(Post::Send {
+            payload,
             data: None,
             ack: false,
-            tag: None,
-        };
-        let posted = self
-            .machine
-            .post(post, (), PostFlags::default(), &mut Alone);
-        black_box(posted.expect("there is room"));
-        let outgoing = self.machine.poll_transmit(&mut Alone);
-        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
-        self.machine.end_leases(leases);
-        let len = frames.iter().map(|frame| frame.remaining()).sum();
-        self.machine.handle_sent(frames, len);
+            tag,
+        });
+        self.transmit();
+        self.end();
+    }
+
+    /// A write is posted, handed out, sent, acknowledged and told.
+    pub fn write(&mut self, ack: &[u8]) {
+        let payload = self.take_buffer();
+        self.post(Post::Write {
+            payload,
+            data: None,
+            ack: true,
+            commit: false,
+            segments: segments(),
+        });
+        self.transmit();
+        self.take_in(ack);
+        self.end();
+    }
+
+    /// A read is posted, asked for, answered and told.
+    pub fn read(&mut self, response: &[u8]) {
+        let payload = self.take_buffer();
+        self.post(Post::Read {
+            payload,
+            segments: segments(),
+        });
+        self.transmit();
+        self.take_in(response);
         self.end();
     }
 
@@ -178,25 +299,59 @@ impl Side {
             let injected = self.machine.inject(message, None);
             injected.expect("there is room");
         }
-        let outgoing = self.machine.poll_transmit(&mut Alone);
-        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
-        self.machine.end_leases(leases);
-        let len = frames.iter().map(|frame| frame.remaining()).sum();
-        self.machine.handle_sent(frames, len);
+        self.transmit();
         black_box(self.machine.take_injected_ends());
     }
 
     /// A receive is posted, a message comes, and its end is told.
     pub fn receive(&mut self, message: &[u8]) {
-        let payload = self.buffer.take().expect("no receive is under way");
-        let post = Post::Receive { payload };
+        let payload = self.take_buffer();
+        self.post(Post::Receive { payload });
+        self.take_in(message);
+        self.end();
+    }
+
+    /// The same, of a receive that the connections of an endpoint share, and of a tagged message.
+    pub fn receive_shared(&mut self, message: &[u8]) {
+        let receive = PostedReceive {
+            token: (),
+            payload: self.take_buffer(),
+            wanted: Wanted::Tagged {
+                tag: TAG,
+                ignore: 0,
+            },
+            source: None,
+            order: 0,
+            key: Key::from_bits(0),
+        };
+        let shared = self.host.shared.as_mut().expect("of a peer");
+        black_box(shared.0.post(receive));
+        self.take_in(message);
+        self.end();
+    }
+
+    fn take_buffer(&mut self) -> Payload {
+        self.buffer.take().expect("nothing is under way")
+    }
+
+    fn post(&mut self, post: Post) {
         let posted = self
             .machine
-            .post(post, (), PostFlags::default(), &mut Alone);
+            .post(post, (), PostFlags::default(), &mut self.host);
         black_box(posted.expect("there is room"));
-        let taken = self.machine.handle_stage(message, &mut Alone);
-        assert_eq!(taken, message.len());
-        self.end();
+    }
+
+    fn transmit(&mut self) {
+        let outgoing = self.machine.poll_transmit(&mut self.host);
+        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
+        self.machine.end_leases(leases);
+        let len = frames.iter().map(|frame| frame.remaining()).sum();
+        self.machine.handle_sent(frames, len);
+    }
+
+    fn take_in(&mut self, bytes: &[u8]) {
+        let taken = self.machine.handle_stage(bytes, &mut self.host);
+        assert_eq!(taken, bytes.len());
     }
 
     fn end(&mut self) {
@@ -209,9 +364,45 @@ impl Side {
     }
 }
 
+/// The tag of tagged messages.
+pub const TAG: u64 = 7;
+
+fn segments() -> Segments {
+    let segment = RemoteSegment {
+        addr: 0,
+        len: LEN as u64,
+        key: 1,
+    };
+    Segments::new(&[segment]).expect("one is not too many")
+}
+
 /// A message as it comes, for [`Side::receive`].
 pub fn message() -> Vec<u8> {
-    let mut bytes = header_bytes();
+    frame(&header())
+}
+
+/// A tagged message as it comes, for [`Side::receive_shared`].
+pub fn tagged_message() -> Vec<u8> {
+    frame(&FrameHeader::Tagged {
+        data: None,
+        tag: TAG,
+        ack: false,
+        len: LEN as u64,
+    })
+}
+
+/// The answer to a write, for [`Side::write`].
+pub fn ack() -> Vec<u8> {
+    FrameHeader::Ack.encode(ByteOrder::Native, 7).to_vec()
+}
+
+/// The answer to a read, for [`Side::read`].
+pub fn read_response() -> Vec<u8> {
+    frame(&FrameHeader::ReadResponse { len: LEN as u64 })
+}
+
+fn frame(header: &FrameHeader) -> Vec<u8> {
+    let mut bytes = header.encode(ByteOrder::Native, 7).to_vec();
     bytes.resize(bytes.len() + LEN, 0);
     bytes
 }
