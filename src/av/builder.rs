@@ -14,7 +14,7 @@ use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
-use crate::sync::{Dependents, Keep, Lock, LockKind};
+use crate::sync::{Dependents, Keep, Lock};
 
 /// Addresses that a table is made for ahead at most.
 const AHEAD_MAX: usize = 1 << 20;
@@ -30,7 +30,6 @@ pub(super) type Resolver =
 /// [`Domain::address_vector`](crate::Domain::address_vector).
 #[must_use = "nothing is opened before `open`"]
 pub struct AddressVectorBuilder {
-    lock_kind: LockKind,
     info: Info,
     run: Run,
     resolver: Resolver,
@@ -48,9 +47,8 @@ pub struct AddressVectorBuilder {
 }
 
 impl AddressVectorBuilder {
-    pub(crate) fn new(lock_kind: LockKind, info: Info, run: Run, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(info: Info, run: Run, keep: Option<Keep>) -> Self {
         AddressVectorBuilder {
-            lock_kind,
             info,
             run,
             resolver: Arc::new(|name, fits| names::look_up(name, fits)),
@@ -176,7 +174,7 @@ impl AddressVectorBuilder {
                 let vector = FabricAddr::own_vector(NEXT.fetch_add(1, Ordering::Relaxed));
                 let expected = self.count.max(self.endpoints_per_node).min(AHEAD_MAX);
                 let table = Table::new(vector, FabricAddr::INDEX_COUNT, expected);
-                let store = Store::own(Lock::new(self.lock_kind, table));
+                let store = Store::own(Lock::new(table));
                 let av_type = match av_type {
                     AvType::Unspec => AvType::Table,
                     chosen => chosen,
@@ -202,7 +200,7 @@ impl AddressVectorBuilder {
             map_addr: self.map_addr,
             read_only: self.read_only,
         };
-        let opened = Shared::open(&named, self.lock_kind)?;
+        let opened = Shared::open(&named)?;
         let keep: Keep = Box::new((opened.membership, keep));
         let store = Store::Shared(opened.shared);
         Ok(self.build(store, opened.av_type, opened.map_addr, keep))

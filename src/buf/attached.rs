@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::intervals::Intervals;
 use crate::id::{DomainId, EndpointId};
-use crate::sync::{Attachable, Lock, LockKind, WakeList};
+use crate::sync::{Attachable, Lock, WakeList};
 
 /// The properties that a region has from its registration on.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +81,9 @@ pub(crate) struct Attached {
 impl Attached {
     #[inline(always)]
     pub(super) fn new(traits: RegionTraits) -> Self {
-        let backed = || Lock::new(LockKind::Mutex, Intervals::default());
+        let backed = || Lock::new(Intervals::default());
         Attached {
-            bindings: Lock::new(LockKind::Mutex, Bindings::default()),
+            bindings: Lock::new(Bindings::default()),
             any: AtomicBool::new(false),
             any_counter: AtomicBool::new(false),
             backed: traits.notified_pages.then(backed),

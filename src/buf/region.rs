@@ -26,7 +26,7 @@ use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
 use crate::error::Result;
-use crate::sync::{Gate, GateClosed, Gated, Lock, LockKind, Role};
+use crate::sync::{Gate, GateClosed, Gated, Lock, Role};
 
 /// One buffer's place in the region.
 pub(super) struct Segment {
@@ -372,7 +372,7 @@ impl RegionMemory {
     pub(crate) fn pin(&self, from: usize, len: usize) -> Result<()> {
         let segments = self.segments.iter();
         let ranges = segments.map(|segment| segment.span.addresses());
-        let pins = || Lock::new(LockKind::Mutex, Some(Pins::new(ranges)));
+        let pins = || Lock::new(Some(Pins::new(ranges)));
         let pins = self.pins.get_or_init(pins).lock("pin a region");
         // Else it is over.
         let Some(pins) = &*pins else { return Ok(()) };

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::limits::STAGE_SIZE;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 
 /// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed
 /// after, so taking one never fails and never waits. Each connection has at most one at a time,
@@ -20,7 +20,7 @@ impl StagePool {
     /// A pool that keeps up to `idle_max` buffers of [`STAGE_SIZE`] bytes while nobody uses them.
     pub(crate) fn new(idle_max: usize) -> Arc<Self> {
         Arc::new(StagePool {
-            idle: Lock::new(LockKind::Mutex, Vec::new()),
+            idle: Lock::new(Vec::new()),
             idle_max,
         })
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, LockKind, WakeList};
+use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, WakeList};
 
 pub use wait::{CounterError, CounterWait};
 
@@ -100,8 +100,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter at 0 with the lock its domain uses; `keep` stays alive until it is closed.
-    pub(crate) fn open(kind: LockKind, keep: Option<Keep>) -> Counter {
+    /// A counter at 0; `keep` stays alive until it is closed.
+    pub(crate) fn open(keep: Option<Keep>) -> Counter {
         let state = State {
             value: 0,
             errors: 0,
@@ -113,7 +113,7 @@ impl Counter {
         };
         Counter {
             shared: Arc::new(Shared {
-                state: Lock::new(kind, state),
+                state: Lock::new(state),
                 dependents: Dependents::new(),
             }),
         }

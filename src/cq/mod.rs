@@ -22,7 +22,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CQ_SIZE_DEFAULT;
-use crate::sync::{Dependence, Keep, LockKind, Reader, Ring};
+use crate::sync::{Dependence, Keep, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
 pub(crate) use slots::CqSlot;
@@ -51,13 +51,9 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Starts a queue with the lock its domain uses; `keep` stays alive until the queue is closed.
-    pub(crate) fn builder(kind: LockKind, keep: Option<Keep>) -> CompletionQueueBuilder {
-        CompletionQueueBuilder {
-            size: 0,
-            kind,
-            keep,
-        }
+    /// Starts a queue; `keep` stays alive until the queue is closed.
+    pub(crate) fn builder(keep: Option<Keep>) -> CompletionQueueBuilder {
+        CompletionQueueBuilder { size: 0, keep }
     }
 
     /// Takes the first completion, if there is one (`fi_cq_read` with a count of one). `None` also
@@ -209,7 +205,6 @@ impl fmt::Debug for CompletionQueue {
 pub struct CompletionQueueBuilder {
     /// Places; 0 is the default.
     size: usize,
-    kind: LockKind,
     keep: Option<Keep>,
 }
 
@@ -232,7 +227,7 @@ impl CompletionQueueBuilder {
             0 => CQ_SIZE_DEFAULT,
             size => size,
         };
-        let ring = Ring::new(self.kind, size, self.keep)?;
+        let ring = Ring::new(size, self.keep)?;
         Ok(CompletionQueue {
             reader: Reader::new(ring),
         })

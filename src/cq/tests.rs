@@ -9,10 +9,7 @@ use crate::id::{self, EndpointId};
 use crate::sync::WakeList;
 
 fn queue(size: usize) -> CompletionQueue {
-    CompletionQueue::builder(LockKind::Mutex, None)
-        .size(size)
-        .open()
-        .unwrap()
+    CompletionQueue::builder(None).size(size).open().unwrap()
 }
 
 fn send(context: u64) -> Completion {

@@ -10,7 +10,7 @@ use crate::info::{Driver, Fallback, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
-use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
+use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, TransportOptions};
 
 use super::auth::domain_secret;
@@ -141,7 +141,6 @@ impl DomainBuilder {
             }
         };
         let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
-        let lock_kind = LockKind::Mutex;
         let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
         let table = MrTable::new(
@@ -151,7 +150,7 @@ impl DomainBuilder {
             random.clone(),
         )
         .expecting(expected_regions(&self.info));
-        let regions = Arc::new(Lock::new(lock_kind, table));
+        let regions = Arc::new(Lock::new(table));
         let workers = match first.runner.runtime() {
             Some(runtime) if random.is_seeded() => Workers::tasks(runtime.clone()),
             Some(runtime) => Workers::of_runtime(runtime.clone()),
@@ -161,7 +160,6 @@ impl DomainBuilder {
             transport: selection.transport,
             regions: Arc::clone(&regions),
             random: random.clone(),
-            lock_kind,
             runner: selection.runner,
             busy_poll: self.busy_poll,
         }))?;

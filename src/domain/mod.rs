@@ -34,7 +34,7 @@ use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode};
 use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{Engine, Shards};
-use crate::sync::{Dependence, Dependents, Keep, Lock, LockKind};
+use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use workers::Workers;
@@ -260,12 +260,12 @@ impl Domain {
 
     /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
-        CompletionQueue::builder(self.lock_kind(), self.keep("completion queue"))
+        CompletionQueue::builder(self.keep("completion queue"))
     }
 
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
     pub fn counter(&self) -> Counter {
-        Counter::open(self.lock_kind(), self.keep("counter"))
+        Counter::open(self.keep("counter"))
     }
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
@@ -376,7 +376,7 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(self.lock_kind(), None)
+        CompletionQueue::builder(None)
             .size(INTERNAL_QUEUE_SIZE)
             .open()
     }
@@ -391,7 +391,7 @@ impl Domain {
         let workers = self.inner.workers.others();
         let run = Box::new(move |work| workers.clone().run(work));
         let info = self.inner.info.clone();
-        AddressVectorBuilder::new(self.lock_kind(), info, run, keep)
+        AddressVectorBuilder::new(info, run, keep)
     }
 
     /// The local address of connections, when the application chose one.
@@ -410,10 +410,6 @@ impl Domain {
     /// What makes the progress of an endpoint that is opened now.
     pub(crate) fn engine_for_endpoint(&self) -> &Arc<Engine> {
         self.inner.shards.least_busy()
-    }
-
-    pub(crate) fn lock_kind(&self) -> LockKind {
-        LockKind::Mutex
     }
 
     /// True if local buffers must be registered (`FI_MR_LOCAL`).

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
-use crate::sync::{Lock, LockKind, Ring, WaiterKey, Waiters, WakeList};
+use crate::sync::{Lock, Ring, WaiterKey, Waiters, WakeList};
 
 use super::Event;
 
@@ -17,7 +17,7 @@ impl Handles {
     pub(super) fn new(ring: Ring<Event>) -> Self {
         Handles {
             ring,
-            watching: Lock::new(LockKind::Mutex, Waiters::default()),
+            watching: Lock::new(Waiters::default()),
         }
     }
 

@@ -24,9 +24,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::EQ_SIZE_DEFAULT;
-use crate::sync::{
-    Dependence, Keep, LockKind, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing,
-};
+use crate::sync::{Dependence, Keep, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing};
 
 pub use crate::id::EndpointId;
 pub use event::{Event, EventError};
@@ -332,7 +330,7 @@ impl EventQueueBuilder {
             size => size,
         };
         // The fabric is used from any thread, whatever its domains are opened for.
-        let ring = Ring::new(LockKind::Mutex, size, self.keep)?;
+        let ring = Ring::new(size, self.keep)?;
         Ok(EventQueue {
             handles: Arc::new(Handles::new(ring.clone())),
             reader: Reader::new(ring),

@@ -11,7 +11,7 @@ use super::raw::{RawKey, Tag};
 use super::remote::RemoteRegion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::RandomSource;
-use crate::sync::{Keep, Lock, LockKind};
+use crate::sync::{Keep, Lock};
 
 /// What stands in a header for a key of the application's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct MappedKeys {
 impl MappedKeys {
     pub(crate) fn new(required: bool, random: RandomSource) -> Arc<Self> {
         Arc::new(MappedKeys {
-            keys: Lock::new(LockKind::Mutex, HashMap::new()),
+            keys: Lock::new(HashMap::new()),
             required,
             random,
         })

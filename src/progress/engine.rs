@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 use crate::transport::{Runner, Transport};
 
 use super::driven::Driven;
@@ -24,7 +24,6 @@ pub(crate) struct EngineConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) regions: Arc<Lock<MrTable>>,
     pub(crate) random: RandomSource,
-    pub(crate) lock_kind: LockKind,
     /// Runs the driver.
     pub(crate) runner: Runner,
     /// How long the driver spins after the last activity.
@@ -37,7 +36,6 @@ pub(crate) struct Engine {
     pub(super) regions: Arc<Lock<MrTable>>,
     /// Peers' accesses bring the proof of their keys (`FI_MR_RAW`).
     pub(super) demands_tags: bool,
-    pub(super) lock_kind: LockKind,
     /// What is drawn in this engine.
     pub(super) random: RandomSource,
     /// Tells this life of the domain from others, to its peers; not 0.
@@ -68,7 +66,6 @@ impl Engine {
             transport: config.transport,
             demands_tags,
             regions: config.regions,
-            lock_kind: config.lock_kind,
             incarnation: config.random.number("a domain")?.max(1),
             random: config.random,
             ports: Mutex::new(Slab::new()),

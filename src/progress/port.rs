@@ -397,7 +397,7 @@ impl Port {
         let port = Arc::new(Port {
             id,
             engine: Arc::clone(engine),
-            state: Lock::new(engine.lock_kind, state),
+            state: Lock::new(state),
             waker,
             auth_key: extending.auth_key,
             wake_state,

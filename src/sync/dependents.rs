@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::{Lock, LockKind};
+use super::Lock;
 
 /// Names shown in the message of a refused close; more are only counted.
 const NAMES_SHOWN_MAX: usize = 8;
@@ -55,7 +55,7 @@ impl Dependents {
     /// Nobody depends on the object yet.
     pub(crate) fn new() -> Self {
         Dependents {
-            state: Arc::new(Lock::new(LockKind::Mutex, State::default())),
+            state: Arc::new(Lock::new(State::default())),
             released: Arc::default(),
         }
     }

@@ -34,7 +34,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
-use super::{Lock, LockKind, WaiterKey, Waiters, WakeList};
+use super::{Lock, WaiterKey, Waiters, WakeList};
 
 /// On whose behalf the bytes are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Gate {
     fn with(marks: u64) -> Self {
         Gate {
             word: AtomicU64::new(marks),
-            waiters: Lock::new(LockKind::Mutex, Waiters::default()),
+            waiters: Lock::new(Waiters::default()),
         }
     }
 

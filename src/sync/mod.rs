@@ -16,7 +16,7 @@ pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use fork::forks;
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
-pub(crate) use lock::{Lock, LockKind};
+pub(crate) use lock::Lock;
 pub(crate) use made::arc;
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
-use super::{Dependence, Dependents, Lock, LockKind, WaiterKey, Waiters, WakeList};
+use super::{Dependence, Dependents, Lock, WaiterKey, Waiters, WakeList};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whatever must stay alive while the ring is open: the handle of the object it was opened from.
@@ -113,7 +113,7 @@ impl<T> Ring<T> {
     /// A ring of exactly `capacity` places, all allocated here. `keep` is dropped at the close, or
     /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than
     /// there is memory for.
-    pub(crate) fn new(kind: LockKind, capacity: usize, keep: Option<Keep>) -> Result<Self> {
+    pub(crate) fn new(capacity: usize, keep: Option<Keep>) -> Result<Self> {
         if capacity == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -139,7 +139,7 @@ impl<T> Ring<T> {
         };
         Ok(Ring {
             shared: Arc::new(Shared {
-                state: Lock::new(kind, state),
+                state: Lock::new(state),
                 capacity,
                 dependents: Dependents::new(),
             }),

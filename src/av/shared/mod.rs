@@ -36,7 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 use crate::info::AvType;
 use crate::limits::SHARED_ADDRESSES_MAX;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 
 use place::Found;
 pub(super) use place::Membership;
@@ -90,7 +90,7 @@ pub(super) struct Opened {
 }
 
 impl Shared {
-    pub(super) fn open(wanted: &Named<'_>, lock_kind: LockKind) -> Result<Opened> {
+    pub(super) fn open(wanted: &Named<'_>) -> Result<Opened> {
         let (opening, file) = place::open(wanted)?;
         let header = match opening.found {
             Found::New => {
@@ -119,7 +119,7 @@ impl Shared {
                 file,
                 vector: header.vector,
                 read_only: wanted.read_only,
-                copy: Lock::new(lock_kind, copy),
+                copy: Lock::new(copy),
             },
             membership: opening.finish()?,
         })

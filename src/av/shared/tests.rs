@@ -28,7 +28,7 @@ impl Stage {
             map_addr: 0,
             read_only,
         };
-        Shared::open(&named, LockKind::Mutex)
+        Shared::open(&named)
     }
 
     fn open(&self) -> Opened {

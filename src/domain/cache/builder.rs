@@ -117,7 +117,7 @@ impl RegistrationCacheBuilder {
         settings.merges = self.merges.unwrap_or(settings.merges);
         settings.watch = watch;
         let expected = self.domain.expected_regions();
-        let shared = CacheShared::new(self.domain.lock_kind(), settings, expected);
+        let shared = CacheShared::new(settings, expected);
         Ok(RegistrationCache {
             domain: self.domain,
             shared,

@@ -159,7 +159,6 @@ impl RdmEndpointBuilder {
         let book = Book::new(vector.clone());
         let sources = caps.contains(Caps::SOURCE).then(|| Arc::clone(&book) as _);
         let receives = ReceiveContext::new(ReceiveConfig {
-            lock_kind: domain.lock_kind(),
             endpoint: id,
             size: sizes.rx_size,
             unexpected_bytes: sizes.unexpected_bytes,
@@ -200,7 +199,7 @@ impl RdmEndpointBuilder {
             rdm,
             receives,
             vector,
-            ports: Ports::new(domain.lock_kind()),
+            ports: Ports::new(),
             sources: book,
             tells_sources: caps.contains(Caps::SOURCE),
             free_min: self.free_min,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use crate::id::FabricAddr;
 use crate::progress::Port;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 
 pub(super) struct Ports {
     slots: Lock<Vec<Option<Slot>>>,
@@ -23,9 +23,9 @@ struct Slot {
 }
 
 impl Ports {
-    pub(super) fn new(kind: LockKind) -> Self {
+    pub(super) fn new() -> Self {
         Ports {
-            slots: Lock::new(kind, Vec::new()),
+            slots: Lock::new(Vec::new()),
         }
     }
 

@@ -30,7 +30,7 @@ use super::Access;
 use super::core::{NewRegion, NotMade, RegionCore};
 use crate::buf::{Few, Held, Notices, Released, Watched, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
-use crate::sync::{Lock, LockKind, arc};
+use crate::sync::{Lock, arc};
 
 use region::Cached;
 use state::{Gone, State};
@@ -67,11 +67,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(kind: LockKind, settings: Settings, expected: usize) -> Arc<Self> {
+    pub(crate) fn new(settings: Settings, expected: usize) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Shared>| Shared {
             settings,
             notices: OnceLock::new(),
-            state: Lock::new(kind, State::new(expected.min(settings.count_max))),
+            state: Lock::new(State::new(expected.min(settings.count_max))),
             this: Weak::clone(this),
             told: Weak::clone(this) as Weak<dyn Released>,
         })

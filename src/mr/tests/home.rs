@@ -9,7 +9,7 @@ use crate::buf::{Draft, Held, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::random::RandomSource;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 
 /// What a domain has: a table, a driver to nudge, itself.
 pub(super) struct Domain {
@@ -48,7 +48,7 @@ impl Home {
             RandomSource::default(),
         );
         let parent = Arc::new(Domain {
-            table: Lock::new(LockKind::Mutex, table),
+            table: Lock::new(table),
             nudges: AtomicUsize::new(0),
         });
         Home { parent }

@@ -116,7 +116,7 @@ impl DgramPort {
             engine: Arc::clone(engine),
             local,
             message_max: config.message_max,
-            state: Lock::new(engine.lock_kind, state),
+            state: Lock::new(state),
             waker,
             wake_state,
         });

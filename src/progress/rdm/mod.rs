@@ -133,7 +133,7 @@ impl Rdm {
                     engine: Arc::clone(engine),
                     local_addr,
                     incarnation,
-                    table: Lock::new(engine.lock_kind, Table::default()),
+                    table: Lock::new(Table::default()),
                     config,
                     notices: Notices::default(),
                     peer_feed: Arc::default(),

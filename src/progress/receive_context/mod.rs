@@ -40,7 +40,7 @@ use crate::proto::{
     SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
 };
 use crate::slab::Slab;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 
 use super::port::Posted;
 use super::posting::Manner;
@@ -56,7 +56,6 @@ use times::Times;
 /// What a receive context is opened with.
 #[derive(Clone)]
 pub(crate) struct ReceiveConfig {
-    pub(crate) lock_kind: LockKind,
     /// The endpoint that completions name.
     pub(crate) endpoint: EndpointId,
     /// Receives that are posted at a time.
@@ -177,7 +176,7 @@ impl ReceiveContext {
         };
         Arc::new(ReceiveContext {
             clear: OnceLock::new(),
-            state: Lock::new(config.lock_kind, state),
+            state: Lock::new(state),
             config,
         })
     }

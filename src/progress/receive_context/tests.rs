@@ -53,11 +53,10 @@ struct Sender {
 
 impl World {
     fn new(size: usize, unexpected_bytes: usize, places: usize) -> Self {
-        let queue = CompletionQueue::builder(LockKind::Mutex, None);
+        let queue = CompletionQueue::builder(None);
         let queue = queue.size(places).open().unwrap();
-        let counter = Counter::open(LockKind::Mutex, None);
+        let counter = Counter::open(None);
         let context = ReceiveContext::new(ReceiveConfig {
-            lock_kind: LockKind::Mutex,
             endpoint: EndpointId::next(),
             size,
             unexpected_bytes,

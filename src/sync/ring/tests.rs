@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn ring<T>(capacity: usize) -> Ring<T> {
-    Ring::new(LockKind::Mutex, capacity, None).unwrap()
+    Ring::new(capacity, None).unwrap()
 }
 
 #[track_caller]
@@ -326,7 +326,7 @@ async fn peek_gives_the_entry_back_even_by_a_panic() {
 async fn close_ends_every_reader_and_loses_what_is_left() {
     let kept = Arc::new(());
     let keep: Keep = Box::new(Arc::clone(&kept));
-    let ring = Ring::new(LockKind::Mutex, 2, Some(keep)).unwrap();
+    let ring = Ring::new(2, Some(keep)).unwrap();
     let item = Arc::new(());
     let mut waiting = Reader::new(ring.clone());
     let waits = tokio::spawn(async move { next(&mut waiting).await });
@@ -378,9 +378,9 @@ async fn a_busy_reader_yields_to_other_tasks() {
 /// "All storage bounded and preallocated": impossible sizes are errors, not aborts.
 #[test]
 fn impossible_sizes_are_refused() {
-    let none = Ring::<u64>::new(LockKind::Mutex, 0, None).unwrap_err();
+    let none = Ring::<u64>::new(0, None).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::InvalidArgument);
-    let vast = Ring::<u64>::new(LockKind::Mutex, usize::MAX, None).unwrap_err();
+    let vast = Ring::<u64>::new(usize::MAX, None).unwrap_err();
     assert_eq!(vast.kind(), ErrorKind::LimitReached);
 }
 

@@ -12,7 +12,7 @@ use super::pipe::Pipe;
 use super::relay::{Direction, Relay};
 use super::{End, LoopbackNet, LoopbackTransport};
 use crate::error::Result;
-use crate::sync::{Lock, LockKind};
+use crate::sync::Lock;
 use crate::transport::Link;
 
 /// The answer of the other host, once it has come.
@@ -23,7 +23,7 @@ pub(super) struct Attempt {
 impl Attempt {
     fn new() -> Arc<Self> {
         Arc::new(Attempt {
-            state: Lock::new(LockKind::Mutex, (None, None)),
+            state: Lock::new((None, None)),
         })
     }
 

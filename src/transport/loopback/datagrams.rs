@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use super::{LoopbackNet, in_conflict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::sync::{Lock, LockKind, WakeList};
+use crate::sync::{Lock, WakeList};
 use crate::transport::udp::{
     Arrived, DatagramOptions, DatagramSocket, Departing, Membership, More, Place,
 };
@@ -104,7 +104,7 @@ impl LoopbackNet {
         let inbox = Arc::new(Inbox {
             address: bind,
             shared: options.shared,
-            state: Lock::new(LockKind::Mutex, state),
+            state: Lock::new(state),
         });
         inboxes.push(Arc::downgrade(&inbox));
         Ok(LoopbackDatagrams {

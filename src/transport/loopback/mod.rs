@@ -31,7 +31,7 @@ use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::sync::{Lock, LockKind, WakeList};
+use crate::sync::{Lock, WakeList};
 
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::hosts::{Host, WireState};
@@ -53,8 +53,8 @@ impl LoopbackNet {
     /// An empty network, unseen by all others.
     pub fn new() -> Arc<Self> {
         Arc::new(LoopbackNet {
-            listeners: Lock::new(LockKind::Mutex, HashMap::new()),
-            inboxes: Lock::new(LockKind::Mutex, Vec::new()),
+            listeners: Lock::new(HashMap::new()),
+            inboxes: Lock::new(Vec::new()),
             next_port: AtomicU16::new(FIRST_EPHEMERAL_PORT),
             #[cfg(any(test, feature = "test-util"))]
             hosts: hosts::Hosts::new(),
@@ -225,7 +225,7 @@ const BACKLOG_MAX: usize = 4096;
 impl Default for Backlog {
     fn default() -> Self {
         Backlog {
-            state: Lock::new(LockKind::Mutex, BacklogState::default()),
+            state: Lock::new(BacklogState::default()),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Lock, LockKind, WakeList};
+use crate::sync::{Lock, WakeList};
 
 /// Bytes on their way per direction; of the order of a socket's buffers.
 pub(super) const PIPE_SIZE: usize = 256 << 10;
@@ -61,7 +61,7 @@ pub(super) enum Front {
 impl Pipe {
     pub(super) fn new() -> Self {
         Pipe {
-            state: Lock::new(LockKind::Mutex, State::default()),
+            state: Lock::new(State::default()),
         }
     }
 
