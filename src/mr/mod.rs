@@ -14,7 +14,6 @@
 mod access;
 mod atomic;
 mod auth;
-mod by_key;
 mod cache;
 mod core;
 mod deregistration;

@@ -1,6 +1,8 @@
 //! The domain's keys: which region a peer means, and whether it may. Pure and total: every key,
 //! address and length a peer can send has an answer, none of them a panic.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +10,6 @@ use tokio::sync::Notify;
 
 use super::access::Access;
 use super::auth::{AuthSecret, Through};
-use super::by_key::ByKey;
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, RandomBits};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
@@ -103,7 +104,8 @@ pub(crate) struct MrTable {
     addressing: MrAddressing,
     keys: KeyPolicy,
     raw: RawKeys,
-    regions: ByKey<Registered>,
+    /// Hashed with a random seed, since keys may be chosen by others. Nothing depends on its order.
+    regions: HashMap<u64, Registered>,
     /// Of regions that peers could reach.
     recent: RecentKeys,
     random: RandomBits,
@@ -124,7 +126,7 @@ impl MrTable {
             addressing,
             keys,
             raw,
-            regions: ByKey::new(),
+            regions: HashMap::new(),
             recent: RecentKeys::default(),
             random: RandomBits::new(random),
             closed: false,
@@ -134,7 +136,7 @@ impl MrTable {
 
     /// Takes so many regions without growing.
     pub(crate) fn expecting(mut self, regions: usize) -> Self {
-        self.regions = ByKey::expecting(regions);
+        self.regions = HashMap::with_capacity(regions);
         self
     }
 
@@ -158,7 +160,7 @@ impl MrTable {
                 key
             }
             None => {
-                let is_taken = |key| self.regions.get(key).is_some();
+                let is_taken = |key| self.regions.contains_key(&key);
                 self.keys.choose_from(&mut self.random, is_taken)?
             }
         };
@@ -170,9 +172,12 @@ impl MrTable {
             memory: Arc::clone(memory),
             demands,
         };
-        match self.regions.insert(key, registered) {
-            Ok(()) => Ok(key),
-            Err(_) => Err(Error::new(
+        match self.regions.entry(key) {
+            Entry::Vacant(free) => {
+                free.insert(registered);
+                Ok(key)
+            }
+            Entry::Occupied(_) => Err(Error::new(
                 ErrorKind::KeyInUse,
                 "another region of the domain has the requested_key",
             )),
@@ -182,11 +187,14 @@ impl MrTable {
     /// Forgets a key, if it still means this region: by then it may have been given to another.
     #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
-        let is_meant = |it: &Registered| Arc::ptr_eq(&it.memory, memory);
-        let removed = self.regions.remove(key, is_meant);
-        if let Some(removed) = removed
-            && removed.access().intersects(Access::REMOTE)
-        {
+        let Entry::Occupied(entry) = self.regions.entry(key) else {
+            return;
+        };
+        if !Arc::ptr_eq(&entry.get().memory, memory) {
+            return;
+        }
+        let removed = entry.remove();
+        if removed.access().intersects(Access::REMOTE) {
             let audience = Audience {
                 demands: removed.demands,
                 endpoints: memory.attached().endpoints(),
@@ -217,7 +225,7 @@ impl MrTable {
         through: impl Into<Through<'a>>,
     ) -> Result<RegionUse, Refusal> {
         let through = through.into();
-        let Some(region) = self.regions.get(claim.key) else {
+        let Some(region) = self.regions.get(&claim.key) else {
             return Err(match self.recent.contains(claim, &through) {
                 true => Refusal::Revoked,
                 false => Refusal::UnknownKey,
@@ -266,7 +274,7 @@ impl MrTable {
     /// Whether this is the raw key of a region that is registered here now.
     pub(crate) fn is_authentic(&self, raw: &RawKey) -> bool {
         let key = raw.wire_key();
-        let region = self.regions.get(key);
+        let region = self.regions.get(&key);
         region.is_some_and(|it| self.raw_key(key, &it.memory) == *raw)
     }
 
@@ -292,7 +300,7 @@ impl MrTable {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.regions.len() == 0
+        self.regions.is_empty()
     }
 }
 
