@@ -68,6 +68,10 @@ pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 /// Keys of deregistered regions that a domain remembers, so that who comes late (its operation's
 /// time limit took the region away) does not count as guessing. 64 KiB at most, 16 bytes per key.
 pub const RECENT_KEYS_MAX: usize = 4096;
+/// Keys that a domain fetches from the operating system's random source at once: enough to share
+/// the cost of the system call (0.5 us), few enough that fetching them takes no longer than some
+/// microseconds.
+pub const KEY_POOL_LEN: usize = 64;
 /// How long a handshake may take, from the TCP connection to the last byte of the control frame.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long `connect` waits for the peer to accept. A libfabric listener that nobody polls
@@ -107,4 +111,6 @@ pub const STEP_BYTES: usize = 4 << 10;
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
 const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);
+// The count of keys left is a byte.
+const _: () = assert!(KEY_POOL_LEN <= 255);
 const _: () = assert!(ERR_DATA_SIZE_MAX >= CM_DATA_SIZE_MAX);

@@ -77,6 +77,20 @@ impl MappedBuffer {
         Ok(Self::own(start, len, mapped, PageKind::Ordinary))
     }
 
+    /// Maps `len` bytes that the kernel zeroes in a forked child (`MADV_WIPEONFORK`).
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), and `InvalidArgument` from a kernel before Linux 4.14.
+    pub(crate) fn zeroed_on_fork(len: usize) -> Result<MappedBuffer> {
+        let buffer = Self::new(len)?;
+        let start = buffer.start.as_ptr().cast();
+        // SAFETY: the whole of this value's own mapping. The advice changes no byte in this process,
+        // and in a child all bytes are zeros, which are as initialised as before.
+        unsafe { madvise(start, buffer.mapped, Advice::LinuxWipeOnFork) }
+            .map_err(|error| Error::from_io(&error.into(), "have memory zeroed on fork"))?;
+        Ok(buffer)
+    }
+
     /// Maps `len` bytes in huge pages, of the best kind the system offers now;
     /// [`pages`](Self::pages) tells which. They make long transfers and fault-ins cheaper, and
     /// waste most of a page where little is used of it.

@@ -1,10 +1,9 @@
 //! Who chooses the keys of regions, and how (ruling 23).
 
-use zeroize::{Zeroize, Zeroizing};
-
+use crate::buf::MappedBuffer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::KEY_POOL_LEN;
 use crate::random::RandomSource;
-use crate::sync::forks;
 
 /// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
 /// registration has not ended, or the region is reached by its raw key. No key has this value.
@@ -43,21 +42,11 @@ impl KeyPolicy {
         Ok(())
     }
 
-    /// A key that `is_taken` denies, of random bits that no peer can guess. Never zero, which C
-    /// programs use for "no key".
-    pub(crate) fn choose(
+    /// A key of random bits that `is_taken` denies, so that no peer can guess it. Never zero, which
+    /// C programs use for "no key".
+    pub(super) fn choose(
         self,
-        source: &RandomSource,
-        is_taken: impl Fn(u64) -> bool,
-    ) -> Result<u64> {
-        self.choose_from(&mut RandomBits::new(source.clone()), is_taken)
-    }
-
-    /// As [`KeyPolicy::choose`], of bits that have been drawn ahead.
-    #[inline]
-    pub(super) fn choose_from(
-        self,
-        random: &mut RandomBits,
+        mut draw: impl FnMut() -> Result<u64>,
         is_taken: impl Fn(u64) -> bool,
     ) -> Result<u64> {
         let key_max = self.key_max();
@@ -65,7 +54,7 @@ impl KeyPolicy {
         // after some draws every key above the last is tried in turn.
         let mut drawn = 0;
         for _ in 0..64 {
-            drawn = random.draw()?;
+            drawn = draw()?;
             if key_max < KEY_NOT_AVAILABLE - 1 {
                 drawn &= key_max;
             }
@@ -79,39 +68,23 @@ impl KeyPolicy {
     }
 }
 
-/// What stands before the seed, so that no other use of BLAKE3 gives the same bits.
-const PURPOSE: &[u8] = b"tokio-fabric memory region keys, version 1";
-
-/// Random bits drawn ahead: a system call for each key would cost more than the registration. They
-/// are a keyed BLAKE3 stream that begins with a seed of the operating system's random source. Each
-/// refill takes the next seed from the stream and forgets the one before, and now and then takes
-/// more from the system; so who learns the state learns no key that was given before. Bits are
-/// given once and not kept. A forked child begins anew, so that it gives no key that its parent
-/// gives too.
-pub(super) struct RandomBits {
+/// Random keys, fetched several at a time from the operating system's random source: a system call
+/// for each key takes longer than a registration. A key is zeroed when it is given out.
+///
+/// The kernel zeroes the pool in a forked child, which so finds it empty and fetches keys of its
+/// own.
+pub(super) struct KeyPool {
     source: RandomSource,
-    /// Whose they are.
-    forks: u32,
-    seed: [u8; 32],
-    refills: u32,
-    ahead: [u64; RandomBits::AHEAD],
-    left: usize,
+    /// The number of keys left, in the first byte of a word, and behind it the keys. `None` where
+    /// the kernel zeroes no memory on fork (before Linux 4.14): each key is a system call then.
+    words: Option<MappedBuffer>,
 }
 
-impl RandomBits {
-    /// With the seed, a whole number of BLAKE3's blocks.
-    const AHEAD: usize = 124;
-    /// Refills from one look at the system's source to the next.
-    const RESEED: u32 = 64;
-
+impl KeyPool {
     pub(super) fn new(source: RandomSource) -> Self {
-        RandomBits {
+        KeyPool {
             source,
-            forks: forks(),
-            seed: [0; 32],
-            refills: 0,
-            ahead: [0; RandomBits::AHEAD],
-            left: 0,
+            words: MappedBuffer::zeroed_on_fork(8 * (1 + KEY_POOL_LEN)).ok(),
         }
     }
 
@@ -119,47 +92,21 @@ impl RandomBits {
         self.source.is_seeded()
     }
 
-    #[inline]
-    fn draw(&mut self) -> Result<u64> {
-        if self.forks != forks() {
-            *self = RandomBits::new(self.source.clone());
+    /// Takes a key out of the pool, which is refilled when it is empty.
+    pub(super) fn draw(&mut self) -> Result<u64> {
+        let Some(words) = &mut self.words else {
+            return self.source.number("a key");
+        };
+        if words[0] == 0 {
+            self.source.fill(&mut words[8..], "a key")?;
+            words[0] = KEY_POOL_LEN as u8;
         }
-        if self.left == 0 {
-            self.refill()?;
-        }
-        self.left -= 1;
-        Ok(std::mem::take(&mut self.ahead[self.left]))
+        let at = 8 * usize::from(words[0]);
+        words[0] -= 1;
+        let mut key = [0; 8];
+        key.swap_with_slice(&mut words[at..at + 8]);
+        Ok(u64::from_le_bytes(key))
     }
-
-    #[cold]
-    fn refill(&mut self) -> Result<()> {
-        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
-        hasher.update(PURPOSE);
-        if self.refills.is_multiple_of(Self::RESEED) {
-            let mut fresh = Zeroizing::new([0; 32]);
-            self.source.fill(&mut *fresh, "a key")?;
-            hasher.update(&*fresh);
-        }
-        self.refills = self.refills.wrapping_add(1);
-        let mut stream = hasher.finalize_xof();
-        stream.fill(&mut self.seed);
-        let mut bytes = Zeroizing::new([0; Self::AHEAD * 8]);
-        stream.fill(&mut *bytes);
-        // Both know the seed that is forgotten here.
-        hasher.zeroize();
-        stream.zeroize();
-        let (words, _) = bytes.as_chunks();
-        for (word, bytes) in self.ahead.iter_mut().zip(words) {
-            *word = u64::from_ne_bytes(*bytes);
-        }
-        self.left = Self::AHEAD;
-        Ok(())
-    }
-}
-
-/// A key of 64 random bits that `is_taken` denies.
-pub(super) fn draw_key(source: &RandomSource, is_taken: impl Fn(u64) -> bool) -> Result<u64> {
-    KeyPolicy::Provider.choose(source, is_taken)
 }
 
 #[cfg(test)]
@@ -168,27 +115,23 @@ mod tests {
 
     use super::*;
 
-    /// Ruling 23: keys are random: none comes twice, no two sources agree, every bit is as often
-    /// set as not; and what has been given is not kept.
+    /// Ruling 23: keys are random: none comes twice, no two pools agree, every bit is as often set
+    /// as not; and what has been given is not kept.
     #[test]
-    fn drawn_bits_are_random_and_given_once() {
-        let (mut one, mut other) = (
-            RandomBits::new(RandomSource::default()),
-            RandomBits::new(RandomSource::default()),
-        );
-        let count = RandomBits::AHEAD * (2 * RandomBits::RESEED as usize + 1);
+    fn drawn_keys_are_random_and_given_once() {
+        let pool = || KeyPool::new(RandomSource::default());
+        let mut pools = [pool(), pool()];
+        let count = 250 * KEY_POOL_LEN;
         let mut seen = HashSet::new();
         let mut set = [0usize; 64];
         for _ in 0..count {
-            for random in [&mut one, &mut other] {
-                let seed = random.seed;
-                let bits = random.draw().unwrap();
-                assert!(seen.insert(bits));
-                assert!(!random.ahead.contains(&bits));
-                // The seed is replaced with every refill.
-                assert_eq!(random.left + 1 == RandomBits::AHEAD, random.seed != seed);
+            for pool in &mut pools {
+                let key = pool.draw().unwrap();
+                assert!(seen.insert(key));
+                let (words, _) = pool.words.as_ref().unwrap().as_chunks::<8>();
+                assert!(!words.contains(&key.to_le_bytes()));
                 for (at, set) in set.iter_mut().enumerate() {
-                    *set += (bits >> at & 1) as usize;
+                    *set += (key >> at & 1) as usize;
                 }
             }
         }
@@ -196,5 +139,16 @@ mod tests {
         let off = 10.0 * (2.0 * count as f64).sqrt() / 2.0;
         let is_even = |set: &usize| (*set as f64 - count as f64).abs() < off;
         assert!(set.iter().all(is_even), "{set:?}");
+    }
+
+    /// A kernel that zeroes no memory on fork costs a system call per key, and nothing else.
+    #[test]
+    fn keys_are_drawn_one_by_one_where_no_pool_is_to_be_had() {
+        let source = RandomSource::seeded(7);
+        let mut pool = KeyPool {
+            source: source.clone(),
+            words: None,
+        };
+        assert_ne!(pool.draw().unwrap(), pool.draw().unwrap());
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::key::{KEY_NOT_AVAILABLE, draw_key};
+use super::key::{KEY_NOT_AVAILABLE, KeyPolicy};
 use super::raw::{RawKey, Tag};
 use super::remote::RemoteRegion;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +42,8 @@ impl MappedKeys {
         let mut keys = self.keys.lock("map a raw key");
         // Drawn anew for each mapping, so that keys of different peers cannot be mistaken for each
         // other, nor for a key that needed no mapping.
-        let key = draw_key(&self.random, |key| keys.contains_key(&key))?;
+        let draw = || self.random.number("a key");
+        let key = KeyPolicy::Provider.choose(draw, |key| keys.contains_key(&key))?;
         keys.insert(key, raw);
         Ok(MappedKey {
             key,

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::access::Access;
 use super::auth::{AuthSecret, Through};
 use super::flags::MrFlags;
-use super::key::{KeyPolicy, RandomBits};
+use super::key::{KeyPolicy, KeyPool};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
 use super::recent::{Audience, RecentKeys};
 use crate::buf::{RegionMemory, RegionUse};
@@ -108,7 +108,7 @@ pub(crate) struct MrTable {
     regions: HashMap<u64, Registered>,
     /// Of regions that peers could reach.
     recent: RecentKeys,
-    random: RandomBits,
+    pool: KeyPool,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
     /// Notified whenever the last region goes, once somebody waits for that.
@@ -128,7 +128,7 @@ impl MrTable {
             raw,
             regions: HashMap::new(),
             recent: RecentKeys::default(),
-            random: RandomBits::new(random),
+            pool: KeyPool::new(random),
             closed: false,
             emptied: None,
         }
@@ -161,7 +161,7 @@ impl MrTable {
             }
             None => {
                 let is_taken = |key| self.regions.contains_key(&key);
-                self.keys.choose_from(&mut self.random, is_taken)?
+                self.keys.choose(|| self.pool.draw(), is_taken)?
             }
         };
         let demands = (self.raw.demanded || auth_key.is_some()).then(|| {
@@ -280,7 +280,7 @@ impl MrTable {
 
     /// True if the keys follow a seed, and with them all that happens in the domain.
     pub(crate) fn is_seeded(&self) -> bool {
-        self.random.is_seeded()
+        self.pool.is_seeded()
     }
 
     /// How peers address this domain's regions.

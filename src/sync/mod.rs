@@ -1,10 +1,9 @@
 //! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
-//! ring under every queue, who depends on an object, the gate that counts who touches a region, the
-//! one-shot verdict of a connection request, and which process of a forked family this is.
+//! ring under every queue, who depends on an object, the gate that counts who touches a region,
+//! and the one-shot verdict of a connection request.
 
 mod attach;
 mod dependents;
-mod fork;
 mod gate;
 mod lock;
 mod made;
@@ -14,7 +13,6 @@ mod wake;
 
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
-pub(crate) use fork::forks;
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::Lock;
 pub(crate) use made::arc;
