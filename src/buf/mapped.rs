@@ -84,8 +84,8 @@ impl MappedBuffer {
     pub(crate) fn zeroed_on_fork(len: usize) -> Result<MappedBuffer> {
         let buffer = Self::new(len)?;
         let start = buffer.start.as_ptr().cast();
-        // SAFETY: the whole of this value's own mapping. The advice changes no byte in this process,
-        // and in a child all bytes are zeros, which are as initialised as before.
+        // SAFETY: the whole of this value's own mapping. The advice changes no byte in this
+        // process, and in a child all bytes are zeros, which are as initialised as before.
         unsafe { madvise(start, buffer.mapped, Advice::LinuxWipeOnFork) }
             .map_err(|error| Error::from_io(&error.into(), "have memory zeroed on fork"))?;
         Ok(buffer)
