@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use peers::crowd;
 use tokio_fabric::{
-    Caps, Completion, EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext,
+    Caps, Completion, EndpointType, Error, ErrorKind, Hints, RdmEndpoint, UserContext,
     cq::CompletionFlags,
     error::{OperationKind, Phase},
 };
@@ -227,6 +227,38 @@ fn a_directed_receive_takes_one_peers_messages() {
                 (Some(known[peer]), text.as_bytes())
             );
         }
+    });
+}
+
+/// A receive for one peer alone whose time passes says which peer it was that sent nothing, posted
+/// or still in the line for room.
+#[test]
+fn a_directed_receive_that_times_out_names_its_peer() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let me = a.domain.rdm_endpoint().receive_size(1).open().unwrap();
+        let other = b.rdm_endpoint().unwrap();
+        let (silent, address) = (me.insert(other.local_addr()).unwrap(), other.local_addr());
+        let short = Duration::from_millis(20);
+        let receive = || {
+            me.recv(vec![0u8; 8])
+                .from(silent)
+                .timeout(short)
+                .into_future()
+        };
+        let (posted, waiting) = (receive(), receive());
+        for ended in [posted.await, waiting.await] {
+            let error = Error::from(ended.unwrap_err());
+            assert_eq!(
+                (error.kind(), error.peer()),
+                (ErrorKind::TimedOut, Some(address))
+            );
+        }
+        let anybodys = Error::from(me.recv(vec![0u8; 8]).timeout(short).await.unwrap_err());
+        assert_eq!(
+            (anybodys.kind(), anybodys.peer()),
+            (ErrorKind::TimedOut, None)
+        );
     });
 }
 

@@ -110,7 +110,11 @@ impl PassiveEndpointBuilder {
             handshake_timeout: self.handshake_timeout,
         };
         let audience = EventAudience::new(&self.events, id, self.context);
-        let listening = Listening::open(config, selection.runner, |_| audience)
+        let listening = Listening::bind(config)
+            .and_then(|(listening, bound)| {
+                bound.start(selection.runner, audience)?;
+                Ok(listening)
+            })
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
         let inner = Inner {
             listening,

@@ -52,7 +52,7 @@ pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;
 pub use rdm::{IdlePolicy, PeerEventKind};
-pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig};
+pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses};
 pub(crate) use receive_context::{Claimed, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;

@@ -1,5 +1,6 @@
 //! Posting to a port, and taking back what was posted.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,13 +175,17 @@ impl Port {
     }
 
     /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it has landed, and its report is returned, so that nobody tells another end.
-    pub(super) fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<Report> {
+    /// back as soon as it has landed, and its report is returned, so that nobody tells another end,
+    /// with the peer that has not sent all of the message.
+    pub(super) fn orphan_timed(
+        &self,
+        timed: &Arc<TimedReport>,
+    ) -> Option<(Report, Option<SocketAddr>)> {
         let mut state = self.lock("orphan timed");
         let found = (state.machine).orphan(|report| report.is_taken_from(timed));
         let report = if found { timed.take() } else { None };
         self.settle(&mut state);
-        report
+        report.map(|report| (report, state.peer))
     }
 
     /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it

@@ -32,8 +32,8 @@ pub(crate) use conn::{
 pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
 pub(crate) use event::{End, Event};
 pub(crate) use matching::{
-    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, EarlyMessage, Fetched, Found, Kind,
-    PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
+    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, ClearToSend, EarlyMessage, Fetched,
+    Found, Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
 pub(crate) use op::{AtomicPost, OpKey, Post, PostFlags};
 pub(crate) use peers::{

@@ -1,7 +1,7 @@
 //! What a connection asks of the receives that it shares with the other connections of its
 //! endpoint.
 
-use super::matching::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive};
+use super::matching::{Announcement, Arrival, Arrived, ClearToSend, EarlyMessage, PostedReceive};
 use super::op::OpKey;
 use crate::error::Error;
 
@@ -21,12 +21,17 @@ pub(crate) trait Receives<T> {
     fn abandoned(&mut self, arrival: &Arrival);
 
     /// A message is announced; its order is given to it. After [`Arrived::Store`] it is kept until
-    /// a receive matches, of which `Connection::clear_to_send` tells the connection; after
-    /// [`Arrived::NoRoom`] it waits as a message does.
+    /// a receive matches, which [`poll_clear_to_send`](Self::poll_clear_to_send) hands to the
+    /// connection; after [`Arrived::NoRoom`] it waits as a message does.
     fn announced(&mut self, announcement: &mut Announcement) -> Arrived<T>;
 
-    /// A kept announcement is withdrawn. The receive of one that was matched meanwhile comes back,
-    /// since `Connection::clear_to_send` does not take it.
+    /// The next receive that was matched with a kept announcement of this connection. The
+    /// connection is woken for each, and either asks its peer for the message or
+    /// [puts the receive back](Self::put_back).
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<T>>;
+
+    /// A kept announcement is withdrawn. If it was matched meanwhile, the connection puts the
+    /// receive back when it polls it.
     fn withdrawn(&mut self, announcement: &Announcement);
 
     /// A receive that was matched ends with the connection's word: it will not be

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ports::Ports;
-use super::sources::Book;
+use super::sources::SourceNames;
 use super::{Inner, RdmEndpoint};
 use crate::av::AddressVector;
 use crate::domain::Domain;
@@ -18,7 +18,9 @@ use crate::limits::{
     HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT,
     RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
-use crate::progress::{IdlePolicy, Rdm, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext};
+use crate::progress::{
+    IdlePolicy, Rdm, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext, SourceAddresses,
+};
 
 /// Opens a connectionless endpoint; made by [`Domain::rdm_endpoint`]. What it is bound to is said
 /// here, before it is opened, so that no binding can come too late.
@@ -156,13 +158,18 @@ impl RdmEndpointBuilder {
         };
         common.dependences.push(vector.depend(format!("{id:?}"))?);
         let caps = capabilities(&domain);
-        let book = Book::new(vector.clone());
-        let sources = caps.contains(Caps::SOURCE).then(|| Arc::clone(&book) as _);
+        let addresses = Arc::<SourceAddresses>::default();
+        let names = Arc::new(SourceNames {
+            addresses: Arc::clone(&addresses),
+            vector: vector.clone(),
+        });
+        let sources = caps.contains(Caps::SOURCE).then(|| Arc::clone(&names) as _);
         let receives = ReceiveContext::new(ReceiveConfig {
             endpoint: id,
             size: sizes.rx_size,
             unexpected_bytes: sizes.unexpected_bytes,
             unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),
+            addresses: Arc::clone(&addresses),
             queue: common.receive_queue.clone(),
             counter: counters.receive.clone(),
             sources: Option::clone(&sources),
@@ -181,6 +188,7 @@ impl RdmEndpointBuilder {
                 rma_events: domain.counts_rma_events(),
             },
             receives: Arc::clone(&receives),
+            addresses,
             rendezvous_min: self.rendezvous_min,
             idle: self.idle,
             connect_deadline: self.connect_deadline,
@@ -194,13 +202,12 @@ impl RdmEndpointBuilder {
             config,
         )
         .map_err(|error| error.with_operation(OperationKind::Listen))?;
-        book.open(&rdm);
         let inner = Inner {
             rdm,
             receives,
             vector,
             ports: Ports::new(),
-            sources: book,
+            sources: names,
             tells_sources: caps.contains(Caps::SOURCE),
             free_min: self.free_min,
             directed: caps.contains(Caps::DIRECTED_RECV),

@@ -156,36 +156,23 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Listens; `audience` is made when the address is known.
-    pub(crate) fn open<A: Audience>(
-        config: ListenConfig,
-        runner: Runner,
-        audience: impl FnOnce(SocketAddr) -> A,
-    ) -> Result<Listening> {
+    /// Listens. What comes waits for [`BoundListener::start`].
+    pub(crate) fn bind(config: ListenConfig) -> Result<(Listening, BoundListener)> {
         let address = config.address;
         let listener =
             (config.transport.listen(address)).map_err(|error| error.listening_at(address))?;
-        let local_addr = listener.local_addr();
-        let clock = config.transport.clock()?;
         let shared = Arc::new(Shared::default());
-        let task = ListenTask {
-            audience: audience(local_addr),
-            audience_due: None,
-            listener: Some(listener),
-            clock,
+        let listening = Listening {
+            local_addr: listener.local_addr(),
             shared: Arc::clone(&shared),
-            peers: BTreeMap::new(),
-            half_open: HostShares::new(config.half_open_max),
-            deadlines: Deadlines::new(),
-            whole: VecDeque::new(),
-            next: 0,
-            paused_until: None,
-            stopped: false,
-            broken: None,
+        };
+        let bound = BoundListener {
+            clock: config.transport.clock()?,
+            listener,
+            shared,
             config,
         };
-        runner.start("fabric-listener", task)?;
-        Ok(Listening { local_addr, shared })
+        Ok((listening, bound))
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
@@ -195,12 +182,48 @@ impl Listening {
     pub(crate) fn is_gone(&self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
+
+    /// Closes the listener, as dropping this does.
+    pub(crate) fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake();
+    }
+}
+
+/// A listener whose requests nobody answers yet.
+pub(crate) struct BoundListener {
+    listener: Box<dyn Listener>,
+    clock: Box<dyn Clock>,
+    shared: Arc<Shared>,
+    config: ListenConfig,
+}
+
+impl BoundListener {
+    /// Starts the task that lets `audience` answer requests.
+    pub(crate) fn start(self, runner: Runner, audience: impl Audience) -> Result<()> {
+        let task = ListenTask {
+            audience,
+            audience_due: None,
+            listener: Some(self.listener),
+            clock: self.clock,
+            shared: self.shared,
+            peers: BTreeMap::new(),
+            half_open: HostShares::new(self.config.half_open_max),
+            deadlines: Deadlines::new(),
+            whole: VecDeque::new(),
+            next: 0,
+            paused_until: None,
+            stopped: false,
+            broken: None,
+            config: self.config,
+        };
+        runner.start("fabric-listener", task)
+    }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.wake();
+        self.stop();
     }
 }
 

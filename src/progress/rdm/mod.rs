@@ -4,7 +4,6 @@
 //! posts before its connection is up. A task beside the listener carries out what the machine of
 //! `proto/peers.rs` decides: who is dialled, whose request is accepted, when to try again and when
 //! to give up.
-
 //!
 //! Locks: the table of peers is taken before a port's lock and never held with one; notices are
 //! given under a port's lock, and theirs is taken last and alone. So is the lock of the peer feed.
@@ -18,6 +17,7 @@ mod notice;
 mod peer_changes;
 mod peer_feed;
 mod side;
+mod sources;
 mod table;
 mod task;
 #[cfg(test)]
@@ -25,14 +25,14 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::proto::{Announcement, ConnectionId, Identity, PostedReceive, SourceId, canonical};
+use crate::proto::{ConnectionId, Identity, SourceId, canonical};
 use crate::sync::Lock;
 use crate::transport::{Runner, Transport};
 
@@ -46,6 +46,7 @@ pub use peer_changes::PeerEventKind;
 use peer_feed::PeerFeed;
 pub(crate) use peer_feed::PeerReader;
 pub(super) use side::{Moved, Side};
+pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;
 
@@ -85,6 +86,8 @@ pub(crate) struct RdmConfig {
     pub(crate) extending: Extending,
     pub(crate) bindings: RdmBindings,
     pub(crate) receives: Arc<ReceiveContext>,
+    /// The addresses of those who have sent, to be kept up to date.
+    pub(crate) addresses: Arc<SourceAddresses>,
     /// Messages longer than this are announced before they are sent.
     pub(crate) rendezvous_min: usize,
     pub(crate) idle: IdlePolicy,
@@ -98,14 +101,13 @@ pub(crate) struct RdmConfig {
 /// [`Rdm::begin_close`] when its last handle goes.
 pub(crate) struct Rdm {
     engine: Arc<Engine>,
-    local_addr: SocketAddr,
     /// Tells this life of the endpoint from others, to its peers.
     incarnation: NonZeroU32,
     config: RdmConfig,
     table: Lock<Table>,
-    notices: Notices,
+    notices: Arc<Notices>,
     peer_feed: Arc<PeerFeed>,
-    listening: Mutex<Option<Listening>>,
+    listening: Listening,
 }
 
 impl Rdm {
@@ -126,37 +128,23 @@ impl Rdm {
             half_open_max: config.half_open_max,
             handshake_timeout: config.handshake_timeout,
         };
-        let mut opened = None;
-        let listening =
-            Listening::open(listen, runner, |local_addr| {
-                let rdm = Arc::new(Rdm {
-                    engine: Arc::clone(engine),
-                    local_addr,
-                    incarnation,
-                    table: Lock::new(Table::default()),
-                    config,
-                    notices: Notices::default(),
-                    peer_feed: Arc::default(),
-                    listening: Mutex::new(None),
-                });
-                let weak = Arc::downgrade(&rdm);
-                rdm.config.receives.set_rendezvous(Box::new(
-                    move |announcement, receive| match weak.upgrade() {
-                        Some(rdm) => rdm.clear_to_send(&announcement, receive),
-                        None => Err(receive),
-                    },
-                ));
-                opened = Some(Arc::clone(&rdm));
-                RdmTask::new(rdm, random)
-            })?;
-        let rdm = opened.expect("whoever listens has made its audience");
-        *rdm.lock_listening() = Some(listening);
+        let (listening, bound) = Listening::bind(listen)?;
+        let rdm = Arc::new(Rdm {
+            engine: Arc::clone(engine),
+            incarnation,
+            table: Lock::new(Table::new(Arc::clone(&config.addresses))),
+            config,
+            notices: Arc::default(),
+            peer_feed: Arc::default(),
+            listening,
+        });
+        bound.start(runner, RdmTask::new(Arc::clone(&rdm), random))?;
         Ok(rdm)
     }
 
     /// The address listened at, with the port that was chosen (`fi_getname`).
     pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.listening.local_addr()
     }
 
     /// The connection of this name ([`Port::key`] as one word).
@@ -207,11 +195,6 @@ impl Rdm {
         self.lock_table("source of").pin(canonical(peer))
     }
 
-    /// The address that has this name.
-    pub(crate) fn address_of(&self, source: SourceId) -> Option<SocketAddr> {
-        self.lock_table("address of").address_of(source)
-    }
-
     /// The future of a receive was dropped that a connection has taken over: that one is told.
     /// Looks at each, since few receives are dropped in the moment in which their message comes.
     pub(crate) fn orphan(&self, cell: &OpCell) {
@@ -220,7 +203,7 @@ impl Rdm {
     }
 
     /// The same of a receive whose time has passed. Its report, if a connection has it.
-    fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<Report> {
+    fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)> {
         let ports = self.lock_table("orphan timed").all_ports();
         ports.iter().find_map(|port| port.orphan_timed(timed))
     }
@@ -236,8 +219,7 @@ impl Rdm {
     /// [`Port::begin_close`] says. What waits for a connection is given a few seconds to get one.
     pub(crate) fn begin_close(&self) {
         self.lock_table("begin close").begin_close();
-        let listening = self.lock_listening().take();
-        drop(listening); // Wakes the task.
+        self.listening.stop();
         self.notices.wake();
     }
 
@@ -249,20 +231,6 @@ impl Rdm {
     /// Ready once all connections have ended, and the listener with them.
     pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
         self.lock_table("poll ended").poll_ended(waker)
-    }
-
-    /// A receive was matched with a message that was announced on this connection.
-    fn clear_to_send(
-        &self,
-        announcement: &Announcement,
-        receive: PostedReceive<Report>,
-    ) -> Result<(), PostedReceive<Report>> {
-        let connection = announcement.arrival.connection;
-        let port = self.lock_table("clear to send").port(connection);
-        match port {
-            Some(port) => port.clear_to_send(announcement, receive),
-            None => Err(receive),
-        }
     }
 
     /// The peer's port, for the task.
@@ -323,18 +291,12 @@ impl Rdm {
     fn lock_table(&self, purpose: &'static str) -> MutexGuard<'_, Table> {
         self.table.lock(purpose)
     }
-
-    fn lock_listening(&self) -> MutexGuard<'_, Option<Listening>> {
-        self.listening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl std::fmt::Debug for Rdm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rdm")
-            .field("local_addr", &self.local_addr)
+            .field("local_addr", &self.local_addr())
             .finish_non_exhaustive()
     }
 }

@@ -3,28 +3,25 @@
 //! task.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use crate::error::{Error, ErrorKind};
-use crate::proto::{
-    Announcement, AttemptId, Connection, Failure, Identity, Lifecycle, Peering, PostedReceive,
-    Receives,
-};
+use crate::proto::{AttemptId, Connection, Failure, Identity, Lifecycle, Peering, Receives};
 use crate::wire::PeerData;
 
 use super::super::engine::Engine;
 use super::super::listen::Handover;
 use super::super::port::{Bindings, Closing, Port, PortParts, PortState, demand_key};
 use super::super::receive_context::PortReceives;
-use super::super::report::Report;
 use super::Rdm;
-use super::notice::Notice;
-use super::peer_feed::Presence;
+use super::notice::{Notice, Notices};
+use super::peer_feed::{PeerFeed, Presence};
 
 /// What a port of a connectionless endpoint has beside its connection.
 pub(in crate::progress) struct Side {
-    rdm: Weak<Rdm>,
+    notices: Arc<Notices>,
+    peer_feed: Arc<PeerFeed>,
     peer: SocketAddr,
     identity: Identity,
     pub(in crate::progress) receives: PortReceives,
@@ -81,7 +78,7 @@ impl Port {
     /// A port of a connectionless endpoint, to this peer; without a connection.
     pub(super) fn open_to(
         engine: &Arc<Engine>,
-        rdm: &Arc<Rdm>,
+        rdm: &Rdm,
         peer: SocketAddr,
         identity: Identity,
     ) -> crate::error::Result<Arc<Port>> {
@@ -97,11 +94,12 @@ impl Port {
             context: None,
         };
         let extending = config.extending.clone();
-        let opened = Port::open_with(engine, config.id, extending, bindings, |waker| {
+        Port::open_with(engine, config.id, extending, bindings, |waker| {
+            let (receives, promised_bytes) = config.receives.attach(identity, waker);
             let peering = Peering {
                 identity,
-                promised_bytes: config.receives.attach(identity, waker),
-                listening_port: rdm.local_addr.port(),
+                promised_bytes,
+                listening_port: rdm.local_addr().port(),
                 incarnation: rdm.incarnation,
                 rendezvous_min: config.rendezvous_min as u64,
             };
@@ -110,21 +108,18 @@ impl Port {
                 machine: Connection::of_peer(config.sizes, terms, peering),
                 peer: Some(peer),
                 side: Some(Box::new(Side {
-                    rdm: Arc::downgrade(rdm),
+                    notices: Arc::clone(&rdm.notices),
+                    peer_feed: Arc::clone(&rdm.peer_feed),
                     peer,
                     identity,
-                    receives: PortReceives::new(Arc::clone(&config.receives), identity),
+                    receives,
                     attempt: None,
                     is_left: false,
                     after: None,
                     presence: Presence::default(),
                 })),
             }
-        });
-        if opened.is_err() {
-            config.receives.leave(identity.connection);
-        }
-        opened
+        })
     }
 
     /// True once nothing is to be posted here any more: the connection ends or has ended.
@@ -415,19 +410,6 @@ impl Port {
         }
     }
 
-    /// A receive was matched with a message that was announced here.
-    pub(super) fn clear_to_send(
-        &self,
-        announcement: &Announcement,
-        receive: PostedReceive<Report>,
-    ) -> Result<(), PostedReceive<Report>> {
-        let mut state = self.lock("clear to send");
-        let cleared = state.machine.clear_to_send(announcement, receive);
-        self.settle(&mut state);
-        self.waker.wake_by_ref();
-        cleared
-    }
-
     // What follows is told under the port's lock.
 
     /// Nothing is to be posted here from now on.
@@ -453,12 +435,10 @@ impl Port {
                 incarnation,
             };
             side.tell(notice, &mut state.wakes);
-            if let Some(rdm) = side.rdm.upgrade() {
-                let said = (incarnation != 0).then_some(incarnation);
-                let (presence, peer) = (&mut side.presence, side.peer);
-                rdm.peer_feed
-                    .connected(presence, peer, said, &mut state.wakes);
-            }
+            let said = (incarnation != 0).then_some(incarnation);
+            let (presence, peer) = (&mut side.presence, side.peer);
+            side.peer_feed
+                .connected(presence, peer, said, &mut state.wakes);
         }
     }
 
@@ -466,11 +446,9 @@ impl Port {
     pub(super) fn present_peer(&self) {
         let mut guard = self.lock("present the peer");
         let state = &mut *guard;
-        if let Some(side) = &mut state.side
-            && let Some(rdm) = side.rdm.upgrade()
-        {
+        if let Some(side) = &mut state.side {
             let (presence, peer) = (&mut side.presence, side.peer);
-            rdm.peer_feed.present(presence, peer, &mut state.wakes);
+            side.peer_feed.present(presence, peer, &mut state.wakes);
         }
     }
 
@@ -478,10 +456,9 @@ impl Port {
     pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, lost: Option<Error>) {
         if let Some(side) = &mut state.side {
             let in_order = lost.is_none();
-            if let Some(rdm) = side.rdm.upgrade() {
-                let (presence, peer) = (&mut side.presence, side.peer);
-                rdm.peer_feed.closed(presence, peer, lost, &mut state.wakes);
-            }
+            let (presence, peer) = (&mut side.presence, side.peer);
+            side.peer_feed
+                .closed(presence, peer, lost, &mut state.wakes);
             self.moved.set();
             side.receives.leave();
             let notice = Notice::Closed {
@@ -522,9 +499,7 @@ impl Side {
     }
 
     fn tell(&self, notice: Notice, wakes: &mut crate::sync::WakeList) {
-        if let Some(rdm) = self.rdm.upgrade()
-            && let Some(task) = rdm.notices.push(notice)
-        {
+        if let Some(task) = self.notices.push(notice) {
             wakes.push(task);
         }
     }

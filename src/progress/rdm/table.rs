@@ -10,6 +10,7 @@ use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 
 use super::super::engine::Engine;
 use super::super::port::Port;
+use super::sources::SourceAddresses;
 
 /// Addresses without a port that nobody here has asked for, and that are remembered all the same,
 /// so that whoever connects again is called the same. Those of one host make room first if it has
@@ -30,7 +31,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Table {
     entries: HashMap<SocketAddr, Entry>,
-    addresses: HashMap<SourceId, SocketAddr>,
+    addresses: Arc<SourceAddresses>,
     /// All ports that have not ended.
     ports: BTreeMap<ConnectionId, Arc<Port>>,
     /// Addresses whose port has ended, and that nobody here has asked for.
@@ -53,11 +54,11 @@ struct Entry {
     left: Option<u64>,
 }
 
-impl Default for Table {
-    fn default() -> Self {
+impl Table {
+    pub(super) fn new(addresses: Arc<SourceAddresses>) -> Self {
         Table {
             entries: HashMap::new(),
-            addresses: HashMap::new(),
+            addresses,
             ports: BTreeMap::new(),
             left: HostShares::new(STRANGERS_MAX),
             next_left: 0,
@@ -67,9 +68,7 @@ impl Default for Table {
             end_wakers: Vec::new(),
         }
     }
-}
 
-impl Table {
     pub(super) fn check_open(&self) -> Result<()> {
         match self.stage {
             Stage::Open => Ok(()),
@@ -136,10 +135,6 @@ impl Table {
         let entry = self.entry(peer);
         entry.pinned = true;
         entry.source
-    }
-
-    pub(super) fn address_of(&self, source: SourceId) -> Option<SocketAddr> {
-        self.addresses.get(&source).copied()
     }
 
     pub(super) fn next_connection(&mut self) -> ConnectionId {
@@ -239,7 +234,7 @@ impl Table {
         };
         entry.left = None;
         if entry.port.is_none() && !entry.pinned {
-            self.addresses.remove(&entry.source);
+            self.addresses.remove(entry.source);
             self.entries.remove(&peer);
         }
     }
@@ -254,7 +249,7 @@ mod tests {
     #[test]
     fn one_hosts_storm_makes_no_others_name_forgotten() {
         let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
-        let mut table = Table::default();
+        let mut table = Table::new(Arc::default());
         let came_and_left = |table: &mut Table, peer| {
             let source = table.source_of(peer);
             let connection = table.next_connection();
@@ -274,8 +269,8 @@ mod tests {
         }
         assert_eq!(table.addresses.len(), table.entries.len());
         assert_eq!(table.left.len(), STRANGERS_MAX);
-        assert_eq!(table.address_of(other), Some(at(2, 1)));
-        assert_eq!(table.address_of(asked_for), Some(at(1, 0)));
+        assert_eq!(table.addresses.get(other), Some(at(2, 1)));
+        assert_eq!(table.addresses.get(asked_for), Some(at(1, 0)));
         assert_eq!(table.source_of(at(2, 1)), other);
     }
 }

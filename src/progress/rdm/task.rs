@@ -267,7 +267,7 @@ impl RdmTask {
 
     fn dial_by(&self, port: &Port, peer: SocketAddr, attempt: AttemptId) {
         // So that the peer recognises us by the address that we are known by.
-        let own = self.rdm.local_addr;
+        let own = self.rdm.local_addr();
         let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.is_ipv4();
         let mut from = own;
         from.set_port(0);
@@ -358,7 +358,7 @@ impl Audience for RdmTask {
         }
         let (mut from, mut to) = (asking.peer, asking.local);
         from.set_port(asked.port());
-        to.set_port(self.rdm.local_addr.port());
+        to.set_port(self.rdm.local_addr().port());
         let from = canonical(from);
         let request = Request {
             from,

@@ -98,7 +98,7 @@ impl ReceiveContext {
             }
             Some(Fetched::Announced(receive, announcement)) => {
                 state.take(receive.key, &mut due);
-                due.offers.push((receive, announcement));
+                state.clear(receive, announcement, &mut due);
             }
         }
         state.settle(&mut due);
@@ -131,7 +131,7 @@ impl State {
                 self.ops.remove(receive.key);
                 due.delivered.push((receive, early));
             }
-            Fetched::Announced(receive, announcement) => due.offers.push((receive, announcement)),
+            Fetched::Announced(receive, announcement) => self.clear(receive, announcement, due),
             Fetched::Coming => {}
         }
         Ok(())

@@ -1,5 +1,5 @@
 //! What is to be done once the lock of a receive context is released: messages are copied to their
-//! receives, ends are told, announcements answered, wakers woken.
+//! receives, ends are told, wakers woken.
 
 use std::sync::Arc;
 
@@ -8,21 +8,24 @@ use crate::cq::CqSlot;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::progress::publish::{Telling, Untold};
 use crate::progress::report::Report;
-use crate::proto::{Announcement, Arrival, EarlyMessage, End, Found, Kind, OpKey, PostedReceive};
+use crate::proto::{
+    Announcement, Arrival, ClearToSend, EarlyMessage, End, Found, Kind, OpKey, PostedReceive,
+};
 use crate::sync::WakeList;
 
 use super::many::ManyReceive;
-use super::{Op, ReceiveContext, State};
+use super::{AttachedPort, Op, ReceiveContext, State, lock_cleared};
 
 /// What one or several calls have left to do.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) delivered: Vec<(PostedReceive<Report>, EarlyMessage)>,
-    pub(super) offers: Vec<(PostedReceive<Report>, Announcement)>,
     pub(super) ended: Vec<(Report, End)>,
     pub(super) ended_many: Vec<(Arc<ManyReceive>, Result<(), Error>, Carving)>,
     /// Places in queues that are not needed: freeing one wakes those who wait for it.
     places: Vec<CqSlot>,
+    /// Of connections that have gone: their wakers are dropped with no lock held.
+    pub(super) ports: Vec<AttachedPort>,
     pub(super) wakes: WakeList,
     pub(super) leftovers: Vec<Payload>,
 }
@@ -37,10 +40,7 @@ impl Due {
     }
 
     fn is_done(&self) -> bool {
-        self.delivered.is_empty()
-            && self.offers.is_empty()
-            && self.ended.is_empty()
-            && self.ended_many.is_empty()
+        self.delivered.is_empty() && self.ended.is_empty() && self.ended_many.is_empty()
     }
 }
 
@@ -134,34 +134,13 @@ impl ReceiveContext {
         }
     }
 
-    /// Does what is due, with no lock held.
-    pub(super) fn carry_out(&self, mut due: Due) {
+    /// Does what is due, with the context's lock released. What is left of it is to be woken and
+    /// dropped with no lock held.
+    pub(super) fn carry_out(&self, mut due: Due) -> Due {
         while !due.is_done() {
             self.tell(&mut due);
-            for (receive, announcement) in std::mem::take(&mut due.offers) {
-                self.answer(receive, announcement, &mut due);
-            }
         }
-    }
-
-    /// Does what is due under a port's lock: announcements, which are another port's, are left to
-    /// the driver.
-    pub(super) fn carry_out_inside(
-        &self,
-        mut due: Due,
-        wakes: &mut WakeList,
-        leftovers: &mut Vec<Payload>,
-    ) {
-        while !due.is_done() {
-            self.tell(&mut due);
-            if !due.offers.is_empty() {
-                let mut state = self.lock("offers");
-                state.offers.append(&mut due.offers);
-                state.wake_driver(&mut due);
-            }
-        }
-        wakes.append(&mut due.wakes);
-        leftovers.append(&mut due.leftovers);
+        due
     }
 
     fn tell(&self, due: &mut Due) {
@@ -196,21 +175,6 @@ impl ReceiveContext {
             due.delivered.push((receive, early));
         }
         state.settle(due);
-    }
-
-    /// Asks for the bytes of an announced message. If its connection or the announcement is gone,
-    /// the receive is posted again in its place.
-    fn answer(&self, receive: PostedReceive<Report>, announcement: Announcement, due: &mut Due) {
-        let refused = match self.clear.get() {
-            Some(clear) => clear(announcement, receive).err(),
-            None => Some(receive),
-        };
-        if let Some(receive) = refused {
-            let mut state = self.lock("answer");
-            let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-            state.put_back(receive, due, &self.telling(), gone);
-            state.settle(due);
-        }
     }
 }
 
@@ -276,12 +240,29 @@ impl State {
             .push((token, ended(payload, error, Phase::Queued)));
     }
 
+    /// A receive was matched with an announced message: the connection asks for that in its turn.
+    pub(super) fn clear(
+        &mut self,
+        receive: PostedReceive<Report>,
+        announcement: Announcement,
+        due: &mut Due,
+    ) {
+        let port = self.ports.get(&announcement.arrival.connection);
+        // A connection that leaves has its announcements forgotten under the same lock.
+        let port = port.expect("the connection of a kept announcement is attached");
+        lock_cleared(&port.cleared).push_back(ClearToSend {
+            receive,
+            announcement,
+        });
+        due.wakes.push(port.waker.clone());
+    }
+
     /// A receive was posted, or was matched at once.
     pub(super) fn found(&mut self, key: OpKey, found: Found<Report>, due: &mut Due) {
         let op = match found {
             Found::Nothing(receive) => Op::Posted(receive),
             Found::Announced(receive, announcement) => {
-                due.offers.push((receive, announcement));
+                self.clear(receive, announcement, due);
                 Op::Taken { canceled: false }
             }
             Found::Early(receive, early) => {

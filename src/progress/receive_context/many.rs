@@ -144,7 +144,7 @@ impl State {
             match self.matcher.arm(receive, Report::Piece { many, slot }) {
                 Armed::Nothing => return,
                 Armed::Early(part, early) => due.delivered.push((part, early)),
-                Armed::Announced(part, announcement) => due.offers.push((part, announcement)),
+                Armed::Announced(part, announcement) => self.clear(part, announcement, due),
                 Armed::Consumed(unused) => {
                     due.put_away(unused);
                     self.end_many(key, Ok(()), due);

@@ -26,7 +26,8 @@ mod times;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -36,7 +37,7 @@ use crate::cq::{CompletionFlags, CompletionQueue, CqSlot, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::proto::{
-    Announcement, Budget, ClaimKey, ConnectionId, Identity, OpKey, PostedReceive, ReceiveKey,
+    Budget, ClaimKey, ClearToSend, ConnectionId, Identity, OpKey, PostedReceive, ReceiveKey,
     SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
 };
 use crate::slab::Slab;
@@ -44,6 +45,8 @@ use crate::sync::Lock;
 
 use super::port::Posted;
 use super::posting::Manner;
+use super::publish::Telling;
+use super::rdm::SourceAddresses;
 use super::report::{OpCell, Report};
 pub(super) use due::message_of;
 use due::{Due, ended};
@@ -64,6 +67,8 @@ pub(crate) struct ReceiveConfig {
     pub(crate) unexpected_bytes: usize,
     /// The same of one peer.
     pub(crate) unexpected_bytes_per_peer: usize,
+    /// The addresses of senders.
+    pub(crate) addresses: Arc<SourceAddresses>,
     /// Takes the pieces of receives for many messages.
     pub(crate) queue: CompletionQueue,
     /// Counts receives.
@@ -82,13 +87,6 @@ pub(crate) struct Sought {
 /// A claimed message (`FI_CLAIM`): nobody else gets it. Names it within its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed(ClaimKey);
-
-/// How an announcement that was kept is answered once a receive is matched with it: asks the
-/// connection for the bytes. The receive comes back if there is no such announcement any more.
-/// Called with no lock held.
-pub(crate) type ClearToSend = Box<
-    dyn Fn(Announcement, PostedReceive<Report>) -> Result<(), PostedReceive<Report>> + Send + Sync,
->;
 
 /// A receive that no connection has taken.
 #[derive(Debug)]
@@ -122,11 +120,33 @@ impl Post {
         }
     }
 
+    fn sought(&self) -> Sought {
+        match self {
+            Post::One(sought, ..) | Post::Many(sought, ..) => *sought,
+        }
+    }
+
     fn report(&mut self) -> &mut Report {
         match self {
             Post::One(.., report) | Post::Many(.., report) => report,
         }
     }
+}
+
+/// A connection that shares the receives.
+#[derive(Debug)]
+struct AttachedPort {
+    waker: Waker,
+    cleared: ClearedQueue,
+}
+
+/// Receives that were matched with a connection's announcements, until its next turn. Apart from
+/// the context's state, so that a turn of a connection without any does not contend for that; its
+/// lock is taken last.
+type ClearedQueue = Arc<Mutex<VecDeque<ClearToSend<Report>>>>;
+
+fn lock_cleared(queue: &ClearedQueue) -> MutexGuard<'_, VecDeque<ClearToSend<Report>>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Everything that the lock guards.
@@ -138,9 +158,7 @@ struct State {
     backlog: VecDeque<(OpKey, Post)>,
     /// Buffers for many messages that lack a place for the next completion.
     starved: Vec<OpKey>,
-    /// Announcements to be answered by the driver.
-    offers: Vec<(PostedReceive<Report>, Announcement)>,
-    ports: HashMap<ConnectionId, Waker>,
+    ports: HashMap<ConnectionId, AttachedPort>,
     driver: Option<Waker>,
     times: Times,
     quiet: Quiet,
@@ -151,7 +169,6 @@ struct State {
 /// The receives of a connectionless endpoint, shared by all its connections.
 pub(crate) struct ReceiveContext {
     config: ReceiveConfig,
-    clear: OnceLock<ClearToSend>,
     state: Lock<State>,
 }
 
@@ -167,7 +184,6 @@ impl ReceiveContext {
             ops: Slab::new(),
             backlog: VecDeque::new(),
             starved: Vec::new(),
-            offers: Vec::new(),
             ports: HashMap::new(),
             driver: None,
             times: Times::default(),
@@ -175,16 +191,9 @@ impl ReceiveContext {
             closed: None,
         };
         Arc::new(ReceiveContext {
-            clear: OnceLock::new(),
             state: Lock::new(state),
             config,
         })
-    }
-
-    /// How kept announcements are answered; set once, before anything is posted.
-    pub(crate) fn set_rendezvous(&self, clear: ClearToSend) {
-        let before = self.clear.set(clear);
-        debug_assert!(before.is_ok(), "set once");
     }
 
     /// Woken when [`ReceiveContext::expire`] is to be called earlier than it said last. To be
@@ -348,36 +357,36 @@ impl ReceiveContext {
         self.carry_out(due);
     }
 
-    /// Ends receives whose time has passed, lets in those who wait for room in their queue, and
-    /// answers announcements. Tells when to be called next, if not woken before.
+    /// Ends receives whose time has passed, and lets in those who wait for room in their queue.
+    /// Tells when to be called next, if not woken before.
     ///
     /// `orphan` tells the connection that has taken a receive over that nobody awaits it any more,
     /// and takes its report in the same moment. Called with no lock held.
     pub(crate) fn expire(
         &self,
         now: Instant,
-        orphan: impl Fn(&Arc<TimedReport>) -> Option<Report>,
+        orphan: impl Fn(&Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)>,
     ) -> Option<Instant> {
         let mut due = Due::default();
         let mut landing = Vec::new();
         let mut state = self.lock("expire");
         state.times.start(now);
         while let Some((key, report)) = state.times.pop_due(now) {
-            let error = Error::new(ErrorKind::TimedOut, "");
+            let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
+            let error = timed_out(peer);
             if state.withdraw(key, error, &mut due) != Withdrawn::Ended {
                 landing.push(report);
             }
         }
         state.feed_starved(&mut due);
-        due.offers.append(&mut state.offers);
         state.settle(&mut due);
         let next = [state.times.first(), state.rest(now)];
         drop(state);
         for report in landing {
             // A message is landing in it. Its owner is told without; the message goes back.
-            if let Some(report) = orphan(&report).or_else(|| report.take()) {
-                let error = Error::new(ErrorKind::TimedOut, "");
-                let end = ended(Payload::empty(), error, Phase::Moving);
+            let orphaned = orphan(&report).or_else(|| report.take().map(|it| (it, None)));
+            if let Some((report, peer)) = orphaned {
+                let end = ended(Payload::empty(), timed_out(peer), Phase::Moving);
                 due.ended.push((report, end));
             }
         }
@@ -386,20 +395,24 @@ impl ReceiveContext {
     }
 
     /// A connection joins; tells how many bytes of its messages are kept for sure. `waker` is woken
-    /// when it may read on or owes credit.
-    pub(crate) fn attach(&self, identity: Identity, waker: &Waker) -> u64 {
+    /// when it may read on, owes credit, or is to ask for announced messages.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        identity: Identity,
+        waker: &Waker,
+    ) -> (PortReceives, u64) {
         let mut state = self.lock("attach");
         let Identity { source, connection } = identity;
-        state.ports.insert(connection, waker.clone());
-        state.matcher.join(connection, source)
-    }
-
-    /// A connection that was attached never came to be.
-    pub(crate) fn leave(&self, connection: ConnectionId) {
-        let mut due = Due::default();
-        let port = self.lock("leave").leave(connection, &mut due);
-        drop(port);
-        self.carry_out(due);
+        let cleared = ClearedQueue::default();
+        let port = AttachedPort {
+            waker: waker.clone(),
+            cleared: Arc::clone(&cleared),
+        };
+        state.ports.insert(connection, port);
+        let promised = state.matcher.join(connection, source);
+        drop(state);
+        let receives = PortReceives::new(Arc::clone(self), identity, cleared);
+        (receives, promised)
     }
 
     /// Ends all receives for this reason, and drops all messages. Later posts get the same.
@@ -415,7 +428,6 @@ impl ReceiveContext {
         for early in state.matcher.clear() {
             due.leftovers.push(early.payload);
         }
-        due.offers.append(&mut state.offers);
         state.settle(&mut due);
         drop(state);
         self.carry_out(due);
@@ -434,6 +446,18 @@ impl ReceiveContext {
 impl State {
     fn has_room(&self) -> bool {
         self.matcher.posted_len() < self.size
+    }
+
+    /// The sender whose messages alone a receive takes that no message was matched to.
+    fn source_of(&self, key: OpKey) -> Option<SourceId> {
+        match self.ops.get(key)? {
+            Op::Posted(receive) | Op::Many(receive, _) => self.matcher.source_of(*receive),
+            Op::Waiting => {
+                let (_, post) = self.backlog.iter().find(|(waiting, _)| *waiting == key)?;
+                post.sought().source
+            }
+            Op::Taken { .. } | Op::Claiming => None,
+        }
     }
 
     /// Takes a place in a queue; if there is none, the driver is told once there is.
@@ -545,8 +569,8 @@ impl State {
     fn settle(&mut self, due: &mut Due) {
         self.admit(due);
         while let Some(connection) = self.matcher.poll_wake() {
-            if let Some(waker) = self.ports.get(&connection) {
-                due.wakes.push(waker.clone());
+            if let Some(port) = self.ports.get(&connection) {
+                due.wakes.push(port.waker.clone());
             }
         }
         if self.is_stirred() {
@@ -554,23 +578,38 @@ impl State {
         }
     }
 
-    fn leave(&mut self, connection: ConnectionId, due: &mut Due) -> Option<Waker> {
+    /// A connection has gone: its announcements are void, and so is what was matched with them.
+    fn leave(&mut self, connection: ConnectionId, telling: &Telling<'_>, due: &mut Due) {
         let gone = self.matcher.leave(connection);
-        let port = self.ports.remove(&connection);
+        let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
         if let Some(receive) = gone.receive {
             self.ops.remove(receive.key);
-            let error = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-            let end = ended(receive.payload, error, Phase::Queued);
+            let end = ended(receive.payload, error(), Phase::Queued);
             due.ended.push((receive.token, end));
         }
+        if let Some(port) = self.ports.remove(&connection) {
+            let cleared = std::mem::take(&mut *lock_cleared(&port.cleared));
+            for ClearToSend { receive, .. } in cleared {
+                self.put_back(receive, due, telling, error());
+            }
+            due.ports.push(port);
+        }
         self.settle(due);
-        port
     }
 
     fn wake_driver(&self, due: &mut Due) {
         if let Some(driver) = &self.driver {
             due.wakes.push(driver.clone());
         }
+    }
+}
+
+/// The end of a receive whose time has passed, from this peer if it is known which.
+fn timed_out(peer: Option<SocketAddr>) -> Error {
+    let error = Error::new(ErrorKind::TimedOut, "");
+    match peer {
+        Some(peer) => error.with_peer(peer),
+        None => error,
     }
 }
 

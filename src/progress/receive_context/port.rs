@@ -7,12 +7,13 @@ use crate::buf::Payload;
 use crate::error::Error;
 use crate::progress::report::Report;
 use crate::proto::{
-    Announcement, Arrival, Arrived, EarlyMessage, Identity, OpKey, PostedReceive, Receives,
+    Announcement, Arrival, Arrived, ClearToSend, EarlyMessage, Identity, OpKey, PostedReceive,
+    Receives,
 };
 use crate::sync::WakeList;
 
-use super::ReceiveContext;
 use super::due::Due;
+use super::{ClearedQueue, ReceiveContext, lock_cleared};
 
 /// The receives of a context as one port's connection sees them, under the port's lock. Whom to
 /// wake, and memory to drop, is kept until that is released ([`PortReceives::take_aftermath`]).
@@ -23,16 +24,24 @@ pub(crate) struct PortReceives {
     leftovers: Vec<Payload>,
     /// Receives that have ended, of which the context is told once for all of a turn.
     finished: Vec<OpKey>,
+    cleared: ClearedQueue,
+    has_left: bool,
 }
 
 impl PortReceives {
-    pub(crate) fn new(context: Arc<ReceiveContext>, identity: Identity) -> Self {
+    pub(super) fn new(
+        context: Arc<ReceiveContext>,
+        identity: Identity,
+        cleared: ClearedQueue,
+    ) -> Self {
         PortReceives {
             context,
             identity,
             wakes: WakeList::new(),
             leftovers: Vec::new(),
             finished: Vec::new(),
+            cleared,
+            has_left: false,
         }
     }
 
@@ -49,17 +58,19 @@ impl PortReceives {
 
     /// The connection has gone: what it announced is forgotten, what came in full stays.
     pub(crate) fn leave(&mut self) {
+        self.has_left = true;
         let mut due = Due::default();
         let mut state = self.context.lock("leave");
-        let port = state.leave(self.identity.connection, &mut due);
+        let connection = self.identity.connection;
+        state.leave(connection, &self.context.telling(), &mut due);
         drop(state);
-        drop(port);
         self.carry_out(due);
     }
 
     fn carry_out(&mut self, due: Due) {
-        let context = &self.context;
-        context.carry_out_inside(due, &mut self.wakes, &mut self.leftovers);
+        let mut due = self.context.carry_out(due);
+        self.wakes.append(&mut due.wakes);
+        self.leftovers.append(&mut due.leftovers);
     }
 
     fn arrived(
@@ -121,6 +132,10 @@ impl Receives<Report> for PortReceives {
         })
     }
 
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<Report>> {
+        lock_cleared(&self.cleared).pop_front()
+    }
+
     fn withdrawn(&mut self, announcement: &Announcement) {
         let mut due = Due::default();
         let mut state = self.context.lock("withdrawn");
@@ -167,6 +182,15 @@ impl Receives<Report> for PortReceives {
     fn awaits_credit(&mut self) {
         let mut state = self.context.lock("awaits credit");
         state.matcher.awaits_credit(self.identity.connection);
+    }
+}
+
+impl Drop for PortReceives {
+    /// A connection that never came to be leaves here.
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.leave();
+        }
     }
 }
 

@@ -56,7 +56,6 @@ impl State {
         self.ops.shrink();
         self.backlog.shrink_to_fit();
         self.starved.shrink_to_fit();
-        self.offers.shrink_to_fit();
         self.ports.shrink_to_fit();
     }
 }

@@ -6,7 +6,6 @@ mod dropped;
 mod many;
 mod waiting;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Wake};
 use std::time::Duration;
@@ -61,6 +60,7 @@ impl World {
             size,
             unexpected_bytes,
             unexpected_bytes_per_peer: unexpected_bytes,
+            addresses: Arc::default(),
             queue: queue.clone(),
             counter: Some(counter.clone()),
             sources: None,
@@ -83,10 +83,8 @@ impl World {
             connection: ConnectionId(connection),
         };
         let woken = Arc::new(Flag::default());
-        let promised = self
-            .context
-            .attach(identity, &Waker::from(Arc::clone(&woken)));
-        let receives = PortReceives::new(Arc::clone(&self.context), identity);
+        let waker = Waker::from(Arc::clone(&woken));
+        let (receives, promised) = self.context.attach(identity, &waker);
         Sender {
             receives,
             identity,

@@ -218,9 +218,11 @@ impl<T> Connection<T> {
         Ok(Some(bytes.len()))
     }
 
-    /// Tries again what a pause waits for: a posted receive, room in a completion queue, room in
-    /// the queue of answers.
+    /// Takes up what happened outside since: receives that were matched with announced messages,
+    /// and what a pause waits for: a posted receive, room in a completion queue, room in the queue
+    /// of answers.
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
+        self.answer_announcements(host);
         let header = match &self.rx {
             Rx::AwaitReceive { header } | Rx::AwaitRoom { header } => header.clone(),
             _ => return,

@@ -1,7 +1,7 @@
 //! Messages that are announced before they are sent: the receiver's half.
 //!
 //! ```text
-//!   RTS --no receive yet--> Kept, by the shared receives --clear_to_send--> Awaited
+//!   RTS --no receive yet--> Kept, by the shared receives --a receive---> Awaited
 //!    |                        | |                                             ^ | |
 //!    +--a receive matches-----|-|---------------CTS---------------------------+ | +--DATA--> lands
 //!                             | +-- our CLOSE: it is void                       |
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::{Announcement, Arrival, Arrived, PostedReceive};
+use crate::proto::matching::{Announcement, Arrival, Arrived, ClearToSend, PostedReceive};
 use crate::wire::FrameHeader;
 
 use super::rx::{Landing, Rx, Target};
@@ -105,25 +105,26 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// A receive was matched with an announcement of the peer's that was kept: asks for its bytes.
-    /// `Err`: there is no such announcement any more.
-    pub(crate) fn clear_to_send(
-        &mut self,
-        announcement: &Announcement,
-        receive: PostedReceive<T>,
-    ) -> Result<(), PostedReceive<T>> {
-        let Announcement { arrival, index } = *announcement;
-        let kept = self.incoming.named.get(&index);
-        // Another of this name may have come, if this one was withdrawn.
-        let is_it = |it: &Announced| it.receive.is_none() && it.arrival.order == arrival.order;
-        let is_kept = kept.is_some_and(is_it);
-        let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
-        if !is_kept || !is_up || self.ending.is_said() {
-            return Err(receive);
+    /// Asks the peer for each announced message that a receive was matched with since. A receive
+    /// whose announcement is gone is put back.
+    pub(super) fn answer_announcements(&mut self, host: &mut impl Host<T>) {
+        while let Some(shared) = host.shared()
+            && let Some(ClearToSend {
+                receive,
+                announcement: Announcement { arrival, index },
+            }) = shared.poll_clear_to_send()
+        {
+            let kept = self.incoming.named.get(&index);
+            // Another of this name may have come, if this one was withdrawn.
+            let is_it = |it: &Announced| it.receive.is_none() && it.arrival.order == arrival.order;
+            let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
+            if kept.is_some_and(is_it) && is_up && !self.ending.is_said() {
+                self.await_data(index, receive);
+            } else {
+                let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+                shared.put_back(receive, gone);
+            }
         }
-        self.await_data(index, receive);
-        self.invariants();
-        Ok(())
     }
 
     fn await_data(&mut self, index: u8, receive: PostedReceive<T>) {

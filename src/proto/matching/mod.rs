@@ -114,6 +114,14 @@ pub(crate) struct Announcement {
     pub(crate) index: u8,
 }
 
+/// A receive that was matched with an announced message: the message's connection asks the sender
+/// for it (the clear-to-send of a rendezvous).
+#[derive(Debug)]
+pub(crate) struct ClearToSend<T> {
+    pub(crate) receive: PostedReceive<T>,
+    pub(crate) announcement: Announcement,
+}
+
 /// What becomes of a message that begins, or is announced.
 #[derive(Debug)]
 pub(crate) enum Arrived<T> {

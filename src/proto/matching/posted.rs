@@ -222,6 +222,11 @@ impl<T> PostedReceives<T> {
         Some((posted.wanted, pattern.source))
     }
 
+    /// The sender whose messages alone it takes.
+    pub(super) fn source_of(&self, at: Key) -> Option<SourceId> {
+        self.lists.get(at)?.pattern.source
+    }
+
     /// A part of a buffer for many messages is not used: it comes back if what follows it is.
     pub(super) fn put_part_back(&mut self, at: Key, part: Payload) -> Option<Payload> {
         if !self.is_for_many(at) {

@@ -184,6 +184,11 @@ impl<T> SharedMatcher<T> {
         self.posted.put_part_back(receive, part)
     }
 
+    /// The sender whose messages alone a posted receive takes.
+    pub(crate) fn source_of(&self, receive: ReceiveKey) -> Option<SourceId> {
+        self.posted.source_of(receive)
+    }
+
     /// Withdraws a posted receive.
     pub(crate) fn withdraw(&mut self, receive: ReceiveKey) -> Option<Withdrawn<T>> {
         self.posted.withdraw(receive)

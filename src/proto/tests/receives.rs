@@ -8,8 +8,8 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
-    Announcement, Arrival, Arrived, ConnectionId, EarlyMessage, End, Identity, Kind, OFFERED,
-    OpKey, Peering, Post, PostedReceive, Receives, Sizes, SourceId, Terms, Wanted,
+    Announcement, Arrival, Arrived, ClearToSend, ConnectionId, EarlyMessage, End, Identity, Kind,
+    OFFERED, OpKey, Peering, Post, PostedReceive, Receives, Sizes, SourceId, Terms, Wanted,
 };
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, PeerData};
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     /// Tokens of receives whose message was withdrawn after they were matched with it.
     pub(super) put_back: BTreeSet<u64>,
     /// Receives that were put back, and the announcements that they take.
-    offers: Vec<(PostedReceive<u64>, Announcement)>,
+    pub(super) offers: Vec<(PostedReceive<u64>, Announcement)>,
     keys: Slab<()>,
 }
 
@@ -185,6 +185,15 @@ impl Receives<u64> for Shared {
         }
     }
 
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<u64>> {
+        let (receive, announcement) = self.offers.pop()?;
+        self.awaiting.insert(receive.key);
+        Some(ClearToSend {
+            receive,
+            announcement,
+        })
+    }
+
     fn withdrawn(&mut self, announcement: &Announcement) {
         let is_it = |it: &Kept| matches!(it, Kept::Announced(it) if it == announcement);
         let at = self.kept.iter().position(is_it).expect("it is kept");
@@ -280,19 +289,9 @@ impl Side {
         }
     }
 
-    /// Asks for announced messages that receives were matched with, as the owner does with no lock
-    /// held.
+    /// Asks for announced messages that receives were matched with, as each turn does.
     pub(super) fn answer_offers(&mut self) {
-        while let Some(shared) = self.world.shared.as_mut()
-            && let Some((receive, announcement)) = shared.offers.pop()
-        {
-            shared.awaiting.insert(receive.key);
-            if let Err(receive) = self.machine.clear_to_send(&announcement, receive) {
-                let shared = self.world.shared.as_mut().expect("seen above");
-                shared.awaiting.remove(&receive.key);
-                shared.posted.push(receive);
-            }
-        }
+        self.machine.resume(&mut self.world);
     }
 
     pub(super) fn receive_tagged(&mut self, token: u64, tag: u64, len: usize) {

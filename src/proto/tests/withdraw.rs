@@ -97,8 +97,10 @@ fn a_name_that_is_used_again_is_another_message() {
     pair.run();
     pair.b.receive_tagged(9, 9, 10);
     let receive = pair.b.shared().posted.pop().unwrap();
-    let refused = pair.b.machine.clear_to_send(&old, receive);
-    pair.b.shared().posted.push(refused.unwrap_err());
+    pair.b.shared().offers.push((receive, old));
+    pair.b.answer_offers();
+    assert_eq!(pair.b.shared().posted.len(), 1, "it is posted again");
+    assert!(said(&mut pair.b).is_empty(), "and nobody is asked");
 }
 
 /// A side that closes has withdrawn before; one that has said CLOSE takes what crosses it.

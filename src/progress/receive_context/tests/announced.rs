@@ -1,64 +1,66 @@
 //! Messages that are announced before they come.
 
 use super::*;
+use crate::proto::ClearToSend;
 
-/// A kept announcement is answered once a receive matches, with no lock held; if its connection is
-/// gone, the receive goes back to its place and takes what comes next.
+/// A receive that matches a kept announcement is its connection's, which is woken to ask for the
+/// message; if the message is gone, the receive goes back to its place and takes what comes next.
 #[test]
 fn a_receive_whose_announced_message_is_gone_is_posted_again() {
     let world = World::new(8, 1 << 16, 4);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let context = Arc::downgrade(&world.context);
-    let log = Arc::clone(&asked);
-    world
-        .context
-        .set_rendezvous(Box::new(move |announcement, receive| {
-            context.upgrade().unwrap().unexpected_bytes(); // Takes the lock.
-            log.lock().unwrap().push(announcement.index);
-            if announcement.index == 1 {
-                Err(receive)
-            } else {
-                drop(receive);
-                Ok(())
-            }
-        }));
     let mut sender = world.sender(1, 1);
     assert!(matches!(sender.announce(5, 1 << 30, 1), Arrived::Store));
+    assert!(sender.receives.poll_clear_to_send().is_none());
     let receive = world.post(tagged(5), 8);
-    assert_eq!(world.context.phase(receive.key), Phase::Queued);
+    assert!(sender.woken.take(), "it is to ask");
+    assert_eq!(world.context.phase(receive.key), Phase::Moving);
     let later = world.post(tagged(5), 8);
+    let cleared = sender.receives.poll_clear_to_send().expect("it matches");
+    assert_eq!(cleared.announcement.index, 1);
+    assert!(sender.receives.poll_clear_to_send().is_none(), "once");
+    let gone = || Error::new(ErrorKind::PeerClosed, "");
+    sender.receives.put_back(cleared.receive, gone());
+    assert_eq!(world.context.phase(receive.key), Phase::Queued);
     assert_eq!(sender.meet(Some(5), 1).1.key, receive.key, "in its place");
     assert_eq!(world.context.cancel(later.key), Withdrawn::Ended);
-    assert!(matches!(sender.announce(5, 9, 2), Arrived::Store));
-    let third = world.post(tagged(5), 8);
-    assert_eq!(
-        world.context.phase(third.key),
-        Phase::Moving,
-        "its connection has it"
-    );
-    assert_eq!(*asked.lock().unwrap(), [1, 2]);
+}
+
+/// What was matched with the announcements of a connection that ends before its turn is posted
+/// again, whoever sends to it next.
+#[test]
+fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
+    let world = World::new(8, 1 << 16, 4);
+    let mut sender = world.sender(1, 1);
+    assert!(matches!(sender.announce(5, 9, 1), Arrived::Store));
+    let receive = world.post(tagged(5), 8);
+    let canceled = world.post(tagged(6), 8);
+    assert!(matches!(sender.announce(6, 9, 2), Arrived::Receive(_)));
+    sender.receives.leave();
+    assert!(receive.is_pending() && canceled.is_pending());
+    assert_eq!(world.context.phase(receive.key), Phase::Queued);
+    assert_eq!(world.sender(2, 2).meet(Some(5), 1).1.key, receive.key);
 }
 
 /// A receive that comes in from the line while a port is locked may match another port's
-/// announcement: the driver answers that.
+/// announcement: that one asks for the message in its own turn.
 #[test]
-fn announcements_matched_under_a_lock_are_answered_by_the_driver() {
+fn announcements_matched_under_a_lock_are_answered_by_their_own_connection() {
     let world = World::new(1, 1 << 16, 4);
-    let asked = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&asked);
-    world.context.set_rendezvous(Box::new(move |_, receive| {
-        flag.store(true, Ordering::SeqCst);
-        drop(receive);
-        Ok(())
-    }));
     let mut sender = world.sender(1, 1);
     assert!(matches!(sender.announce(5, 9, 1), Arrived::Store));
     let _posted = world.post(tagged(4), 8);
-    let _waiting = world.post(tagged(5), 8);
-    world.driver.take();
-    drop(world.sender(2, 2).meet(Some(4), 1)); // Makes room for it.
-    assert!(!asked.load(Ordering::SeqCst));
-    sender.unlock();
-    world.expire();
-    assert!(asked.load(Ordering::SeqCst));
+    let waiting = world.post(tagged(5), 8);
+    let mut other = world.sender(2, 2);
+    drop(other.meet(Some(4), 1)); // Makes room for it.
+    assert!(
+        !sender.woken.take(),
+        "its wakers are woken without the lock"
+    );
+    other.unlock();
+    assert!(sender.woken.take());
+    let cleared = sender.receives.poll_clear_to_send();
+    let Some(ClearToSend { receive, .. }) = cleared else {
+        panic!("nothing to ask for");
+    };
+    assert_eq!(receive.key, waiting.key);
 }

@@ -72,9 +72,11 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     };
     let kept = sender.receives.announced(&mut announcement.clone());
     assert!(matches!(kept, Arrived::Store), "{kept:?}");
-    // Nobody can be asked here: the announcement is as good as gone.
     post_many(&world, 64, 1);
     assert!(world.queue.try_next().is_none());
+    let cleared = sender.receives.poll_clear_to_send().expect("it matches");
+    let gone = Error::new(ErrorKind::PeerClosed, "");
+    sender.receives.put_back(cleared.receive, gone);
     let whole = sender.meet(None, 64);
     assert_eq!(whole.1.payload.len(), 64);
     sender.end(whole, &[7; 64]);
