@@ -49,7 +49,7 @@
 //! leads in a term, and what is committed is never lost; a seed repeats each run.
 //!
 //! ````
-#![doc = include_str!("../../tests/simulation/raft.rs")]
+#![doc = include_str!("../../tests/campaigns/simulation/raft.rs")]
 //! # fn main() { for seed in 0..3 { simulate(seed); } }
 //! ````
 

@@ -18,7 +18,6 @@ pub struct PeerProcess {
     _lifeline: ChildStdin,
 }
 
-#[allow(dead_code, reason = "not every test file needs every helper")]
 impl PeerProcess {
     /// Runs the ignored test `test` of this binary, with these variables set.
     pub fn spawn(test: &str, variables: &[(&str, String)]) -> PeerProcess {

@@ -1,6 +1,16 @@
 //! One helper for all integration tests: run this test over every backend, on both kinds of
 //! runtime, within a time limit.
 
+#![allow(dead_code, reason = "not every test program needs every helper")]
+
+pub mod alone;
+pub mod caches;
+pub mod child;
+pub mod pages;
+pub mod peers;
+pub mod raw;
+pub mod seed;
+
 use std::io::Write;
 use std::sync::Once;
 use std::time::Duration;
@@ -68,7 +78,6 @@ fn refusal_of_io_uring() -> Option<String> {
 /// # Panics
 ///
 /// When there is still no room after some time, and at any other error.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn with_room<T>(mut open: impl FnMut() -> tokio_fabric::Result<T>) -> T {
     let mut looks = 10_000;
     loop {
@@ -83,7 +92,6 @@ pub async fn with_room<T>(mut open: impl FnMut() -> tokio_fabric::Result<T>) -> 
 
 /// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime; and over
 /// sockets with drivers that have threads of their own, and with every connection in the ring.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_every_backend<F, T>(test: F)
 where
     F: Fn(Net) -> T,
@@ -103,7 +111,6 @@ where
 }
 
 /// As [`on_every_backend`], all at the same time: for tests that mostly wait.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_every_backend_at_once<F, T>(test: F)
 where
     F: Fn(Net) -> T + Sync,
@@ -128,7 +135,6 @@ where
 }
 
 /// As [`on_each_at_once`], over the backends that have sockets.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_sockets_at_once<F, T>(test: F)
 where
     F: Fn(Net) -> T + Sync,
@@ -142,7 +148,6 @@ where
 }
 
 /// Runs the test over each backend, on `current_thread` runtimes, at the same time.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_each_at_once<F, T>(test: F)
 where
     F: Fn(Net) -> T + Sync,
@@ -176,7 +181,6 @@ where
 }
 
 /// Runs the test over one backend on a `current_thread` runtime.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on<F, T>(backend: Backend, test: F)
 where
     F: Fn(Net) -> T,
@@ -186,7 +190,6 @@ where
 }
 
 /// Runs the test over one backend on a runtime of so many threads; 0: `current_thread`.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn on_threads(threads: usize, backend: Backend, test: impl AsyncFn(Net)) {
     run(threads, Net::on(backend), &|net| test(net));
 }

@@ -20,7 +20,6 @@ unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
 
-#[allow(dead_code, reason = "not every test file needs every helper")]
 impl Pages {
     /// So many zeroed pages, none of them present yet.
     pub fn new(count: usize) -> Pages {

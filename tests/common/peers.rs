@@ -9,13 +9,11 @@ use tokio_fabric::{
 };
 
 /// Any port of this machine.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn any() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
 /// A peer whose domain fits these hints, bound to its event queue with these flags.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn peer_with(net: &Net, hints: Hints, flags: DomainBind) -> Peer {
     let fabric = net.fabric_with(hints).expect("the hints can be met");
     let events = fabric.event_queue().open().expect("an event queue");
@@ -31,7 +29,6 @@ pub fn peer_with(net: &Net, hints: Hints, flags: DomainBind) -> Peer {
 }
 
 /// A peer whose domain has so many drivers.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn sharded(net: &Net, drivers: usize) -> Peer {
     let fabric = net.fabric().expect("no hints");
     let events = fabric.event_queue().open().expect("an event queue");
@@ -48,7 +45,6 @@ pub fn sharded(net: &Net, drivers: usize) -> Peer {
 }
 
 /// An initiator without hints, connected to a target with these.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint) {
     let initiator = net.peer().expect("a peer");
     let target = peer_with(net, hints, DomainBind::empty());
@@ -57,7 +53,6 @@ pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint)
 }
 
 /// A listener with an event queue of its own.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn listener(peer: &Peer) -> (PassiveEndpoint, EventQueue) {
     let requests = peer.fabric.event_queue().open().expect("an event queue");
     let listener = peer
@@ -69,7 +64,6 @@ pub fn listener(peer: &Peer) -> (PassiveEndpoint, EventQueue) {
 }
 
 /// The next event, which has to be a connection request.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn request(events: &EventQueue) -> ConnRequest {
     match events.next().await {
         Some(Event::ConnRequest(request)) => request,
@@ -78,7 +72,6 @@ pub async fn request(events: &EventQueue) -> ConnRequest {
 }
 
 /// A region of the target that peers may do anything to.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn open_region<B: RegionBufs>(peer: &Peer, bytes: B) -> MemoryRegion<B> {
     let registered = peer
         .domain
@@ -91,7 +84,6 @@ pub async fn open_region<B: RegionBufs>(peer: &Peer, bytes: B) -> MemoryRegion<B
 }
 
 /// Fills what is remote with one byte; ends when it is there.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
     let written = x.write(vec![byte; remote.len as usize], remote);
     written
@@ -102,14 +94,12 @@ pub async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), E
 }
 
 /// The bytes of what is remote.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
     let read = x.read(vec![0; remote.len as usize], remote).await;
     read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 
 /// All bytes of a region.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn bytes_of<B: 'static>(region: &MemoryRegion<B>) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read_at(0, &mut bytes).expect("within the region");
@@ -117,14 +107,12 @@ pub fn bytes_of<B: 'static>(region: &MemoryRegion<B>) -> Vec<u8> {
 }
 
 /// An address of this machine where nobody listens.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn nobody() -> SocketAddr {
     let held = std::net::TcpListener::bind(any()).expect("a port");
     held.local_addr().expect("a bound address")
 }
 
 /// So many endpoints in domains of their own, each with all in its address vector, itself too.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>)> {
     let opened: Vec<_> = (0..count)
         .map(|_| {
@@ -144,7 +132,6 @@ pub fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>
 
 /// An address of this machine where nobody listens, and nobody will unless told to: other tests get
 /// ports of their own. For as long as the socket is held.
-#[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn reserved() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket

@@ -17,7 +17,6 @@ pub fn seed(of: &str) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
-#[allow(dead_code, reason = "not every test file needs every helper")]
 impl Random {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -1,0 +1,64 @@
+//! What is alike in both matrices: how a victim dies, and where, and how soon it is to be found.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio_fabric::Backend;
+
+/// Whatever a machine under load needs for what does not depend on the victim.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Signs of life are asked for so often: quick enough for a test, slow enough for a busy machine.
+/// Found dead within 1.2 s.
+pub const INTERVAL: Duration = Duration::from_millis(200);
+pub const ROUNDS: u32 = 4;
+/// So long nothing may happen to a peer that might be slow.
+pub const QUIET: Duration = Duration::from_millis(1800);
+
+/// How the victim dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// `kill -9`.
+    Killed,
+    /// `SIGSTOP`: it holds its sockets, and does nothing.
+    Stopped,
+}
+
+/// What the victim speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// libfabric's, and no more.
+    Plain,
+    /// With the extension, and signs of life in it.
+    Extended,
+}
+
+/// Where, and as whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell<Step, Victim> {
+    pub step: Step,
+    pub victim: Victim,
+    pub protocol: Protocol,
+    pub backend: Backend,
+    pub death: Death,
+}
+
+impl Protocol {
+    pub const ALL: [Protocol; 2] = [Protocol::Plain, Protocol::Extended];
+
+    pub fn named(name: &str) -> Protocol {
+        let same = |protocol: &Protocol| protocol.to_string() == name;
+        Protocol::ALL
+            .into_iter()
+            .find(same)
+            .expect("the name of a protocol")
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Plain => "plain",
+            Protocol::Extended => "extended",
+        })
+    }
+}

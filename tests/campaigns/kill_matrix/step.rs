@@ -1,0 +1,219 @@
+//! The steps of the protocol at which a peer dies.
+
+use std::fmt;
+
+use super::death::Protocol;
+
+/// Where a peer is when it dies. Each is reached by bytes, not by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// The TCP connection is there, and not a byte of the victim's.
+    Silent,
+    /// Half of its control header.
+    HalfControl,
+    /// Its control header, and half of the private data that it announces.
+    HalfData,
+    /// The whole request; the verdict is not given.
+    BeforeVerdict,
+    /// The control frames are exchanged; its HELLO has not come.
+    BeforeHello,
+    /// Half of its HELLO.
+    HalfHello,
+    /// Its part of the handshake is done; it has read nothing of ours.
+    AnswerUnread,
+    /// Its HELLO has come; it has not read ours.
+    AfterHello,
+    /// Connected, idle; only receives are posted.
+    Idle,
+    /// Half of the base header of a message.
+    HalfHeader,
+    /// The base header of a write, and half of its segment.
+    HalfSegment,
+    /// The header of a large message, and nothing of its payload.
+    HeaderAlone,
+    /// Half of a message that would be copied from a staging buffer.
+    HalfSmallMessage,
+    /// Half of a message that goes straight into a posted buffer.
+    HalfLargeMessage,
+    /// Half of a message that nobody has posted a receive for.
+    HalfEarlyMessage,
+    /// Half of a write into our region.
+    HalfWrite,
+    /// Our reads are answered, our sends and writes not acknowledged.
+    BeforeAck,
+    /// Our sends and writes are acknowledged, our reads not answered.
+    BeforeAnswer,
+    /// The header of the answer to our read, and nothing of its payload.
+    AnswerHeader,
+    /// Half of the answer to our read.
+    HalfAnswer,
+    /// It reads nothing, in the middle of a large message of ours.
+    SendUnread,
+    /// It reads nothing, in the middle of a large write of ours.
+    WriteUnread,
+    /// It has asked for our memory and does not read the answer.
+    ReadUnread,
+    /// Its messages wait in the socket, since nobody here has posted receives.
+    Paused,
+    /// The same, and they fill the socket, so that the end of its stream does not come through.
+    PausedFull,
+    /// We close, and it does not read what is left to be sent.
+    OurClose,
+    /// It has closed its direction, and reads nothing.
+    ItsClose,
+}
+
+/// Who dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    Dials,
+    Listens,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// No connection is established.
+    Handshake,
+    /// It is.
+    Connected,
+}
+
+impl Step {
+    pub const ALL: [Step; 27] = [
+        Step::Silent,
+        Step::HalfControl,
+        Step::HalfData,
+        Step::BeforeVerdict,
+        Step::BeforeHello,
+        Step::HalfHello,
+        Step::AnswerUnread,
+        Step::AfterHello,
+        Step::Idle,
+        Step::HalfHeader,
+        Step::HalfSegment,
+        Step::HeaderAlone,
+        Step::HalfSmallMessage,
+        Step::HalfLargeMessage,
+        Step::HalfEarlyMessage,
+        Step::HalfWrite,
+        Step::BeforeAck,
+        Step::BeforeAnswer,
+        Step::AnswerHeader,
+        Step::HalfAnswer,
+        Step::SendUnread,
+        Step::WriteUnread,
+        Step::ReadUnread,
+        Step::Paused,
+        Step::PausedFull,
+        Step::OurClose,
+        Step::ItsClose,
+    ];
+
+    /// For tables.
+    pub fn about(self) -> &'static str {
+        match self {
+            Step::Silent => "TCP connected, nothing sent",
+            Step::HalfControl => "half a control header",
+            Step::HalfData => "half of the private data",
+            Step::BeforeVerdict => "whole request, before the verdict",
+            Step::BeforeHello => "before its HELLO",
+            Step::HalfHello => "half of its HELLO",
+            Step::AfterHello => "its HELLO sent, ours unread",
+            Step::AnswerUnread => "handshake done on its side, ours unread",
+            Step::Idle => "connected, idle, receives posted",
+            Step::HalfHeader => "half a data header",
+            Step::HalfSegment => "half of a write's segment",
+            Step::HeaderAlone => "header of a message without payload",
+            Step::HalfSmallMessage => "half of a small message",
+            Step::HalfLargeMessage => "half of a large message",
+            Step::HalfEarlyMessage => "half of a message that nobody awaits",
+            Step::HalfWrite => "half of a write into our region",
+            Step::BeforeAck => "before its acks",
+            Step::BeforeAnswer => "before its answer to our read",
+            Step::AnswerHeader => "header of its answer to our read",
+            Step::HalfAnswer => "half of its answer to our read",
+            Step::SendUnread => "our large message, unread",
+            Step::WriteUnread => "our large write, unread",
+            Step::ReadUnread => "our answer to its read, unread",
+            Step::Paused => "its messages, with no receive posted",
+            Step::PausedFull => "the same, as many as the socket takes",
+            Step::OurClose => "our close, unread",
+            Step::ItsClose => "its close, ours unread",
+        }
+    }
+
+    pub fn stage(self) -> Stage {
+        if self < Step::AnswerUnread {
+            Stage::Handshake
+        } else {
+            Stage::Connected
+        }
+    }
+
+    /// Whether receives are posted here.
+    pub fn has_receives(self) -> bool {
+        !matches!(
+            self,
+            Step::HalfEarlyMessage | Step::Paused | Step::PausedFull
+        )
+    }
+
+    /// Whether anything but receives is posted here.
+    pub fn has_transmits(self) -> bool {
+        self != Step::Idle
+    }
+
+    /// Whether more is sent than a socket holds, and the victim reads none of it.
+    pub fn fills_the_socket(self) -> bool {
+        matches!(
+            self,
+            Step::SendUnread
+                | Step::WriteUnread
+                | Step::ReadUnread
+                | Step::OurClose
+                | Step::ItsClose
+        )
+    }
+
+    /// Whether the victim reads our frames before it goes on: those of the standard set.
+    pub fn reads_ours(self) -> bool {
+        let unread = self.fills_the_socket() && self != Step::ReadUnread;
+        self > Step::AfterHello && self.has_transmits() && !unread
+    }
+
+    /// Whether a victim that speaks this comes to it.
+    pub fn is_of(self, protocol: Protocol) -> bool {
+        match self {
+            Step::BeforeHello | Step::HalfHello | Step::AfterHello => {
+                protocol == Protocol::Extended
+            }
+            Step::AnswerUnread => protocol == Protocol::Plain,
+            _ => true,
+        }
+    }
+
+    pub fn named(name: &str) -> Step {
+        let step = Step::ALL.into_iter().find(|step| step.to_string() == name);
+        step.expect("the name of a step")
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Victim {
+    pub const ALL: [Victim; 2] = [Victim::Dials, Victim::Listens];
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Victim::Dials => "dials",
+            Victim::Listens => "listens",
+        })
+    }
+}

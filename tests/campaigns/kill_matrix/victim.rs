@@ -1,0 +1,264 @@
+//! The peer that dies: a process that speaks the protocol by hand up to one step, says so, and
+//! waits for its end.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use tokio_fabric::RemoteRegion;
+
+use super::death::Protocol;
+use super::step::Step;
+use crate::common::child;
+use crate::common::raw::{Raw, control, request};
+
+/// Tells the process its step, its protocol, and whom to dial if anybody.
+pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
+
+/// The frames of the survivor's standard set: two sends, two reads, two writes.
+pub const STANDARD_FRAMES: usize = 6;
+/// Bytes of the survivor's region.
+pub const REGION_LEN: u64 = 8 << 20;
+/// Where the regions of C survivors are, which send no private data.
+pub const C_KEY: u64 = 0xFEDC_BA98_C0DE_0001;
+
+const MESSAGE: u8 = 0;
+const READ: u8 = 2;
+const ANSWER: u8 = 3;
+const WRITE: u8 = 4;
+const ACK: u8 = 2;
+/// The first frame of the extension; its others have higher numbers.
+const HELLO: u8 = 0x80;
+const LARGE: usize = 1 << 20;
+
+/// A frame of the survivor's, its payload skipped.
+struct Frame {
+    op: u8,
+    /// The extension's words.
+    words: Vec<u64>,
+}
+
+impl Frame {
+    /// How many bytes a read request asks for.
+    fn asked(&self) -> usize {
+        self.words
+            .chunks(3)
+            .map(|segment| segment[1] as usize)
+            .sum()
+    }
+}
+
+/// The process. Never ends by itself.
+pub fn run() {
+    let Ok(order) = std::env::var(ORDER) else {
+        return; // Nobody started it to be killed.
+    };
+    child::end_with_the_parent();
+    let [step, protocol, dial] = *order.split(' ').collect::<Vec<_>>() else {
+        panic!("{order:?} is no order");
+    };
+    let (step, protocol) = (Step::named(step), Protocol::named(protocol));
+    let mut victim = match dial.parse::<SocketAddr>() {
+        Ok(address) => Victim::dialing(step, protocol, address),
+        Err(_) => Victim::listening(step, protocol),
+    };
+    victim.come_to(step);
+    child::say(victim.stream.local_addr().expect("a connection"));
+    loop {
+        std::thread::park();
+    }
+}
+
+struct Victim {
+    stream: TcpStream,
+    region: RemoteRegion,
+}
+
+impl Victim {
+    fn dialing(step: Step, protocol: Protocol, address: SocketAddr) -> Victim {
+        let mut stream = TcpStream::connect(address).expect("the survivor listens");
+        let asking = |data: &[u8]| offering(protocol, request(data));
+        match step {
+            Step::Silent => {}
+            Step::HalfControl => put(&mut stream, &asking(b"")[..16]),
+            Step::HalfData => put(&mut stream, &asking(&[7; 64])[..64]),
+            _ => put(&mut stream, &asking(b"")),
+        }
+        let data = match step {
+            Step::AnswerUnread => Vec::new(),
+            _ if step > Step::BeforeVerdict => take_control(&mut stream, 1),
+            _ => Vec::new(),
+        };
+        Victim::new(stream, data).greeting(step, protocol)
+    }
+
+    fn listening(step: Step, protocol: Protocol) -> Victim {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        child::say(listener.local_addr().expect("a bound address"));
+        let (mut stream, _) = listener.accept().expect("the survivor dials");
+        let data = match step {
+            Step::Silent | Step::AnswerUnread => Vec::new(),
+            _ => take_control(&mut stream, 0),
+        };
+        let answer = |data: &[u8]| {
+            let frame = control(3, 1, data.len() as u16, 1_u64.to_ne_bytes(), data);
+            offering(protocol, frame)
+        };
+        match step {
+            Step::Silent | Step::BeforeVerdict => {}
+            Step::HalfControl => put(&mut stream, &answer(b"")[..16]),
+            Step::HalfData => put(&mut stream, &answer(&[7; 64])[..64]),
+            _ => put(&mut stream, &answer(b"")),
+        }
+        Victim::new(stream, data).greeting(step, protocol)
+    }
+
+    /// Sends as much of HELLO as the step allows, and takes the survivor's.
+    fn greeting(mut self, step: Step, protocol: Protocol) -> Victim {
+        if protocol == Protocol::Plain || step < Step::HalfHello {
+            return self;
+        }
+        let mut hello = Raw::new(HELLO);
+        // An incarnation: a type, a length, and a number that is not 0.
+        hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
+        let hello = hello.bytes();
+        match step {
+            Step::HalfHello => put(&mut self.stream, &hello[..20]),
+            _ => put(&mut self.stream, &hello),
+        }
+        if step > Step::AfterHello {
+            assert_eq!(
+                self.take_any_frame().op,
+                HELLO,
+                "the survivor's first frame"
+            );
+        }
+        self
+    }
+
+    fn new(stream: TcpStream, data: Vec<u8>) -> Victim {
+        let region = RemoteRegion::from_bytes(&data);
+        Victim {
+            stream,
+            region: region.unwrap_or(RemoteRegion::new(0, REGION_LEN, C_KEY)),
+        }
+    }
+
+    /// Speaks from the handshake's end to the step.
+    fn come_to(&mut self, step: Step) {
+        let count = if step.reads_ours() {
+            STANDARD_FRAMES
+        } else {
+            0
+        };
+        let frames: Vec<Frame> = (0..count).map(|_| self.take_frame()).collect();
+        let read = |at| frames.iter().filter(|frame| frame.op == READ).nth(at);
+        let message = |len: usize| whole(Raw::new(MESSAGE), len);
+        let answer =
+            |frame: Option<&Frame>| whole(Raw::new(ANSWER), frame.expect("a read request").asked());
+        let RemoteRegion { addr, len, key, .. } = self.region;
+        let bytes = match step {
+            Step::HalfHeader => message(64)[..8].to_vec(),
+            Step::HalfSegment => Raw::rma(WRITE, &[(addr, len, key)]).bytes()[..28].to_vec(),
+            Step::HeaderAlone => message(LARGE)[..16].to_vec(),
+            Step::HalfSmallMessage => message(64)[..48].to_vec(),
+            Step::HalfLargeMessage => message(LARGE)[..LARGE / 2].to_vec(),
+            Step::HalfEarlyMessage => message(2000)[..1000].to_vec(),
+            Step::HalfWrite => {
+                let write = Raw::rma(WRITE, &[(addr, LARGE as u64, key)]);
+                whole(write, LARGE)[..LARGE / 2].to_vec()
+            }
+            Step::BeforeAck => [answer(read(0)), answer(read(1))].concat(),
+            Step::BeforeAnswer => {
+                let mut ack = Raw::new(MESSAGE);
+                ack.op_data = ACK;
+                ack.bytes().repeat(4)
+            }
+            Step::AnswerHeader => answer(read(0))[..16].to_vec(),
+            Step::HalfAnswer => {
+                let answer = answer(read(0));
+                answer[..answer.len() / 2].to_vec()
+            }
+            Step::ReadUnread => Raw::rma(READ, &[(addr, len, key); 4]).bytes(),
+            // More than one staging buffer, less than a socket's first window.
+            Step::Paused => message(1000).repeat(65),
+            _ => Vec::new(),
+        };
+        put(&mut self.stream, &bytes);
+        if step == Step::PausedFull {
+            self.fill(&message(1000));
+        }
+        if step == Step::ItsClose {
+            // Some of ours, so that it is under way.
+            let mut some = [0; 4096];
+            self.stream.read_exact(&mut some).expect("a large message");
+            self.stream.shutdown(Shutdown::Write).expect("a connection");
+        }
+    }
+
+    /// Writes until nothing is taken any more.
+    fn fill(&mut self, frame: &[u8]) {
+        let limit = Some(Duration::from_millis(300));
+        self.stream.set_write_timeout(limit).expect("an option");
+        while self
+            .stream
+            .write(&frame.repeat(100))
+            .is_ok_and(|n| n == 100 * frame.len())
+        {}
+    }
+
+    /// The next frame of libfabric's protocol.
+    fn take_frame(&mut self) -> Frame {
+        loop {
+            let frame = self.take_any_frame();
+            if frame.op < HELLO {
+                return frame;
+            }
+        }
+    }
+
+    fn take_any_frame(&mut self) -> Frame {
+        let mut base = [0; 16];
+        self.stream
+            .read_exact(&mut base)
+            .expect("a frame of the survivor's");
+        let header_len = usize::from(base[6]);
+        let frame_len = u64::from_ne_bytes(base[8..].try_into().expect("eight bytes")) as usize;
+        let mut rest = vec![0; frame_len - 16];
+        self.stream.read_exact(&mut rest).expect("the rest of it");
+        let words = rest[..header_len - 16].chunks_exact(8);
+        Frame {
+            op: base[1],
+            words: words
+                .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+                .collect(),
+        }
+    }
+}
+
+fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
+    frame.payload = vec![5; payload_len];
+    frame.bytes()
+}
+
+/// The control frame, with an offer of the extension: its version 1, and signs of life.
+fn offering(protocol: Protocol, mut frame: Vec<u8>) -> Vec<u8> {
+    if protocol == Protocol::Extended {
+        frame[8..16].copy_from_slice(b"tofa\x01\0\0\x02");
+    }
+    frame
+}
+
+fn put(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).expect("the survivor is there");
+}
+
+/// Reads a control frame of this type. Gives its private data.
+fn take_control(stream: &mut TcpStream, kind: u8) -> Vec<u8> {
+    let mut header = [0; 32];
+    stream.read_exact(&mut header).expect("a control frame");
+    assert_eq!(header[..2], [3, kind], "a control frame of another kind");
+    let mut data = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]]))];
+    stream.read_exact(&mut data).expect("its private data");
+    data
+}

@@ -1,0 +1,147 @@
+//! The death of a connectionless endpoint's peer, at every step: a real process, killed or stopped,
+//! that dials or is dialled, on each backend with sockets. `docs/reliability.md` has the table that
+//! this prints.
+
+mod cell;
+mod step;
+mod victim;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use cell::{Cell, Outcome};
+use step::{Step, Victim};
+use tokio_fabric::Backend;
+
+use crate::kill_matrix::death::{Death, Protocol};
+
+/// After `kill -9` everything has ended by then, however busy the machine is.
+const KILLED_LIMIT: Duration = Duration::from_secs(5);
+/// After `SIGSTOP`, if our side is to find it: no deadline is longer.
+const STOPPED_LIMIT: Duration = Duration::from_secs(15);
+/// Cells that are played at the same time.
+const AT_ONCE: usize = 6;
+
+/// The tests here measure times, and so do not run at the same time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn is_deep() -> bool {
+    std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
+}
+
+/// Each cell `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
+fn cells(death: Death, times: usize) -> Vec<Cell> {
+    let only = std::env::var("TOKIO_FABRIC_STEP").ok();
+    let mut backends = crate::common::backends();
+    backends.retain(|backend| *backend != Backend::Loopback);
+    let mut cells = Vec::new();
+    for step in Step::ALL {
+        for victim in Victim::ALL.into_iter().filter(|it| step.is_of(*it)) {
+            for protocol in Protocol::ALL {
+                cells.extend(backends.iter().map(|backend| Cell {
+                    step,
+                    victim,
+                    protocol,
+                    backend: *backend,
+                    death,
+                }));
+            }
+        }
+    }
+    cells.retain(|cell| {
+        only.as_ref()
+            .is_none_or(|only| format!("{:?}", cell.step) == *only)
+    });
+    cells.repeat(times)
+}
+
+fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
+    let (cells, outcomes) = (Mutex::new(cells.into_iter()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some(cell) = cells.lock().unwrap().next() else {
+                        return;
+                    };
+                    let outcome = cell::play_alone(cell);
+                    outcomes.lock().unwrap().push(outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().unwrap()
+}
+
+/// As Markdown: a row for each step and role; milliseconds, the longest of each cell.
+fn markdown(outcomes: &[Outcome]) -> String {
+    type Row<'a> = BTreeMap<(String, Protocol), Vec<&'a Outcome>>;
+    let mut rows: BTreeMap<(Step, Victim), Row<'_>> = BTreeMap::new();
+    for outcome in outcomes {
+        let cell = outcome.cell;
+        let row = rows.entry((cell.step, cell.victim)).or_default();
+        let name = (cell.backend.to_string(), cell.protocol);
+        row.entry(name).or_default().push(outcome);
+    }
+    let mut table = String::new();
+    for ((step, victim), cells) in rows {
+        let posted = cells.values().flatten().map(|outcome| outcome.posted).max();
+        let _ = write!(
+            table,
+            "| {} | {victim:?} | {} |",
+            step.about(),
+            posted.unwrap_or(0)
+        );
+        for outcomes in cells.values() {
+            let _ = match outcomes.iter().filter_map(|outcome| outcome.time).max() {
+                Some(time) => write!(table, " {:.1} |", time.as_secs_f64() * 1000.0),
+                None => write!(table, " - |"),
+            };
+        }
+        let missing: usize = cells
+            .values()
+            .flatten()
+            .map(|outcome| outcome.missing)
+            .sum();
+        let _ = writeln!(table, " {missing} |");
+    }
+    table
+}
+
+fn assert_all(outcomes: &[Outcome], limit: Duration) {
+    println!("{}\n{} deaths", markdown(outcomes), outcomes.len());
+    for outcome in outcomes {
+        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
+        assert!(outcome.time.is_none_or(|time| time < limit), "{outcome:?}");
+    }
+}
+
+/// fi_endpoint(3), connectionless endpoints: `kill -9` of the peer ends every operation bound to it
+/// once, with a typed error, at each step; a receive that is not is left alone.
+#[test]
+fn a_killed_peer_ends_everything_at_every_step() {
+    let _alone = ALONE.lock();
+    let outcomes = play_all(cells(Death::Killed, if is_deep() { 25 } else { 1 }));
+    assert_all(&outcomes, KILLED_LIMIT);
+    let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
+    assert!(all_timed, "every death is seen");
+}
+
+/// Ruling 13: "Between our own peers: heartbeats in the extension": a stopped peer is found, by its
+/// silence or by the deadline for reaching it. "A stopped (SIGSTOP) C peer cannot be told from a
+/// slow one": nothing happens to it.
+#[test]
+fn a_stopped_peer_is_found_if_it_could_have_answered() {
+    let _alone = ALONE.lock();
+    let cells = cells(Death::Stopped, if is_deep() { 5 } else { 1 });
+    assert_all(&play_all(cells), STOPPED_LIMIT);
+}
+
+/// The other process.
+#[test]
+#[ignore = "the other process of another test"]
+fn the_victim() {
+    victim::run();
+}

@@ -1,0 +1,148 @@
+//! The steps at which a connectionless endpoint's peer dies.
+
+use crate::kill_matrix::death::Protocol;
+
+/// Where a peer is when it dies. Each is reached by bytes, not by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Our request is there, and not answered.
+    Connect,
+    /// Half of its answer.
+    HalfAnswer,
+    /// Both dial, ours stays: its request is rejected, ours is not answered.
+    TieOurs,
+    /// Both dial, its stays: its request is accepted, and nothing follows.
+    TieTheirs,
+    /// Our messages and writes are not acknowledged, our reads not answered.
+    BeforeAck,
+    /// All is acknowledged, our reads are not answered.
+    BeforeAnswer,
+    /// Half of the answer to our read.
+    HalfRead,
+    /// Half of a write into our region.
+    HalfWrite,
+    /// It reads nothing, in the middle of a large write of ours.
+    WriteUnread,
+    /// Half of a message for which there is a receive.
+    HalfMessage,
+    /// Half of a tagged message for which there is a receive.
+    HalfTagged,
+    /// Half of a tagged message that nobody awaits.
+    HalfEarly,
+    /// Our announcement is not answered.
+    RtsUnanswered,
+    /// Its announcement is kept: no receive matches.
+    RtsKept,
+    /// We have asked for its data, and none come.
+    CtsUnanswered,
+    /// Half of the data we have asked for.
+    HalfData,
+    /// It has asked for our data, and reads none.
+    DataUnread,
+}
+
+/// Who dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    Dials,
+    Listens,
+    Both,
+}
+
+impl Step {
+    pub const ALL: [Step; 17] = [
+        Step::Connect,
+        Step::HalfAnswer,
+        Step::TieOurs,
+        Step::TieTheirs,
+        Step::BeforeAck,
+        Step::BeforeAnswer,
+        Step::HalfRead,
+        Step::HalfWrite,
+        Step::WriteUnread,
+        Step::HalfMessage,
+        Step::HalfTagged,
+        Step::HalfEarly,
+        Step::RtsUnanswered,
+        Step::RtsKept,
+        Step::CtsUnanswered,
+        Step::HalfData,
+        Step::DataUnread,
+    ];
+
+    /// For tables.
+    pub fn about(self) -> &'static str {
+        match self {
+            Step::Connect => "our request, unanswered",
+            Step::HalfAnswer => "half of its answer",
+            Step::TieOurs => "both dial, ours stays and is unanswered",
+            Step::TieTheirs => "both dial, its is accepted, nothing follows",
+            Step::BeforeAck => "before its acks",
+            Step::BeforeAnswer => "before its answer to our read",
+            Step::HalfRead => "half of its answer to our read",
+            Step::HalfWrite => "half of a write into our region",
+            Step::WriteUnread => "our large write, unread",
+            Step::HalfMessage => "half of a message",
+            Step::HalfTagged => "half of a tagged message",
+            Step::HalfEarly => "half of a tagged message that nobody awaits",
+            Step::RtsUnanswered => "our RTS, no CTS",
+            Step::RtsKept => "its RTS, which no receive matches",
+            Step::CtsUnanswered => "our CTS, no DATA",
+            Step::HalfData => "half of its DATA",
+            Step::DataUnread => "its CTS, our DATA unread",
+        }
+    }
+
+    /// The connection is not there.
+    pub fn is_before(self) -> bool {
+        self < Step::TieTheirs
+    }
+
+    /// Whether a victim of this role comes to it.
+    pub fn is_of(self, victim: Victim) -> bool {
+        match self {
+            Step::Connect | Step::HalfAnswer => victim == Victim::Listens,
+            Step::TieOurs | Step::TieTheirs => victim == Victim::Both,
+            _ => victim != Victim::Both,
+        }
+    }
+
+    /// Whether a receive of ours becomes the dying connection's.
+    pub fn has_bound_receive(self) -> bool {
+        let tagged = [Step::HalfTagged, Step::CtsUnanswered, Step::HalfData];
+        self == Step::HalfMessage || tagged.contains(&self)
+    }
+
+    /// Frames of ours that the victim reads before it goes on.
+    pub fn reads(self, standard: usize) -> usize {
+        match self {
+            _ if self <= Step::TieTheirs || self == Step::WriteUnread => 0,
+            Step::RtsUnanswered | Step::DataUnread => standard + 1,
+            _ => standard,
+        }
+    }
+
+    fn named(name: &str) -> Option<Step> {
+        Step::ALL
+            .into_iter()
+            .find(|step| format!("{step:?}") == name)
+    }
+}
+
+impl Victim {
+    pub const ALL: [Victim; 3] = [Victim::Dials, Victim::Listens, Victim::Both];
+}
+
+/// The values of these names.
+pub fn named(step: &str, victim: &str, protocol: &str) -> (Step, Victim, Protocol) {
+    let victims = Victim::ALL.into_iter();
+    let protocols = Protocol::ALL.into_iter();
+    (
+        Step::named(step).expect("a step"),
+        (victims.into_iter().find(|it| format!("{it:?}") == victim)).expect("a role"),
+        (protocols
+            .into_iter()
+            .find(|it| format!("{it:?}") == protocol))
+        .expect("a protocol"),
+    )
+}

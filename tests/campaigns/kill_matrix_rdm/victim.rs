@@ -1,0 +1,242 @@
+//! The peer that dies: a process that speaks the protocol by hand up to one step, says so, and
+//! waits for its end.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use super::step::{Step, Victim, named};
+use crate::common::child;
+use crate::common::raw::{Raw, control, request};
+use crate::kill_matrix::death::Protocol;
+
+/// Tells the process its step, role and protocol, where we are, and where our region is.
+pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
+/// The frames of the survivor's standard set: three messages, two reads, two writes.
+pub const STANDARD_FRAMES: usize = 7;
+/// The tag that the survivor awaits, and one that it does not.
+pub const AWAITED: u64 = 9;
+const NOT_AWAITED: u64 = 77;
+/// Bytes of what is sent by halves.
+pub const LARGE: usize = 1 << 20;
+
+const MESSAGE: u8 = 0;
+const TAGGED: u8 = 1;
+const READ: u8 = 2;
+const ANSWER: u8 = 3;
+const WRITE: u8 = 4;
+const RTS: u8 = 5;
+const CTS: u8 = 6;
+const DATA: u8 = 7;
+const ACK: u8 = 2;
+const HELLO: u8 = 0x80;
+const ACCEPT: u8 = 1;
+const REJECT: u8 = 6;
+/// "I understood version 1": tagged messages may be announced.
+const UNDERSTOOD: u8 = 0x81;
+
+struct Frame {
+    op: u8,
+    index: u8,
+    words: Vec<u64>,
+}
+
+/// The process. Never ends by itself.
+pub fn run() {
+    let Ok(order) = std::env::var(ORDER) else {
+        return; // Nobody started it to be killed.
+    };
+    child::end_with_the_parent();
+    let [step, role, protocol, us, addr, key] = *order.split(' ').collect::<Vec<_>>() else {
+        panic!("{order:?} is no order");
+    };
+    let (step, role, protocol) = named(step, role, protocol);
+    let us: SocketAddr = us.parse().expect("our address");
+    let [addr, key] = [addr, key].map(|word| word.parse::<u64>().expect("a number"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let here = listener.local_addr().expect("a bound address");
+    let mut streams = match role {
+        Victim::Both => {
+            child::say(here);
+            let (mut theirs, _) = listener.accept().expect("the survivor dials");
+            take_control(&mut theirs);
+            let (stream, kind, _) = dial(us, here, protocol);
+            let due = if step == Step::TieOurs {
+                REJECT
+            } else {
+                ACCEPT
+            };
+            assert_eq!(kind, due, "the survivor's answer");
+            vec![stream, theirs]
+        }
+        Victim::Dials => {
+            let (mut stream, kind, _) = dial(us, here, protocol);
+            assert_eq!(kind, ACCEPT, "the survivor's answer");
+            greet(&mut stream, protocol);
+            child::say(here);
+            vec![stream]
+        }
+        Victim::Listens => {
+            child::say(here);
+            let (mut stream, _) = listener.accept().expect("the survivor dials");
+            let (_, asked) = take_control(&mut stream);
+            let mut data = private(protocol, here, UNDERSTOOD);
+            data[2..4].copy_from_slice(&asked[2..4]);
+            let answer = control(3, ACCEPT, data.len() as u16, 1_u64.to_ne_bytes(), &data);
+            match step {
+                Step::Connect => {}
+                Step::HalfAnswer => put(&mut stream, &answer[..20]),
+                _ => {
+                    put(&mut stream, &answer);
+                    greet(&mut stream, protocol);
+                }
+            }
+            vec![stream]
+        }
+    };
+    come_to(&mut streams[0], step, addr, key);
+    child::say("there");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (TcpStream, u8, Vec<u8>) {
+    let mut stream = TcpStream::connect(us).expect("the survivor listens");
+    put(&mut stream, &request(&private(protocol, here, 1)));
+    let (kind, data) = take_control(&mut stream);
+    (stream, kind, data)
+}
+
+/// Our private data: libfabric's eight bytes, and an offer of signs of life.
+fn private(protocol: Protocol, here: SocketAddr, version: u8) -> Vec<u8> {
+    let mut data = vec![version, 0];
+    data.extend(here.port().to_be_bytes());
+    data.extend(std::process::id().to_be_bytes());
+    if protocol == Protocol::Extended {
+        data.extend(b"tofa\0\x04\x01\0\0\x02");
+    }
+    data
+}
+
+/// Sends HELLO, and takes the survivor's.
+fn greet(stream: &mut TcpStream, protocol: Protocol) {
+    if protocol == Protocol::Extended {
+        let mut hello = Raw::new(HELLO);
+        hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
+        put(stream, &hello.bytes());
+        assert_eq!(
+            take_any_frame(stream).op,
+            HELLO,
+            "the survivor's first frame"
+        );
+    }
+}
+
+/// Speaks from the handshake's end to the step.
+fn come_to(stream: &mut TcpStream, step: Step, addr: u64, key: u64) {
+    let frames: Vec<Frame> = (0..step.reads(STANDARD_FRAMES))
+        .map(|_| take_frame(stream))
+        .collect();
+    let whole = |mut frame: Raw, len: usize| {
+        frame.payload = vec![5; len];
+        frame.bytes()
+    };
+    let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
+    let tagged = |tag| {
+        let mut frame = Raw::new(TAGGED);
+        frame.words = vec![tag];
+        frame
+    };
+    let rts = |tag| {
+        let mut frame = Raw::new(RTS);
+        (frame.op_data, frame.words) = (1, vec![tag, LARGE as u64]);
+        frame.bytes()
+    };
+    let bytes = match step {
+        Step::BeforeAnswer => {
+            let mut ack = Raw::new(MESSAGE);
+            ack.op_data = ACK;
+            ack.bytes().repeat(5)
+        }
+        Step::HalfRead => {
+            let asked = frames
+                .iter()
+                .find(|frame| frame.op == READ)
+                .expect("a read");
+            half(whole(Raw::new(ANSWER), asked.words[1] as usize))
+        }
+        Step::HalfWrite => half(whole(Raw::rma(WRITE, &[(addr, LARGE as u64, key)]), LARGE)),
+        Step::HalfMessage => half(whole(Raw::new(MESSAGE), LARGE)),
+        Step::HalfTagged => half(whole(tagged(AWAITED), LARGE)),
+        Step::HalfEarly => half(whole(tagged(NOT_AWAITED), 2000)),
+        Step::RtsKept => rts(NOT_AWAITED),
+        Step::CtsUnanswered | Step::HalfData => {
+            put(stream, &rts(AWAITED));
+            let clear = take_frame(stream);
+            assert_eq!((clear.op, clear.index), (CTS, 1), "the answer to our RTS");
+            let mut data = Raw::new(DATA);
+            data.op_data = 1;
+            match step {
+                Step::HalfData => half(whole(data, LARGE)),
+                _ => Vec::new(),
+            }
+        }
+        Step::RtsUnanswered | Step::DataUnread => {
+            let announced = frames.iter().find(|frame| frame.op == RTS).expect("an RTS");
+            let mut clear = Raw::new(CTS);
+            clear.op_data = announced.index;
+            match step {
+                Step::DataUnread => clear.bytes(),
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    };
+    put(stream, &bytes);
+    if matches!(step, Step::DataUnread | Step::WriteUnread) {
+        // Some of it, so that it is under way.
+        stream.read_exact(&mut [0; 4096]).expect("a large frame");
+    }
+}
+
+/// The next frame of libfabric's protocol.
+fn take_frame(stream: &mut TcpStream) -> Frame {
+    loop {
+        let frame = take_any_frame(stream);
+        if frame.op < HELLO {
+            return frame;
+        }
+    }
+}
+
+fn take_any_frame(stream: &mut TcpStream) -> Frame {
+    let mut base = [0; 16];
+    stream
+        .read_exact(&mut base)
+        .expect("a frame of the survivor's");
+    let header_len = usize::from(base[6]);
+    let frame_len = u64::from_ne_bytes(base[8..].try_into().expect("eight bytes")) as usize;
+    let mut rest = vec![0; frame_len - 16];
+    stream.read_exact(&mut rest).expect("the rest of it");
+    let words = rest[..header_len - 16].chunks_exact(8);
+    Frame {
+        op: base[1],
+        index: base[4],
+        words: words
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect(),
+    }
+}
+
+fn put(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).expect("the survivor is there");
+}
+
+/// Reads a control frame. Gives its kind and its private data.
+fn take_control(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+    let mut header = [0; 32];
+    stream.read_exact(&mut header).expect("a control frame");
+    let mut data = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]]))];
+    stream.read_exact(&mut data).expect("its private data");
+    (header[1], data)
+}

@@ -1,0 +1,268 @@
+//! A ledger kept by the test: mixed operations on several connections, cancelled, dropped and
+//! leaked in every state, under seeded faults and one `kill -9`. Every posted operation is seen to
+//! end exactly once, and every payload arrives as it was sent.
+//!
+//! `TOKIO_FABRIC_SEED=n` replays a campaign's choices. `TOKIO_FABRIC_DEEP=1` posts 10^7 operations
+//! instead of 10^5 (half of them on each of two backends, as many again on io_uring); use it with
+//! `--release`. `TOKIO_FABRIC_OPERATIONS=n` is the number of each backend's operations instead.
+
+mod book;
+mod lane;
+mod payload;
+mod pending;
+mod side;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::child::PeerProcess;
+use lane::Totals;
+use side::{Habits, Side};
+use tokio_fabric::testing::{FaultPlan, Net};
+use tokio_fabric::{Backend, Event, RemoteRegion};
+
+/// Operations of one backend's campaign.
+fn operations() -> usize {
+    if let Ok(text) = std::env::var("TOKIO_FABRIC_OPERATIONS") {
+        return text.parse().expect("TOKIO_FABRIC_OPERATIONS is a number");
+    }
+    match std::env::var("TOKIO_FABRIC_DEEP") {
+        Ok(deep) if deep != "0" => 5_000_000,
+        _ => 50_000,
+    }
+}
+
+/// The networks of a campaign, one per lane: none is as bad as another.
+fn networks(backend: Backend, seed: u64) -> Vec<(Net, Habits)> {
+    let micros = Duration::from_micros;
+    let plan = |lane: u64| FaultPlan::seeded(seed ^ (lane << 32));
+    let careful = Habits {
+        leaks_receives: false,
+    };
+    let careless = Habits {
+        leaks_receives: true,
+    };
+    let net = |plan| Net::on(backend).faults(plan);
+    vec![
+        (Net::on(backend), careful),
+        (net(plan(1).short_io(0.2)), careful),
+        (
+            net(plan(2).short_io(0.1).delay(micros(0)..=micros(300))),
+            careful,
+        ),
+        (
+            net(plan(3).short_io(0.1).cut_after_bytes(100_000..=6_000_000)),
+            careful,
+        ),
+        (
+            net(plan(4)
+                .delay(micros(0)..=micros(200))
+                .cut_after_bytes(0..=4_000_000)),
+            careful,
+        ),
+        (net(plan(5).short_io(0.05)), careless),
+    ]
+}
+
+async fn campaign(backend: Backend, seed: u64) -> Totals {
+    let networks = networks(backend, seed);
+    let each = operations().div_ceil(networks.len());
+    let mut lanes = tokio::task::JoinSet::new();
+    for (number, (net, habits)) in (1..).zip(networks) {
+        lanes.spawn(lane::run(net, number, seed, each, habits));
+    }
+    let mut totals = Totals::default();
+    while let Some(lane) = lanes.join_next().await {
+        totals.add(lane.expect("a lane ends in order"));
+    }
+    totals
+}
+
+/// Every state was met often enough, by each kind of interference.
+fn check(totals: &Totals, took: Duration) {
+    println!("{totals:#?}, {took:?}");
+    assert!(totals.posted >= operations());
+    assert!(totals.lost > 2, "faults cut connections");
+    assert!(totals.compared > totals.posted / 10);
+    for what in ["cancel", "drop", "leak"] {
+        for phase in ["waiting", "queued", "moving", "awaiting peer", "ended"] {
+            let count = totals.touched.get(&(what, phase)).copied().unwrap_or(0);
+            let least = if what == "leak" { 5 } else { 25 };
+            assert!(count >= least, "{what} of {phase} operations: only {count}");
+        }
+    }
+    let timed_out = totals.touched.get(&("time out", "any"));
+    assert!(timed_out.is_some_and(|count| *count > 100), "{timed_out:?}");
+    for what in ["cancel queued", "drop queued", "leak queued"] {
+        let count = totals.touched.get(&(what, "waiting")).copied().unwrap_or(0);
+        assert!(count >= 20, "{what} of waiting operations: only {count}");
+    }
+}
+
+/// Every accepted operation "ends exactly once: done, peer gone, cancelled, or refused with a
+/// reason", whatever happens to its future and its connection; payloads arrive as they were sent.
+#[test]
+fn every_operation_ends_exactly_once_over_loopback() {
+    let seed = crate::common::seed::seed("ledger over loopback");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let started = Instant::now();
+    // Time stands still while anything can be done: this limit is met by a hang alone.
+    let limit = Duration::from_secs(24 * 3600);
+    let totals = runtime
+        .block_on(async { tokio::time::timeout(limit, campaign(Backend::Loopback, seed)).await })
+        .expect("the campaign hangs");
+    check(&totals, started.elapsed());
+}
+
+/// The same over sockets, on a runtime with several threads.
+#[test]
+fn every_operation_ends_exactly_once_over_sockets() {
+    over_sockets(
+        Backend::Epoll,
+        crate::common::seed::seed("ledger over sockets"),
+    );
+}
+
+/// The same where the kernel moves the bytes by itself: what is cancelled, dropped or leaked may be
+/// in its hands.
+#[test]
+fn every_operation_ends_exactly_once_over_io_uring() {
+    if crate::common::backends().contains(&Backend::IoUring) {
+        over_sockets(
+            Backend::IoUring,
+            crate::common::seed::seed("ledger over io_uring"),
+        );
+    }
+}
+
+fn over_sockets(backend: Backend, seed: u64) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let started = Instant::now();
+    let limit = Duration::from_secs(operations() as u64 / 400);
+    let totals = runtime
+        .block_on(async { tokio::time::timeout(limit, campaign(backend, seed)).await })
+        .expect("the campaign hangs");
+    check(&totals, started.elapsed());
+}
+
+const CONNECTIONS: u64 = 4;
+
+/// `kill -9` of a peer in the middle of everything: "After `kill -9` of the peer everything bound
+/// to it ends at once", each operation once, then one Shutdown per endpoint.
+#[test]
+fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
+    let seed = crate::common::seed::seed("ledger with kill -9");
+    let (peer, address) = PeerProcess::start(
+        "ledger::the_peer_that_is_killed",
+        &[("TOKIO_FABRIC_SEED", seed.to_string())],
+    );
+    let address: SocketAddr = address.parse().unwrap();
+    let peer = Arc::new(std::sync::Mutex::new(peer));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let net = Net::on(Backend::Epoll);
+        let ours = net.peer().unwrap();
+        let running = Arc::new(AtomicUsize::new(0));
+        let mut lanes = tokio::task::JoinSet::new();
+        for lane in 0..CONNECTIONS {
+            let habits = Habits {
+                leaks_receives: lane == 3,
+            };
+            let mut side = Side::open(&ours, lane << 48, seed, habits).unwrap();
+            let (peer, running) = (Arc::clone(&peer), Arc::clone(&running));
+            lanes.spawn(async move {
+                let data = side.region.remote().to_bytes();
+                let theirs = side.endpoint.connect(address).data(data).await.unwrap();
+                side.meet(RemoteRegion::from_bytes(&theirs).unwrap(), None);
+                assert!(side.run(1000).await, "nobody has been killed yet");
+                if running.fetch_add(1, Ordering::AcqRel) + 1 == CONNECTIONS as usize {
+                    peer.lock().unwrap().kill();
+                }
+                assert!(
+                    !side.run(usize::MAX).await,
+                    "a dead peer takes no operations"
+                );
+                // Its end is told without anything else being asked of the endpoint.
+                let end = async {
+                    side.close_account().await;
+                    while !side.events.is_empty() {
+                        match side.events.next().await {
+                            Some(Event::Shutdown { endpoint, .. }) => return endpoint,
+                            Some(Event::Connected { .. }) => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    panic!("operations have ended, and no Shutdown came")
+                };
+                let endpoint = tokio::time::timeout(Duration::from_secs(20), end)
+                    .await
+                    .unwrap();
+                assert_eq!(endpoint, side.endpoint.id());
+                assert!(side.events.is_empty());
+                let mut totals = Totals::default();
+                totals.take(&side);
+                totals
+            });
+        }
+        let mut totals = Totals::default();
+        while let Some(lane) = lanes.join_next().await {
+            totals.add(lane.expect("a lane ends in order"));
+        }
+        println!("{totals:#?}");
+        assert!(totals.posted >= 4000 && totals.compared > 400);
+    });
+}
+
+/// The other process: takes part until it is killed.
+#[test]
+#[ignore = "the other process of another test"]
+fn the_peer_that_is_killed() {
+    crate::common::child::end_with_the_parent();
+    let seed = crate::common::seed::seed("the peer that is killed");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let ours = Net::on(Backend::Epoll).peer().unwrap();
+        let requests = ours.fabric.event_queue().open().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = ours
+            .fabric
+            .passive_endpoint(&requests)
+            .listen_at(any)
+            .unwrap();
+        crate::common::child::say(listener.local_addr());
+        for lane in 0.. {
+            let Some(Event::ConnRequest(request)) = requests.next().await else {
+                panic!()
+            };
+            let theirs = RemoteRegion::from_bytes(request.data()).unwrap();
+            let habits = Habits {
+                leaks_receives: false,
+            };
+            let mut side = Side::open(&ours, (lane << 48) | (1 << 47), seed, habits).unwrap();
+            side.meet(theirs, None);
+            tokio::spawn(async move {
+                let data = side.region.remote().to_bytes();
+                side.endpoint.accept(request).data(data).await.unwrap();
+                side.run(usize::MAX).await;
+            });
+        }
+    });
+}

@@ -1,0 +1,21 @@
+//! Connected endpoints: connection management, messages, remote access, atomic operations, and
+//! how operations and connections end.
+
+mod api_contract;
+mod atomics;
+mod auth;
+mod cancel;
+mod close;
+mod cm;
+#[path = "../common/mod.rs"]
+mod common;
+mod cooperation;
+mod counters;
+mod credit;
+mod deadlines;
+mod eq;
+mod extension;
+mod moved;
+mod refusal;
+mod rma;
+mod send_recv;

@@ -1,0 +1,99 @@
+//! Connectionless endpoints by their addresses: the one that is announced, and names that several
+//! processes share.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::common::on_every_backend;
+use futures::FutureExt;
+use tokio_fabric::testing::Peer;
+use tokio_fabric::{ErrorKind, RdmEndpoint, Result};
+
+fn open_at(peer: &Peer, host: u8, port: u16) -> Result<RdmEndpoint> {
+    let address = SocketAddr::from(([127, 0, 0, host], port));
+    peer.domain.rdm_endpoint().listen_at(address).open()
+}
+
+/// fi_av(3), and `RdmEndpointBuilder::listen_at`: "Peers know the endpoint by this address, and its
+/// connections leave from it": of the IP address and the port, neither alone is who a peer is.
+#[test]
+fn an_endpoint_is_known_by_the_address_and_port_it_announces() {
+    on_every_backend(|net| async move {
+        let peers: Vec<_> = (0..4).map(|_| net.peer().unwrap()).collect();
+        let y = open_at(&peers[0], 1, 0).unwrap();
+        // Of one port at two addresses, and of two ports at one.
+        let (first, second) = loop {
+            let first = open_at(&peers[1], 2, 0).unwrap();
+            match open_at(&peers[2], 3, first.local_addr().port()) {
+                Ok(second) => break (first, second),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::AddressInUse),
+            }
+        };
+        let third = open_at(&peers[3], 2, 0).unwrap();
+        let all = [&first, &second, &third];
+        let known = all.map(|it| y.insert(it.local_addr()).unwrap());
+        for (it, known) in all.iter().zip(known) {
+            let to_y = it.insert(y.local_addr()).unwrap();
+            it.send("hello", to_y).await.unwrap();
+            let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
+            assert_eq!(received.source_addr, Some(it.local_addr()));
+            assert_eq!(received.source, Some(known));
+        }
+        for (it, known) in all.iter().zip(known) {
+            let answer = it.local_addr().to_string();
+            y.send(answer.clone(), known).await.unwrap();
+            let (received, bytes) = it.recv(vec![0u8; 32]).await.unwrap();
+            assert_eq!(&bytes[..received.len], answer.as_bytes());
+            assert_eq!(received.source_addr, Some(y.local_addr()));
+        }
+    });
+}
+
+/// fi_av(3): "Opens an AV for read-only access." An endpoint whose process only reads a named
+/// vector reaches the peers that others insert, by the names that they have, and never another one
+/// in the place of one that they removed.
+#[test]
+fn an_endpoint_follows_the_named_vector_that_others_change() {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    on_every_backend(|net| async move {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rdm/{}/{number}", std::process::id());
+        let peers: Vec<_> = (0..3).map(|_| net.peer().unwrap()).collect();
+        let owner = peers[1].domain.address_vector().name(&name).open().unwrap();
+        let joining = peers[0].domain.address_vector().name(&name);
+        let reader = joining.read_only().open().unwrap();
+        let opened = peers[0].domain.rdm_endpoint().address_vector(&reader);
+        let x = opened
+            .listen_at(crate::common::peers::any())
+            .open()
+            .unwrap();
+        let y = peers[1].rdm_endpoint().unwrap();
+        let z = peers[2].rdm_endpoint().unwrap();
+        let refused = x.insert(y.local_addr()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AccessDenied);
+        let to_y = owner.insert(y.local_addr()).now().unwrap();
+        // Found, which needs no right to insert.
+        assert_eq!(x.insert(y.local_addr()).unwrap(), to_y);
+        let resolved = x.resolve(&y.local_addr().to_string()).await;
+        assert_eq!(resolved.unwrap(), to_y);
+        x.send("to y", to_y).delivery_complete().await.unwrap();
+        owner.remove(to_y).unwrap();
+        let to_z = owner.insert(z.local_addr()).now().unwrap();
+        assert_eq!(to_y.index(), to_z.index(), "the place is taken again");
+        let refused = x.send("to y", to_y).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        x.send("to z", to_z).delivery_complete().await.unwrap();
+        assert_eq!(&z.recv(vec![0u8; 4]).await.unwrap().1, b"to z");
+        assert_eq!(&y.recv(vec![0u8; 4]).await.unwrap().1, b"to y");
+        let nothing = z.recv(vec![0u8; 4]).into_future().now_or_never();
+        assert!(nothing.is_none());
+        // Senders are named by what the vector has now.
+        for (from, known) in [(&y, None), (&z, Some(to_z))] {
+            let to_x = from.insert(x.local_addr()).unwrap();
+            from.send("to x", to_x).await.unwrap();
+            let (received, _) = x.recv(vec![0u8; 4]).await.unwrap();
+            assert_eq!(received.source, known);
+            assert_eq!(received.source_addr, Some(from.local_addr()));
+        }
+    });
+}

@@ -1,0 +1,20 @@
+//! Connectionless endpoints: address vectors, datagrams, reliable messages, tagged messages.
+
+mod addresses;
+mod auth;
+mod av;
+mod av_events;
+mod av_shared;
+mod binding;
+#[path = "../common/mod.rs"]
+mod common;
+mod dgram;
+mod dgram_multicast;
+mod endpoint;
+mod flood;
+mod multi_recv;
+mod peers;
+mod rendezvous;
+mod rma;
+mod tagged;
+mod tagged_regions;

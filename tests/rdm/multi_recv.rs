@@ -1,0 +1,224 @@
+//! Buffers that take several messages (`FI_MULTI_RECV`).
+
+use crate::common::on_every_backend;
+use tokio_fabric::{ErrorKind, RdmEndpoint, UserContext, cq::CompletionFlags};
+
+const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
+
+/// The next message of a buffer.
+async fn piece(endpoint: &RdmEndpoint, context: u64) -> Vec<u8> {
+    let mut told = endpoint.receive_queue().next().await.unwrap();
+    told.result.as_ref().unwrap();
+    assert_eq!((told.context, told.flags), (UserContext(context), MSG));
+    match told.take_buffer() {
+        Some(buffer) => buffer[..told.len].to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// The end of a buffer, by itself.
+async fn release(endpoint: &RdmEndpoint, context: u64) {
+    let told = endpoint.receive_queue().next().await.unwrap();
+    told.result.as_ref().unwrap();
+    let flags = CompletionFlags::MULTI_RECV;
+    assert_eq!((told.context, told.flags), (UserContext(context), flags));
+    assert_eq!((told.len, told.source_addr()), (0, None));
+}
+
+/// fi_cq(3): "buf points to the starting location where the receive data was placed."
+/// fi_msg(3): `fi_recvmsg`
+/// fi_cq(3): "or may generate a separate completion that indicates that the buffer has been
+/// released."
+/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
+/// incoming messages."
+/// fi_msg(3): "Received messages will be packed into the receive buffer until the buffer has been
+/// consumed."
+/// fi_msg(3): "Use of this flag may cause a single posted receive operation to generate multiple
+/// events as messages are placed into the buffer."
+/// fi_cq(3): "This completion flag indicates that the original receive buffer referenced by the
+/// completion has been consumed and was released by the provider."
+#[test]
+fn one_buffer_takes_messages_until_it_is_consumed() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, y) = (&a.endpoint, &b.endpoint);
+        let pool = y.multi_recv(vec![0u8; 1_000]).min_free(300).queue(7u64);
+        pool.await.unwrap();
+        let mut held = Vec::new();
+        for round in 1..=8u8 {
+            x.send(vec![round; 100], a.other)
+                .imm(u64::from(round))
+                .await
+                .unwrap();
+            let mut told = y.receive_queue().next().await.unwrap();
+            told.result.as_ref().unwrap();
+            assert_eq!(told.flags, MSG | CompletionFlags::REMOTE_CQ_DATA);
+            assert_eq!((told.context, told.len), (UserContext(7), 100));
+            assert_eq!(
+                (told.data, told.source()),
+                (Some(u64::from(round)), Some(b.other))
+            );
+            held.push(told.take_buffer().unwrap());
+        }
+        release(y, 7).await;
+        // What was received stays as it is, whatever comes later.
+        for (round, bytes) in held.iter().enumerate() {
+            assert_eq!(bytes[..100], [round as u8 + 1; 100]);
+        }
+        // The next message waits for another receive.
+        x.send("next", a.other).delivery_complete().await.unwrap();
+        assert!(y.receive_queue().is_empty());
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 4);
+    });
+}
+
+/// Early messages and later ones, of several senders at once, small and announced ones: each comes
+/// whole, once, and a sender's in their order.
+#[test]
+fn buffers_take_what_several_senders_send_at_once() {
+    on_every_backend(|net| async move {
+        let target = net.peer().unwrap();
+        let queue = target.domain.completion_queue().size(4096).open().unwrap();
+        let opened = target.domain.rdm_endpoint().receive_queue(&queue);
+        let y = opened
+            .listen_at(crate::common::peers::any())
+            .open()
+            .unwrap();
+        let senders: Vec<_> = (0..3)
+            .map(|_| {
+                let peer = net.peer().unwrap();
+                let x = peer.rdm_endpoint().unwrap();
+                let to_y = x.insert(y.local_addr()).unwrap();
+                (peer, x, to_y)
+            })
+            .collect();
+        const EACH: u32 = 60;
+        let len_of = |number: u32| [8, 1_000, 100_000][number as usize % 3];
+        let sending = senders
+            .iter()
+            .enumerate()
+            .map(|(sender, (_, x, to_y))| async move {
+                for number in 0..EACH {
+                    let mut bytes = vec![number as u8; len_of(number)];
+                    bytes[..8]
+                        .copy_from_slice(&[sender as u32, number].map(u32::to_le_bytes).concat());
+                    x.send(bytes, *to_y).await.unwrap();
+                }
+            });
+        let receiving = async {
+            let post = || {
+                let pool = y.multi_recv(vec![0u8; 1 << 20]).min_free(100_000);
+                pool.queue(1u64).try_post().unwrap();
+            };
+            post();
+            post();
+            let mut expected = [0; 3];
+            while expected.iter().sum::<u32>() < 3 * EACH {
+                let mut told = queue.next().await.unwrap();
+                told.result.as_ref().unwrap();
+                if told.flags.contains(CompletionFlags::MULTI_RECV) {
+                    post();
+                }
+                if !told.flags.contains(CompletionFlags::RECV) {
+                    continue;
+                }
+                let bytes = told.take_buffer().unwrap();
+                let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+                let (sender, number) = (word(0) as usize, word(4));
+                assert_eq!(number, expected[sender]);
+                assert_eq!(told.len, len_of(number));
+                assert!(bytes[8..told.len].iter().all(|byte| *byte == number as u8));
+                expected[sender] += 1;
+            }
+        };
+        futures::future::join(futures::future::join_all(sending), receiving).await;
+    });
+}
+
+/// fi_endpoint(3): "Defines the minimum receive buffer space available when the receive buffer is
+/// released by the provider"
+/// fi_endpoint(3): `FI_OPT_MIN_MULTI_RECV`
+/// fi_endpoint(3): "FI_OPT_MIN_MULTI_RECV"
+/// fi_msg(3): "The buffer will be released by the provider when the available buffer space falls
+/// below the specified minimum (see FI_OPT_MIN_MULTI_RECV)."
+/// fi_msg(3): "Note that an entry to the associated receive completion queue will always be
+/// generated when the buffer has been consumed"
+#[test]
+fn the_minimum_says_when_a_buffer_is_released() {
+    on_every_backend(|net| async move {
+        let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
+        let x = one.rdm_endpoint().unwrap();
+        let opened = two.domain.rdm_endpoint().min_multi_recv(50);
+        let y = opened
+            .listen_at(crate::common::peers::any())
+            .open()
+            .unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
+        for (len, min_free, messages) in [(100, None, 6), (100, Some(1), 10), (100, Some(91), 1)] {
+            let pool = y.multi_recv(vec![0u8; len]);
+            let pool = match min_free {
+                Some(bytes) => pool.min_free(bytes),
+                None => pool,
+            };
+            pool.queue(2u64).await.unwrap();
+            for message in 1..=messages {
+                x.send(vec![message; 10], to_y).await.unwrap();
+                assert_eq!(piece(&y, 2).await, vec![message; 10]);
+            }
+            release(&y, 2).await;
+        }
+        let refused = y
+            .multi_recv(vec![0u8; 4])
+            .min_free(0)
+            .queue(3u64)
+            .post()
+            .unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.into_parts().1),
+            (ErrorKind::InvalidArgument, Some(vec![0; 4]))
+        );
+    });
+}
+
+/// A buffer for several messages that is cancelled is released, and what it had received stays.
+#[test]
+fn a_buffer_may_be_cancelled() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let (x, y) = (&a.endpoint, &b.endpoint);
+        let pool = y.multi_recv(vec![0u8; 100]).queue(5u64).try_post().unwrap();
+        x.send("taken", a.other).await.unwrap();
+        assert_eq!(piece(y, 5).await, b"taken");
+        assert!(y.cancel(pool));
+        let told = y.receive_queue().next().await.unwrap();
+        assert_eq!(told.context, UserContext(5));
+        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        assert!(!y.cancel(pool));
+        x.send("kept", a.other).await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 4);
+    });
+}
+
+/// Directed ones take one peer's messages; tagged messages never come into them.
+#[test]
+fn a_buffer_may_be_for_one_peer() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.rdm_pair().unwrap();
+        let third = net.peer().unwrap();
+        let z = third.rdm_endpoint().unwrap();
+        let y = &b.endpoint;
+        let to_y = z.insert(y.local_addr()).unwrap();
+        y.multi_recv(vec![0u8; 100])
+            .from(b.other)
+            .queue(1u64)
+            .await
+            .unwrap();
+        z.send("other", to_y).delivery_complete().await.unwrap();
+        let tagged = a.endpoint.send_tagged("tagged", a.other, 1);
+        tagged.delivery_complete().await.unwrap();
+        a.endpoint.send("mine", a.other).await.unwrap();
+        assert_eq!(piece(y, 1).await, b"mine");
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
+        assert_eq!(y.recv_tagged(vec![0u8; 8], 1).await.unwrap().0.len, 6);
+    });
+}

@@ -1,0 +1,19 @@
+//! Memory regions: registration, access, keys, the registration cache.
+
+mod access;
+mod bindings;
+mod cache;
+mod cache_environment;
+mod cache_ranges;
+mod closing;
+#[path = "../common/mod.rs"]
+mod common;
+mod persistence;
+mod pinning;
+mod ranges;
+mod raw_keys;
+mod refresh;
+mod region_results;
+mod register;
+mod register_scale;
+mod registration_stall;

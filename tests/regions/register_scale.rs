@@ -1,0 +1,353 @@
+//! Asynchronous registration at scale: many at once, long ones, huge ones.
+
+use std::time::{Duration, Instant};
+
+use crate::common::alone::alone;
+use crate::common::peers::peer_with;
+use crate::common::{on, on_every_backend};
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{
+    Access, Backend, ErrorKind, Event, Hints, UserContext,
+    buf::{MappedBuffer, PageKind},
+    domain::{DomainBind, RegistrationProgress},
+    info::MrMode,
+};
+
+/// Registration in this domain is asynchronous, and has work to do.
+fn asynchronous(net: &Net) -> Peer {
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
+    peer_with(net, hints, DomainBind::REG_MR)
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the kernel's list of threads");
+    tasks.count()
+}
+
+/// A thousand registrations are in flight at once, and few threads work for them.
+#[test]
+fn a_thousand_registrations_are_in_flight_on_a_few_threads() {
+    alone("register_scale::a_thousand_registrations");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn a_thousand_registrations() {
+    on(Backend::Loopback, |net| async move {
+        let peer = asynchronous(&net);
+        let before = threads();
+        let mut registering: FuturesUnordered<_> = (0..1000u64)
+            .map(|number| {
+                let buffer = MappedBuffer::new(64 << 10).unwrap();
+                let register = peer.domain.register(buffer).key(number + 1);
+                register.into_future()
+            })
+            .collect();
+        let (mut done, mut most) = (0, 0);
+        while let Some(region) = registering.next().await {
+            assert_eq!(region.unwrap().len(), 64 << 10);
+            done += 1;
+            most = most.max(threads());
+        }
+        assert_eq!(done, 1000);
+        assert!(most < before + 40, "{most} threads, {before} before");
+        assert_eq!(peer.domain.region_count(), 0);
+    });
+}
+
+/// fi_domain(3): "the provider should perform all memory registration operations asynchronously"
+/// Read-only memory is no exception: future, event, and neither at once.
+#[test]
+fn read_only_memory_is_registered_asynchronously_too() {
+    on_every_backend(|net| async move {
+        let peer = asynchronous(&net);
+        let bytes = Bytes::from(vec![7u8; 100_000]);
+        let refused = peer.domain.register_read_only(bytes.clone()).now();
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadState);
+        assert_eq!(refused.into_parts().1, Some(bytes.clone()));
+        assert_eq!(peer.domain.region_count(), 0);
+
+        let told = |event| match event {
+            Some(Event::MrReadOnlyComplete { context, region }) => (context, region),
+            other => panic!("{other:?} instead of a registration's end"),
+        };
+        let progress = RegistrationProgress::new();
+        let register = peer.domain.register_read_only(bytes.clone()).context(5u64);
+        let region = register.progress(&progress).await.unwrap();
+        assert_eq!(progress.bytes_ready(), 100_000);
+        assert_eq!(
+            (&region[..], region.access()),
+            (&bytes[..], Access::READ_ONLY)
+        );
+        let (context, same) = told(peer.events.try_next());
+        assert_eq!((context, same.key()), (UserContext(5), region.key()));
+
+        peer.domain
+            .register_read_only(bytes.clone())
+            .submit(6u64)
+            .unwrap();
+        let (context, region) = told(peer.events.next().await);
+        assert_eq!(
+            (context, region.context()),
+            (UserContext(6), Some(UserContext(6)))
+        );
+        drop((region, same));
+
+        let dropped = peer.domain.register_read_only(bytes).key(9).context(7u64);
+        let dropped = dropped.into_future();
+        drop(dropped);
+        match peer.events.next().await {
+            Some(Event::Error(failed)) => {
+                assert_eq!(failed.context, Some(UserContext(7)));
+                assert!(failed.error.is_canceled());
+            }
+            // It was ready before it was dropped; the event told so, and the region is undone.
+            other => assert_eq!(told(other).0, UserContext(7)),
+        }
+        let free = peer.domain.register_read_only(&b"x"[..]).key(9).await;
+        assert_eq!(free.unwrap().key(), 9);
+        assert!(peer.events.is_empty());
+    });
+}
+
+/// A short registration does not wait for the end of long ones that were asked for before it: each
+/// gets a turn after a piece.
+#[test]
+fn a_short_registration_overtakes_long_ones() {
+    on(Backend::Loopback, |net| async move {
+        let peer = asynchronous(&net);
+        let long = RegistrationProgress::new();
+        const LEN: usize = 1 << 30;
+        let registering: Vec<_> = (0..4)
+            .map(|_| {
+                let register = peer.domain.register(MappedBuffer::new(LEN).unwrap());
+                register.progress(&long).into_future()
+            })
+            .collect();
+        for _ in 0..3 {
+            drop(peer.domain.register(vec![0u8; 4096]).await.unwrap());
+        }
+        assert!(long.bytes_ready() < LEN, "the long ones were first");
+        drop(registering);
+    });
+}
+
+/// Futures that are dropped undo their registrations, a thousand of them, in whatever state, and
+/// each tells of it once.
+#[test]
+fn a_thousand_dropped_registrations_leave_nothing() {
+    on_every_backend(|net| async move {
+        let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
+        let fabric = net.fabric_with(hints).unwrap();
+        let events = fabric.event_queue().size(1000).open().unwrap();
+        let domain = fabric.domain().open().unwrap();
+        domain.bind(&events, DomainBind::REG_MR).unwrap();
+        for number in 0..1000u64 {
+            let register = domain.register(vec![1u8; 8192]).key(7000 + number);
+            let mut registration = register.context(number).into_future();
+            // At once, while it is at work, and when it has ended.
+            for _ in 0..number % 5 {
+                tokio::task::yield_now().await;
+            }
+            if number % 7 == 0 {
+                registration = match futures::poll!(&mut registration).is_ready() {
+                    true => continue,
+                    false => registration,
+                };
+            }
+            drop(registration);
+        }
+        let mut told = vec![0; 1000];
+        for _ in 0..1000 {
+            match events.next().await {
+                Some(Event::MrComplete { context, .. }) => told[context.0 as usize] += 1,
+                Some(Event::Error(failed)) => {
+                    assert!(failed.error.is_canceled(), "{failed}");
+                    told[failed.context.unwrap().0 as usize] += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(told.iter().all(|count| *count == 1) && events.is_empty());
+        assert_eq!(domain.region_count(), 0);
+        // The keys are free again.
+        let again = (0..1000u64).map(|number| {
+            let register = domain.register(vec![1u8; 8]).key(7000 + number);
+            register.into_future()
+        });
+        let regions = join_all(again).await;
+        assert_eq!(domain.region_count(), 1000);
+        assert!(regions.into_iter().all(|region| region.is_ok()));
+    });
+}
+
+/// Memory that the system cannot have is refused, and nothing is ended for want of it.
+#[test]
+fn more_memory_than_there_is_is_not_faulted_in() {
+    on(Backend::Loopback, |net| async move {
+        let peer = peer_with(&net, Hints::new(), DomainBind::REG_MR);
+        let register = peer.domain.register(MappedBuffer::new(1 << 45).unwrap());
+        let refused = register.await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::LimitReached);
+        let (error, back) = refused.into_parts();
+        assert!(error.to_string().contains("lazily"), "{error}");
+        let register = peer.domain.register(back.unwrap()).lazily();
+        assert_eq!(register.await.unwrap().len(), 1 << 45);
+    });
+}
+
+/// api.md: "registering 64 GiB (sparse) must not stall a runtime worker"; and on TCP the plain path
+/// takes no time by the size.
+#[test]
+fn sixty_four_sparse_gibibytes_are_registered_in_no_time() {
+    const LEN: usize = 64 << 30;
+    on_every_backend(|net| async move {
+        let peer = peer_with(&net, Hints::new(), DomainBind::REG_MR);
+        let progress = RegistrationProgress::new();
+        let mut best = [Duration::MAX; 2];
+        for _ in 0..20 {
+            for (len, best) in [4096, LEN].into_iter().zip(&mut best) {
+                let buffer = MappedBuffer::new(len).unwrap();
+                let started = Instant::now();
+                let register = peer.domain.register(buffer).progress(&progress);
+                let region = register.lazily().await.unwrap();
+                *best = (*best).min(started.elapsed());
+                assert_eq!(region.len(), len);
+                region.write_at(len - 4, b"last").unwrap();
+                let mut bytes = [1; 8];
+                region.read_at(len - 8, &mut bytes).unwrap();
+                assert_eq!(&bytes, b"\0\0\0\0last");
+            }
+        }
+        assert_eq!(progress.bytes_ready(), 20 * (LEN + 4096));
+        let [small, large] = best;
+        assert!(
+            large < small * 10 + Duration::from_micros(100),
+            "{small:?}, {large:?}"
+        );
+    });
+}
+
+/// A long registration can be watched, and given up: the pages that came
+/// into being go again, and its runtime was never stopped.
+#[test]
+fn a_long_registration_is_given_up_in_the_middle() {
+    on(Backend::Epoll, |net| async move {
+        let peer = asynchronous(&net);
+        let progress = RegistrationProgress::new();
+        let register = peer.domain.register(MappedBuffer::new(2 << 30).unwrap());
+        let registration = register.key(3).progress(&progress).into_future();
+        let mut looks = 0;
+        while progress.bytes_ready() < 64 << 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            looks += 1;
+        }
+        assert!(looks > 1, "it was over at once");
+        drop(registration);
+        // Its piece in work is the last.
+        let next = peer.domain.register(vec![0u8; 8]).key(3).await.unwrap();
+        assert_eq!(next.key(), 3);
+        let seen = progress.bytes_ready();
+        drop(peer.domain.register(vec![0u8; 8]).await.unwrap());
+        assert!(progress.bytes_ready() <= seen + (32 << 20));
+        assert_eq!(peer.domain.region_count(), 1);
+    });
+}
+
+/// Mapped buffers are made of huge pages where the system offers them, and say so; a registration
+/// faults them in and peers use them like all memory.
+#[test]
+fn huge_pages_are_used_when_offered() {
+    on(Backend::Loopback, |net| async move {
+        let peer = asynchronous(&net);
+        let len = (8 << 20) + 5;
+        let buffer = MappedBuffer::huge(len).unwrap();
+        assert_eq!((buffer.len(), buffer[len - 1]), (len, 0));
+        assert!(buffer.as_ptr().addr().is_multiple_of(2 << 20));
+        let (pages, start) = (buffer.pages(), buffer.as_ptr().addr());
+        let region = peer.domain.register(buffer).await.unwrap();
+        let huge = huge_bytes(start);
+        match pages {
+            PageKind::Huge => assert_eq!(huge, 10 << 20),
+            // All of the pages if the system finds whole ones: it may be short of them.
+            PageKind::Transparent => assert!(huge > 0, "no huge page at all"),
+            _ => assert_eq!(huge, 0),
+        }
+        region.write_at(len - 3, b"end").unwrap();
+        let back: MappedBuffer = region.deregister().await.unwrap();
+        assert_eq!((&back[len - 3..], back.pages()), (&b"end"[..], pages));
+    });
+}
+
+/// How much of the mapping that begins there is in huge pages, as the kernel counts it.
+fn huge_bytes(start: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel's list of mappings");
+    let mut lines = maps.lines();
+    let head = format!("{start:x}-");
+    lines
+        .find(|line| line.starts_with(&head))
+        .expect("the mapping is listed");
+    let names = ["AnonHugePages:", "Private_Hugetlb:"];
+    let lines = lines.take_while(|line| line.split(' ').next().is_some_and(|it| it.ends_with(':')));
+    let numbers = lines.filter_map(|line| {
+        let rest = names.iter().find_map(|name| line.strip_prefix(name))?;
+        rest.trim().trim_end_matches(" kB").parse::<usize>().ok()
+    });
+    numbers.sum::<usize>() << 10
+}
+
+/// A mapped buffer goes into operations like any other, and comes back as itself.
+#[test]
+fn mapped_buffers_are_buffers() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
+        let mut buffer = MappedBuffer::new(10_000).unwrap();
+        buffer.fill(7);
+        let place = buffer.as_ptr();
+        let receive = b.recv(MappedBuffer::new(20_000).unwrap()).into_future();
+        let (_, back) = a.send(buffer).await.unwrap();
+        assert_eq!(back.as_ptr(), place);
+        let (received, into) = receive.await.unwrap();
+        assert_eq!(received.len, 10_000);
+        assert_eq!((into[9_999], into[10_000], into.len()), (7, 0, 20_000));
+        let empty = MappedBuffer::new(0).unwrap();
+        assert!(empty.is_empty());
+        let error = MappedBuffer::new(usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
+        assert!(MappedBuffer::huge(usize::MAX - 4095).is_err());
+    });
+}
+
+/// A registration costs the same among a hundred thousand others.
+#[test]
+fn registrations_cost_the_same_among_many() {
+    on(Backend::Loopback, |net| async move {
+        let peer = net.peer().unwrap();
+        let round = || {
+            let started = Instant::now();
+            for _ in 0..500 {
+                drop(peer.domain.register(Vec::<u8>::new()).now().unwrap());
+            }
+            started.elapsed()
+        };
+        let best = || (0..5).map(|_| round()).min().unwrap();
+        let few = best();
+        let others: Vec<_> = (0..100_000)
+            .map(|_| peer.domain.register(Vec::<u8>::new()).now().unwrap())
+            .collect();
+        let many = best();
+        assert!(many < few * 12, "{few:?} among none, {many:?} among many");
+        let started = Instant::now();
+        drop(others);
+        let each = started.elapsed() / 100_000;
+        assert!(
+            each < few / 500 * 30,
+            "{each:?} each to end them, {few:?} for 500"
+        );
+    });
+}

@@ -1,0 +1,735 @@
+//! Opening, binding and closing domains (`fi_domain(3)`).
+
+use std::time::Duration;
+
+use crate::common::peers::{any, listener, nobody, open_region, request};
+use crate::common::{backends, on, on_every_backend, with_room};
+use tokio_fabric::testing::{Net, Peer, RdmSide, connect, connect_endpoints};
+use tokio_fabric::{
+    Access, Backend, ErrorKind, Event, EventQueue, Fabric, Hints, UserContext, domain::DomainBind,
+    eq::EndpointId, error::Refusal,
+};
+
+fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
+    let mut builder = match threads {
+        0 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if io {
+        builder.enable_io();
+    }
+    if time {
+        builder.enable_time();
+    }
+    builder
+        .worker_threads(threads.max(1))
+        .build()
+        .expect("a runtime")
+}
+
+/// api.md decision 10: "Misuse that depends on run-time state is an error, never a panic": no
+/// runtime, or one without what the backend needs.
+/// fi_domain(3): "On error, a negative value corresponding to fabric errno is returned."
+#[test]
+fn without_a_suitable_runtime_opening_is_an_error() {
+    for backend in backends() {
+        let fabric = Net::on(backend)
+            .fabric()
+            .expect("a fabric needs no runtime");
+        let open = || {
+            fabric.domain().open().map(|_| ()).map_err(|error| {
+                assert_eq!(error.fi_errno(), error.kind().fi_errno());
+                assert!(error.fi_errno() > 0 && !error.to_string().is_empty());
+                error.kind()
+            })
+        };
+        assert_eq!(open(), Err(ErrorKind::NoRuntime), "{backend}");
+        let needs_io = backend != Backend::Loopback;
+        for threads in [0, 2] {
+            let lacking = runtime(threads, !needs_io, needs_io);
+            lacking.block_on(async { assert_eq!(open(), Err(ErrorKind::NoRuntime), "{backend}") });
+            let enough = runtime(threads, needs_io, !needs_io);
+            enough.block_on(async { assert_eq!(open(), Ok(()), "{backend}") });
+        }
+    }
+}
+
+/// fi_domain(3): "Opens a fabric access domain, also referred to as a resource domain."
+/// fi_domain(3): `fi_domain`, function.
+/// fi_domain(3): "An opened access domain."
+/// fi_domain(3): `fi_domain(fabric)`, argument: the fabric.
+/// fi_domain(3): "Fabric information, including domain capabilities and attributes."
+/// fi_domain(3): "Fabric domains are identified by a name."
+/// fi_domain(3): "The properties of the opened domain are specified using the info parameter."
+/// fi_domain(3): "The name of the access domain."
+/// fi_domain(3): "Returns 0 on success."
+/// fi_domain(3): `fi_getinfo`, function (named as the way in for domain attributes).
+#[test]
+fn a_domain_is_opened_with_the_properties_of_its_info() {
+    on_every_backend(|net| async move {
+        let fabric = net
+            .fabric_with(
+                Hints::new()
+                    .tx(|tx| tx.size(8))
+                    .domain(|domain| domain.mr_cnt(70_000)),
+            )
+            .unwrap();
+        for info in fabric.infos() {
+            let domain = fabric.domain().info(info.clone()).open().unwrap();
+            assert_eq!(domain.info(), info);
+            assert!(!domain.info().domain.name.is_empty());
+            assert_eq!(
+                (domain.info().tx.size, domain.info().domain.mr_cnt),
+                (8, 70_000)
+            );
+            assert_eq!(domain.backend(), net.backend());
+        }
+        // The first of fi_getinfo's answers is the default; others may be asked for by name.
+        let named = fabric.infos().last().unwrap().domain.name.clone();
+        let only = net
+            .fabric_with(Hints::new().domain(|domain| domain.name(named.clone())))
+            .unwrap();
+        assert!(only.infos().iter().all(|info| info.domain.name == named));
+        assert_eq!(fabric.domain().open().unwrap().info(), &fabric.infos()[0]);
+    });
+}
+
+/// fi_domain(3): "User specified context associated with the domain."
+#[test]
+fn a_domain_keeps_its_context() {
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let with = fabric.domain().context(77u64).open().unwrap();
+        assert_eq!(with.context(), Some(UserContext(77)));
+        assert_eq!(fabric.domain().open().unwrap().context(), None);
+    });
+}
+
+fn endpoint_of(event: Option<Event>) -> EndpointId {
+    match event {
+        Some(Event::Connected { endpoint, .. } | Event::Shutdown { endpoint, .. }) => endpoint,
+        other => panic!("{other:?} instead of an endpoint's event"),
+    }
+}
+
+/// fi_domain(3): "Associates an event queue with the domain."
+/// fi_domain(3): `fi_domain_bind`, function.
+/// fi_domain(3): "Event queue for asynchronous operations initiated on the domain."
+/// fi_domain(3): `fi_domain_bind(flags)`, argument.
+/// fi_domain(3): "An event queue bound to a domain will be the default EQ associated with
+/// asynchronous control events"
+/// fi_domain(3): "events that occur on the domain or active endpoints allocated on a domain."
+/// fi_domain(3): "This includes CM events."
+#[test]
+fn the_domains_queue_takes_the_events_of_its_endpoints() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        assert_eq!(
+            a.domain.event_queue().map(|queue| queue.capacity()),
+            Some(256)
+        );
+        let (x, y) = connect(&a, &b).await.unwrap();
+        assert_eq!(endpoint_of(a.events.next().await), x.id());
+        assert_eq!(endpoint_of(b.events.next().await), y.id());
+        x.shutdown().await.unwrap();
+        assert_eq!(endpoint_of(a.events.next().await), x.id());
+        assert_eq!(endpoint_of(b.events.next().await), y.id());
+        // A failed control operation is told there, too.
+        let z = a.domain.endpoint().open().unwrap();
+        let refused = z.connect(nobody()).context(5u64).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+        match a.events.next().await {
+            Some(Event::Error(failed)) => {
+                assert_eq!(
+                    (failed.endpoint, failed.context),
+                    (Some(z.id()), Some(UserContext(5)))
+                );
+            }
+            other => panic!("{other:?} instead of the error"),
+        }
+    });
+}
+
+/// fi_domain(3): "Endpoints may direct their control events to alternate EQs by binding directly
+/// with the EQ."
+/// fi_domain(3): `fi_ep_bind`, function (named under fi_domain_bind).
+/// fi_domain(3): `fi_pep_bind`, function (named under fi_domain_bind).
+#[test]
+fn endpoints_may_have_a_queue_of_their_own() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let own = a.fabric.event_queue().open().unwrap();
+        let x = a.domain.endpoint().event_queue(&own).open().unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        assert_eq!(endpoint_of(own.next().await), x.id());
+        x.shutdown().await.unwrap();
+        assert_eq!(endpoint_of(own.next().await), x.id());
+        assert!(a.events.is_empty());
+        // A passive endpoint's requests come to the queue it was bound to, and nowhere else.
+        let (listener, requests) = listener(&b);
+        let z = a.domain.endpoint().event_queue(&own).open().unwrap();
+        let connecting = tokio::spawn(z.connect(listener.local_addr()).into_future());
+        let asked = request(&requests).await;
+        assert_eq!(asked.listener(), listener.id());
+        drop(asked);
+        assert!(connecting.await.unwrap().is_err());
+        assert_eq!(endpoint_of(b.events.next().await), y.id());
+        assert_eq!(endpoint_of(b.events.next().await), y.id());
+        assert!(b.events.is_empty());
+    });
+}
+
+/// A second binding and unknown flags are refused, and nothing has changed then.
+/// fi_mr(3): `FI_EBADFLAGS`, error code.
+/// fi_mr(3): "Returned if the specified flags are not supported by the provider."
+#[test]
+fn a_domain_is_bound_once_and_flags_are_checked() {
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let (first, second) = (
+            fabric.event_queue().open().unwrap(),
+            fabric.event_queue().open().unwrap(),
+        );
+        let domain = fabric.domain().open().unwrap();
+        let unknown = domain
+            .bind(&first, DomainBind::from_bits_retain(1 << 3))
+            .unwrap_err();
+        assert_eq!(
+            (unknown.kind(), unknown.fi_errno()),
+            (ErrorKind::BadFlags, 260)
+        );
+        assert!(domain.event_queue().is_none());
+        domain.bind(&first, DomainBind::REG_MR).unwrap();
+        assert_eq!(
+            domain
+                .bind(&second, DomainBind::empty())
+                .unwrap_err()
+                .kind(),
+            ErrorKind::Busy
+        );
+        second.close().await.unwrap();
+        assert_eq!(first.close().await.unwrap_err().kind(), ErrorKind::Busy);
+    });
+}
+
+/// fi_domain(3): "All objects associated with the opened domain must be released prior to calling
+/// fi_close"
+/// fi_domain(3): "otherwise the call will return -FI_EBUSY."
+/// fi_domain(3): `FI_EBUSY` from `fi_close(domain)`, error code.
+/// fi_domain(3): "The fi_close call is used to release all resources associated with a domain or
+/// interface."
+/// fi_domain(3): `fi_close(domain)`, function.
+/// fi_domain(3): "Users should call fi_close to release all resources allocated to the fabric
+/// domain."
+/// fi_domain(3): "active endpoints, memory regions, completion event queues, and address vectors."
+#[test]
+fn close_is_busy_and_names_what_is_open() {
+    on_every_backend(|net| async move {
+        let a = net.peer().unwrap();
+        let busy = async |what: &str| {
+            let error = a.domain.close().await.unwrap_err();
+            assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::Busy, 16));
+            assert!(
+                error.to_string().contains(what),
+                "{error} does not name {what}"
+            );
+        };
+        let endpoint = a.domain.endpoint().open().unwrap();
+        busy("endpoint").await;
+        drop(endpoint);
+        let region = open_region(&a, vec![0u8; 8]).await;
+        busy("memory region").await;
+        drop(region);
+        let queue = a.domain.completion_queue().open().unwrap();
+        busy("completion queue").await;
+        queue.close().await.unwrap();
+        let counter = a.domain.counter();
+        busy("counter").await;
+        drop(counter);
+        let vector = a.domain.address_vector().open().unwrap();
+        busy("address vector").await;
+        vector.close().await.unwrap();
+        assert_eq!(a.events.close().await.unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(a.fabric.close().unwrap_err().kind(), ErrorKind::Busy);
+        a.domain.close().await.unwrap();
+        // What the domain held is released: the queue it was bound to can be closed now.
+        a.events.close().await.unwrap();
+        assert_eq!(
+            a.domain.endpoint().open().unwrap_err().kind(),
+            ErrorKind::BadState
+        );
+        let late = a.domain.register(vec![1u8; 4]).now().unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::BadState);
+        assert_eq!(late.into_parts().1, Some(vec![1u8; 4]));
+        a.domain.close().await.unwrap();
+    });
+}
+
+/// api.md: "handles hold their parents, so drop order cannot be got wrong": every order of six
+/// handles of a working connection.
+#[test]
+fn handles_may_be_dropped_in_every_order() {
+    for backend in backends() {
+        on(backend, |net| async move {
+            for order in 0..720 {
+                let a = with_room(|| net.peer()).await;
+                let region = a.domain.register(vec![0u8; 16]).now().unwrap();
+                let queue = a.domain.completion_queue().open().unwrap();
+                let endpoint = a.domain.endpoint().completion_queue(&queue).open().unwrap();
+                let mut handles: Vec<Box<dyn std::any::Any>> = vec![
+                    Box::new(a.fabric),
+                    Box::new(a.domain),
+                    Box::new(a.events),
+                    Box::new(region),
+                    Box::new(queue),
+                    Box::new(endpoint),
+                ];
+                let mut rest = order;
+                for left in (1..=handles.len()).rev() {
+                    drop(handles.swap_remove(rest % left));
+                    rest /= left;
+                }
+                tokio::task::yield_now().await; // The driver goes, and its ring.
+            }
+        });
+    }
+}
+
+/// The last handle standing works on, whatever was dropped before it.
+/// fi_domain(3): "A domain defines the boundary for associating different resources together."
+/// fi_domain(3): "Fabric resources belonging to the same domain may share resources."
+#[test]
+fn one_handle_is_enough_to_go_on() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let region = open_region(&b, vec![7u8; 32]).await;
+        let remote = region.remote();
+        let (x, y) = connect(&a, &b).await.unwrap();
+        drop((a, b));
+        // The endpoint and the region belong to one domain: the key works through this endpoint.
+        let (read, bytes) = x.read(vec![0u8; 32], remote).await.unwrap();
+        assert_eq!((read, bytes), (32, vec![7u8; 32]));
+        drop(x);
+        drop(y);
+        assert_eq!(region.len(), 32);
+        // Another domain of the same process knows nothing of it: the boundary holds.
+        let (c, d) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, _y) = connect(&c, &d).await.unwrap();
+        let refused = x.read(vec![0u8; 32], remote).await.unwrap_err();
+        assert_eq!(refused.error().refusal(), Some(Refusal::UnknownKey));
+    });
+}
+
+/// fi_domain(3): `FI_PROGRESS_AUTO`, enumeration value.
+/// fi_domain(3): "make forward progress on an asynchronous operation without further intervention
+/// by the application."
+/// fi_domain(3): "the ability of the underlying implementation to complete processing of an
+/// asynchronous request."
+/// fi_domain(3): "the method that the provider uses to make progress on asynchronous control
+/// operations."
+/// fi_domain(3): "Data progress indicates the method that the provider uses to make progress on
+/// data transfer operations."
+/// fi_domain(3): "Progress frequently requires action being taken at both the transmitting and
+/// receiving sides of an operation."
+/// fi_domain(3): "provided as output to fi_getinfo in the absence of any progress hints"
+/// fi_domain(3): "All providers are required to support FI_PROGRESS_AUTO."
+/// fi_domain(3): "It is recommended that providers support FI_PROGRESS_AUTO."
+#[test]
+fn progress_needs_nothing_of_the_application() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        use tokio_fabric::info::Progress::Auto;
+        let offered = a.domain.info().domain.clone();
+        assert_eq!(
+            (offered.control_progress, offered.data_progress),
+            (Auto, Auto)
+        );
+        let region = open_region(&b, vec![0u8; 1 << 20]).await;
+        let (x, _y) = connect(&a, &b).await.unwrap();
+        let counter = b.domain.counter();
+        // The target calls nothing, not even for its queues, while megabytes move both ways.
+        let bytes = vec![9u8; 1 << 20];
+        let (_, bytes) = x
+            .write(bytes, region.remote())
+            .delivery_complete()
+            .await
+            .unwrap();
+        let (_, back) = x.read(vec![0u8; 1 << 20], region.remote()).await.unwrap();
+        assert_eq!(bytes, back);
+        // An operation that nobody polls makes progress as well.
+        let queue = a.domain.completion_queue().open().unwrap();
+        let (x, y) = {
+            let x = a.domain.endpoint().completion_queue(&queue).open().unwrap();
+            let y = b
+                .domain
+                .endpoint()
+                .receive_counter(&counter)
+                .open()
+                .unwrap();
+            let unpolled = [
+                y.recv(vec![0u8; 8]).post().unwrap(),
+                y.recv(vec![0u8; 8]).post().unwrap(),
+            ];
+            connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+            x.send("unpolled").queue(1u64).try_post().unwrap();
+            x.send("as well").queue(2u64).try_post().unwrap();
+            counter.wait_for(2).await.unwrap();
+            for receive in unpolled {
+                assert_eq!(receive.phase(), tokio_fabric::error::Phase::Ended);
+            }
+            (x, y)
+        };
+        for _ in 0..2 {
+            queue.next().await.unwrap().result.unwrap();
+        }
+        drop((x, y));
+    });
+}
+
+/// House: "idle costs no CPU": an idle connection with posted receives uses none.
+#[test]
+fn an_idle_domain_uses_no_cpu() {
+    for backend in backends() {
+        on(backend, |net| async move {
+            let (a, b) = net.pair().await.unwrap();
+            let _receives = [
+                a.recv(vec![0u8; 64]).post().unwrap(),
+                b.recv(vec![0u8; 64]).post().unwrap(),
+            ];
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let used = || {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+            };
+            let before = used();
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            let spent = used() - before;
+            assert!(
+                spent < Duration::from_millis(8),
+                "{spent:?} of 400 ms on {backend}"
+            );
+        });
+    }
+}
+
+/// Two domains of one process: each with its own progress, regions and queues.
+#[test]
+fn two_domains_live_side_by_side() {
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let (one, two) = (
+            fabric.domain().open().unwrap(),
+            fabric.domain().open().unwrap(),
+        );
+        let _first = one.register(vec![0u8; 4]).key(5).now().unwrap();
+        let _second = two.register(vec![0u8; 4]).key(5).now().unwrap();
+        assert_eq!((one.region_count(), two.region_count()), (1, 1));
+        drop(_first);
+        one.close().await.unwrap();
+        let events = fabric.event_queue().open().unwrap();
+        two.bind(&events, DomainBind::empty()).unwrap();
+        let _endpoint = two.endpoint().open().unwrap();
+    });
+}
+
+/// Ruling 11: "Engine gone → every pending and later operation fails with `DriverGone`."
+#[test]
+fn when_the_runtime_ends_everything_says_so() {
+    for backend in backends() {
+        let net = Net::on(backend);
+        let first = runtime(2, true, true);
+        // The peer lives on: what ends first of two that end together may tell the other.
+        let second = runtime(1, true, true);
+        let peer = second.block_on(async { net.peer().unwrap() });
+        let (a, receive, listener) = first.block_on(async {
+            let here = net.peer().unwrap();
+            let (a, b) = connect(&here, &peer).await.unwrap();
+            let receive = a.recv(vec![0u8; 8]).post().unwrap();
+            let (listener, requests) = listener(&here);
+            std::mem::forget((b, requests));
+            (a, receive, listener)
+        });
+        drop(first);
+        runtime(0, true, true).block_on(async {
+            let pending = receive.await.unwrap_err();
+            assert_eq!(pending.kind(), ErrorKind::DriverGone, "{pending}");
+            let later = a.send("late").await.unwrap_err();
+            assert_eq!(later.kind(), ErrorKind::DriverGone, "{later}");
+            assert_eq!(
+                a.domain().endpoint().open().unwrap_err().kind(),
+                ErrorKind::DriverGone
+            );
+            assert!(!listener.is_listening());
+        });
+    }
+}
+
+/// fi_domain(3): `FI_THREAD_SAFE`, enumeration value.
+/// fi_domain(3): "allows a multi-threaded application to access any allocated resources through any
+/// interface without restriction."
+/// fi_domain(3): "Control interfaces are always considered thread safe, and may be accessed by
+/// multiple threads."
+/// fi_domain(3): "Control interfaces are always considered thread safe unless the control progress
+/// model is FI_PROGRESS_CONTROL_UNIFIED."
+/// fi_domain(3): "A thread safe control interface allows multiple threads to progress the control
+/// interface"
+/// fi_domain(3): "one or more threads to progress the data interfaces at the same time."
+/// fi_domain(3): "one thread may be initiating a data transfer on an endpoint, while another thread
+/// reads from a completion queue"
+/// fi_domain(3): "no serialization is required between the submission of data transmit requests and
+/// data receive operations."
+#[test]
+fn any_thread_may_use_anything_at_any_time() {
+    on_every_backend(|net| async move {
+        const EACH: u64 = 200;
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = a.domain.completion_queue().open().unwrap();
+        let sent = a.domain.counter();
+        let x = a
+            .domain
+            .endpoint()
+            .completion_queue(&queue)
+            .send_counter(&sent)
+            .open()
+            .unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let threads: Vec<_> = (0..4u64)
+            .map(|number| {
+                let (x, y, domain) = (x.clone(), y.clone(), a.domain.clone());
+                std::thread::spawn(move || {
+                    futures::executor::block_on(async {
+                        for step in 0..EACH {
+                            match number {
+                                0 | 1 => drop(x.send(vec![1u8; 64]).queue(step).await.unwrap()),
+                                2 => drop(y.recv(vec![0u8; 64]).await.unwrap()),
+                                _ => {
+                                    drop(y.recv(vec![0u8; 64]).await.unwrap());
+                                    let region = domain.register(vec![0u8; 64]).now().unwrap();
+                                    assert!(domain.region_count() > 0);
+                                    drop(region);
+                                    domain.endpoint().open().unwrap().shutdown().await.unwrap();
+                                }
+                            }
+                        }
+                    });
+                })
+            })
+            .collect();
+        let mut ended = 0;
+        while ended < 2 * EACH {
+            let completion = queue.next().await.unwrap();
+            completion.result.unwrap();
+            ended += 1;
+        }
+        sent.wait_for(2 * EACH).await.unwrap();
+        for thread in threads {
+            tokio::task::spawn_blocking(|| thread.join().unwrap())
+                .await
+                .unwrap();
+        }
+    });
+}
+
+/// An endpoint that was never connected has no Shutdown to tell (`fi_eq(3)`: FI_SHUTDOWN is of a
+/// connection), and gives its two places in the queue back.
+#[test]
+fn an_endpoint_that_never_connected_tells_nothing() {
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let events: EventQueue = fabric.event_queue().size(2).open().unwrap();
+        let domain = fabric.domain().open().unwrap();
+        for _ in 0..3 {
+            let endpoint = domain.endpoint().event_queue(&events).open().unwrap();
+            assert_eq!(
+                domain
+                    .endpoint()
+                    .event_queue(&events)
+                    .open()
+                    .unwrap_err()
+                    .kind(),
+                ErrorKind::Again
+            );
+            endpoint.shutdown().await.unwrap();
+            drop(endpoint);
+            assert!(events.is_empty());
+        }
+        events.close().await.unwrap();
+    });
+}
+
+/// fi_domain(3): "not bound to the domain with the FI_REG_MR flag, then memory registration
+/// requests complete synchronously."
+#[test]
+fn without_reg_mr_registration_ends_at_the_first_poll() {
+    use futures::FutureExt;
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let unbound = fabric.domain().open().unwrap();
+        let peer = net.peer().unwrap();
+        for domain in [unbound, peer.domain.clone()] {
+            let register = domain
+                .register(vec![0u8; 64])
+                .access(Access::LOCAL)
+                .context(3u64);
+            let region = register
+                .into_future()
+                .now_or_never()
+                .expect("at the first poll")
+                .unwrap();
+            assert_eq!(region.len(), 64);
+        }
+        assert!(peer.events.is_empty());
+    });
+}
+
+/// Opening listens nowhere: only a passive endpoint does, at an address it can tell.
+#[test]
+fn a_fabric_names_what_keeps_it_open() {
+    on_every_backend(|net| async move {
+        let fabric = Fabric::clone(&net.fabric().unwrap());
+        let events = fabric.event_queue().open().unwrap();
+        let listener = fabric.passive_endpoint(&events).listen_at(any()).unwrap();
+        assert!(
+            fabric
+                .close()
+                .unwrap_err()
+                .to_string()
+                .contains("passive endpoint")
+        );
+        drop(listener);
+        fabric.close().unwrap();
+    });
+}
+
+/// fi_domain(3): "an endpoint may communicate with other endpoints that are allocated from the same
+/// underlying named domain."
+#[test]
+fn endpoints_of_one_domain_reach_each_other() {
+    on_every_backend(|net| async move {
+        let peer = net.peer().unwrap();
+        let (x, y) = connect(&peer, &peer).await.unwrap();
+        let region = open_region(&peer, vec![1u8; 4]).await;
+        x.send("same").await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 4]).await.unwrap().0.len, 4);
+        assert_eq!(
+            y.read(vec![0u8; 4], region.remote()).await.unwrap().1,
+            vec![1u8; 4]
+        );
+    });
+}
+
+/// `Domain::close`: "Handles that are left can open nothing more, and keep neither the fabric nor
+/// the event queue from being closed", however much of its future was awaited.
+#[test]
+fn a_closed_domain_keeps_nothing_busy() {
+    on_every_backend(|net| async move {
+        for awaited in [true, false] {
+            let Peer {
+                fabric,
+                domain,
+                events,
+            } = net.peer().unwrap();
+            let other = domain.clone();
+            assert_eq!(fabric.close().unwrap_err().kind(), ErrorKind::Busy);
+            if awaited {
+                domain.close().await.unwrap();
+            } else {
+                let _ = futures::poll!(std::pin::pin!(domain.close()));
+            }
+            events.close().await.unwrap();
+            fabric.close().unwrap();
+            fabric.closed().await;
+            assert_eq!(
+                other.endpoint().open().unwrap_err().kind(),
+                ErrorKind::BadState
+            );
+        }
+    });
+}
+
+/// An endpoint that was dropped does not keep its domain or its event queue busy, whatever kind it
+/// is of and whatever it was doing: close waits for its end.
+#[test]
+fn a_dropped_endpoint_keeps_nothing_busy() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (x, y) = connect(&a, &b).await.unwrap();
+        for number in 0..100 {
+            x.send(vec![number; 1000]).detach().unwrap();
+        }
+        drop(x);
+        a.domain.close().await.unwrap();
+        a.events.close().await.unwrap();
+        a.fabric.close().unwrap();
+        for number in 0..100 {
+            let (received, bytes) = y.recv(vec![0; 1000]).await.unwrap();
+            assert_eq!(bytes[..received.len], vec![number; 1000]);
+        }
+        // One that was never connected.
+        drop(b.domain.endpoint().open().unwrap());
+        drop(y);
+        b.domain.close().await.unwrap();
+        b.events.close().await.unwrap();
+        // Connectionless ones, with vectors of their own.
+        let (here, there) = net.rdm_pair().unwrap();
+        here.endpoint.send("hello", here.other).await.unwrap();
+        let RdmSide { endpoint, peer, .. } = here;
+        drop(endpoint);
+        peer.domain.close().await.unwrap();
+        peer.fabric.close().unwrap();
+        there.endpoint.recv(vec![0; 8]).await.unwrap();
+    });
+}
+
+/// `Domain::closed`: "Waits until everything that was opened in the domain has ended, and closes it
+/// then"; "dropped while something is open, nothing has happened".
+#[test]
+fn closed_waits_for_all_that_belongs_to_a_domain() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = a.domain.completion_queue().open().unwrap();
+        let counter = a.domain.counter();
+        let x = a.domain.endpoint().transmit_queue(&queue);
+        let x = x.send_counter(&counter).open().unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let vector = a.domain.address_vector().open().unwrap();
+        let vectors = a.domain.rdm_endpoint().address_vector(&vector);
+        let rdm = vectors.listen_at(any()).open().unwrap();
+        let region = open_region(&a, vec![0; 8]).await;
+        {
+            let mut closed = std::pin::pin!(a.domain.closed());
+            assert!(futures::poll!(closed.as_mut()).is_pending());
+        }
+        let late = a.domain.endpoint().open();
+        drop(late.expect("nothing has happened"));
+        let mut closed = std::pin::pin!(a.domain.closed());
+        let mut fabric_closed = std::pin::pin!(a.fabric.closed());
+        let held: Vec<Box<dyn std::any::Any>> = vec![
+            Box::new(region),
+            Box::new(x),
+            Box::new(queue),
+            Box::new(counter),
+            Box::new(rdm),
+            Box::new(vector),
+        ];
+        for held in held {
+            assert!(futures::poll!(closed.as_mut()).is_pending());
+            assert!(futures::poll!(fabric_closed.as_mut()).is_pending());
+            drop(held);
+        }
+        closed.await;
+        fabric_closed.await;
+        a.events.close().await.unwrap();
+        a.domain.closed().await; // Of what is closed it is no error.
+        // Also where a region is the last to go.
+        let region = open_region(&b, vec![0; 8]).await;
+        drop(y);
+        let mut closed = std::pin::pin!(b.domain.closed());
+        assert!(futures::poll!(closed.as_mut()).is_pending());
+        drop(region);
+        closed.await;
+    });
+}

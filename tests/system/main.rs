@@ -1,0 +1,13 @@
+//! Domains, drivers, backends and the system below: processes, networks, limits, hostile peers.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod domain;
+mod driver;
+mod fork;
+mod hostile;
+mod liveness;
+mod peer_death;
+mod shards;
+mod unreachable;
+mod uring;

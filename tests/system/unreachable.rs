@@ -1,0 +1,275 @@
+//! Machines that cannot be reached any more: a network namespace that is cut off (ruling 13). Needs
+//! the right to make one; without it the tests say that they are left out, in CI they fail.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::common::child::PeerProcess;
+use crate::common::{backends, left_out, on};
+use futures::future::join_all;
+use tokio_fabric::testing::Net;
+use tokio_fabric::{
+    Access, Backend, Endpoint, ErrorKind, Event,
+    ep::Liveness,
+    op::{Op, Received},
+};
+
+/// Another machine, as far as TCP can tell, with a cable to this one.
+struct Machine {
+    name: String,
+    cable: String,
+    ours: String,
+    theirs: String,
+}
+
+/// One at a time: they have one address.
+static MACHINES: Mutex<()> = Mutex::new(());
+
+impl Machine {
+    /// `None`: this process may not make one.
+    fn new() -> Option<Machine> {
+        let id = std::process::id();
+        let machine = Machine {
+            name: format!("tofa-{id}"),
+            cable: format!("tofa{id}"),
+            // A network for tests of networks (RFC 2544), a different one for each process.
+            ours: format!("198.18.{}.{}", id % 256, 4 * (id / 256 % 64) + 1),
+            theirs: format!("198.18.{}.{}", id % 256, 4 * (id / 256 % 64) + 2),
+        };
+        let Machine { name, cable, .. } = &machine;
+        let made = ip(&format!("netns add {name}"))
+            && ip(&format!(
+                "link add {cable} type veth peer name {cable}x netns {name}"
+            ))
+            && ip(&format!("addr add {}/30 dev {cable}", machine.ours))
+            && ip(&format!("link set {cable} up"))
+            && ip(&format!(
+                "-n {name} addr add {}/30 dev {cable}x",
+                machine.theirs
+            ))
+            && ip(&format!("-n {name} link set {cable}x up"));
+        if made {
+            return Some(machine);
+        }
+        left_out("no network namespace can be made");
+        None
+    }
+
+    /// From now on nothing that either side sends finds the other, and nobody is told.
+    fn cut_off(&self) {
+        let Machine {
+            name,
+            cable,
+            ours,
+            theirs,
+        } = self;
+        let nobody = "lladdr 02:00:00:00:00:01 nud permanent";
+        assert!(ip(&format!("neigh replace {theirs} {nobody} dev {cable}")));
+        assert!(ip(&format!(
+            "-n {name} neigh replace {ours} {nobody} dev {cable}x"
+        )));
+    }
+
+    fn join(&self) {
+        let Machine {
+            name,
+            cable,
+            ours,
+            theirs,
+        } = self;
+        assert!(ip(&format!("neigh del {theirs} dev {cable}")));
+        assert!(ip(&format!("-n {name} neigh del {ours} dev {cable}x")));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.name));
+        ip(&format!("link del {}", self.cable));
+    }
+}
+
+fn ip(arguments: &str) -> bool {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
+fn connect_to(machine: &Machine, backend: Backend, plain: bool) -> (PeerProcess, SocketAddr) {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &machine.name]);
+    command.arg(std::env::current_exe().unwrap());
+    let variables = [
+        ("TOKIO_FABRIC_LISTEN", format!("{}:0", machine.theirs)),
+        ("TOKIO_FABRIC_BACKEND", backend.to_string()),
+        ("TOKIO_FABRIC_PLAIN", plain.to_string()),
+    ];
+    let (process, address) =
+        PeerProcess::start_by(command, "unreachable::the_far_process", &variables);
+    (process, address.parse().unwrap())
+}
+
+/// The other process: listens, and does nothing.
+#[test]
+#[ignore = "the other process of other tests"]
+fn the_far_process() {
+    crate::common::child::end_with_the_parent();
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let backend: Backend = variable("TOKIO_FABRIC_BACKEND").parse().unwrap();
+        let us = Net::on(backend).peer().unwrap();
+        let registered = us.domain.register(vec![0; 100]).access(Access::all()).await;
+        let region = registered.unwrap();
+        let requests = us.fabric.event_queue().open().unwrap();
+        let address = variable("TOKIO_FABRIC_LISTEN").parse().unwrap();
+        let builder = us.fabric.passive_endpoint(&requests);
+        let listener = builder.listen_at(address).unwrap();
+        crate::common::child::say(listener.local_addr());
+        let Some(Event::ConnRequest(request)) = requests.next().await else {
+            panic!()
+        };
+        let plain = variable("TOKIO_FABRIC_PLAIN") == "true";
+        let builder = us
+            .domain
+            .endpoint()
+            .unexpected_bytes(0)
+            .liveness(Liveness::OFF);
+        let endpoint = builder.extension(!plain).open().unwrap();
+        let data = region.remote().to_bytes();
+        endpoint.accept(request).data(data).await.unwrap();
+        std::future::pending().await
+    })
+}
+
+/// What is outstanding when the other machine is cut off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outstanding {
+    /// Only a receive: nothing of ours is under way.
+    Receive,
+    /// A message, sent after it was cut off.
+    Message,
+    /// Far more than there is room for, since long before.
+    Flood,
+}
+
+/// Ruling 13: "To a C peer: keepalive and TCP user timeout", and between our own: a machine that
+/// cannot be reached any more is found dead in time, whatever is outstanding.
+#[test]
+fn a_machine_that_is_cut_off_ends_in_time() {
+    let _one = MACHINES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let backends = &backends();
+    on(Backend::Epoll, |_| async {
+        let mut far = Vec::new();
+        for &backend in backends {
+            for plain in [false, true] {
+                for what in [
+                    Outstanding::Receive,
+                    Outstanding::Message,
+                    Outstanding::Flood,
+                ] {
+                    if backend != Backend::Loopback {
+                        far.push(Far::connect(&machine, backend, plain, what).await);
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        machine.cut_off();
+        join_all(far.into_iter().map(Far::ends_in_time)).await;
+    });
+}
+
+/// When somebody asks who only waits for a message.
+const IDLE: Duration = Duration::from_secs(1);
+
+fn watchful() -> Liveness {
+    Liveness::default().idle_interval(IDLE)
+}
+
+/// A connection to the other machine.
+struct Far {
+    _process: PeerProcess,
+    what: (Backend, bool, Outstanding),
+    endpoint: Endpoint,
+    receive: Op<Vec<u8>, Received>,
+    flood: Option<Op<Vec<u8>>>,
+}
+
+impl Far {
+    async fn connect(machine: &Machine, backend: Backend, plain: bool, what: Outstanding) -> Far {
+        let (process, address) = connect_to(machine, backend, plain);
+        let us = Net::on(backend).peer().unwrap();
+        let endpoint = us.domain.endpoint().liveness(watchful()).open().unwrap();
+        endpoint.connect(address).await.unwrap();
+        assert_eq!(endpoint.peer_incarnation().is_none(), plain);
+        let receive = endpoint.recv(vec![0; 100]).post().unwrap();
+        let flood = endpoint.send(vec![1; 32 << 20]);
+        Far {
+            _process: process,
+            what: (backend, plain, what),
+            receive,
+            flood: (what == Outstanding::Flood).then(|| flood.post().unwrap()),
+            endpoint,
+        }
+    }
+
+    async fn ends_in_time(self) {
+        let (_, plain, what) = self.what;
+        let begun = Instant::now();
+        let message = self.endpoint.send("hello").delivery_complete();
+        let message = (what == Outstanding::Message).then(|| message.post().unwrap());
+        // Probes for room come ever less often: the one that is not answered may be seconds away.
+        let in_time = watchful().found_within().unwrap() + IDLE + Duration::from_secs(3);
+        let limit = match what {
+            Outstanding::Flood if plain => Duration::from_secs(15),
+            _ => in_time,
+        };
+        let kind = self.receive.await.unwrap_err().kind();
+        let took = begun.elapsed();
+        assert_eq!(kind, ErrorKind::TimedOut, "{:?}", self.what);
+        println!("{:?}: {took:?}", self.what);
+        assert!(took < limit, "{:?} after {took:?}", self.what);
+        if let Some(flood) = self.flood {
+            assert_eq!(flood.await.unwrap_err().kind(), ErrorKind::TimedOut);
+        }
+        if let Some(message) = message {
+            assert_eq!(message.await.unwrap_err().kind(), ErrorKind::TimedOut);
+        }
+    }
+}
+
+/// A cable that is out for less than the limit kills nobody.
+#[test]
+fn a_machine_that_comes_back_in_time_lives() {
+    let _one = MACHINES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    on(Backend::Epoll, |_| async {
+        let mut far = Vec::new();
+        for plain in [false, true] {
+            far.push(Far::connect(&machine, Backend::Epoll, plain, Outstanding::Receive).await);
+        }
+        for _ in 0..2 {
+            machine.cut_off();
+            // TCP sends again ever less often, so it takes up to twice as long to notice.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            machine.join();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            for far in &far {
+                assert!(far.endpoint.is_connected(), "{:?}", far.what);
+            }
+        }
+    });
+}

@@ -1,0 +1,318 @@
+//! io_uring refused, and running out of descriptors or locked memory. All are states of a whole
+//! process, so each test runs a second one of itself.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::common::alone::alone;
+use tokio_fabric::testing::{Net, connect};
+use tokio_fabric::{
+    Backend, ErrorKind, Event, Fabric, Hints,
+    info::{Fallback, FallbackCause},
+};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// README: "where the kernel or a container refuses `io-uring`, which `domain.info().fallback` and
+/// a line in the log then explain"; one line, however many domains and listeners there are.
+#[test]
+fn where_a_filter_forbids_io_uring_epoll_serves() {
+    let printed = alone("uring::under_a_filter");
+    assert!(printed.contains("default epoll"), "{printed}");
+    assert!(printed.contains("refused: not supported"), "{printed}");
+    let told = printed.matches("io_uring cannot be used, epoll is");
+    assert_eq!(told.count(), 1, "{printed}");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn under_a_filter() {
+    forbid_io_uring();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
+    runtime().block_on(async {
+        let error = Net::on(Backend::IoUring)
+            .fabric()
+            .unwrap()
+            .domain()
+            .open()
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        println!("refused: {error}");
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let domain = fabric.domain().open().unwrap();
+        println!("default {}", domain.backend());
+        let info = domain.info();
+        let fallback = info.fallback.as_ref().expect("io_uring was wanted");
+        // A build without the ring has nothing that could be forbidden.
+        let cause = match cfg!(feature = "io-uring") {
+            true => FallbackCause::Forbidden,
+            false => FallbackCause::NotBuilt,
+        };
+        assert_eq!(fallback.cause, cause);
+        assert_eq!(fallback.wanted, Backend::IoUring.name());
+        let named = Net::on(Backend::Epoll).fabric().unwrap();
+        let named = named.domain().open().unwrap();
+        assert_eq!(named.info().fallback, None, "epoll was asked for");
+        let _second = fabric.domain().open().unwrap();
+        let (a, b) = Net::on(Backend::Epoll).pair().await.unwrap();
+        a.send("hello").await.unwrap();
+        let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+        assert_eq!(&bytes[..received.len], b"hello");
+    });
+}
+
+/// The limit on locked memory is named, not just met: a ring's memory counts against it for who may
+/// not lock any (the fallback named in Info).
+#[test]
+fn without_locked_memory_epoll_serves_and_says_so() {
+    let printed = alone("uring::without_locked_memory");
+    assert!(printed.contains("served by"), "{printed}");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_locked_memory() {
+    let before = default_domain();
+    // Rights that lift the limit go first; a user who has none keeps what it is.
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a plain structure that outlives the call, and plain numbers: the user "nobody".
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
+        let _ = libc::setresgid(65534, 65534, 65534);
+        let _ = libc::setresuid(65534, 65534, 65534);
+    }
+    let (backend, fallback) = default_domain();
+    println!("served by {backend}: {fallback:?}");
+    match fallback {
+        Some(fallback) if before.1.is_none() => {
+            assert_eq!(backend, Backend::Epoll);
+            assert_eq!(fallback.cause, FallbackCause::LockedMemory);
+            assert!(fallback.reason.contains("RLIMIT_MEMLOCK"), "{fallback}");
+        }
+        // Refused for another reason already, or a kernel that counts no ring's memory.
+        fallback => assert_eq!((backend, fallback), before),
+    }
+}
+
+/// The backend of a domain for which none was named, and what its Info says.
+fn default_domain() -> (Backend, Option<Fallback>) {
+    runtime().block_on(async {
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let domain = fabric.domain().open().unwrap();
+        (domain.backend(), domain.info().fallback.clone())
+    })
+}
+
+/// From now on the three calls of io_uring fail with `EPERM` in this thread and its children.
+fn forbid_io_uring() {
+    const FIRST: u32 = libc::SYS_io_uring_setup as u32;
+    const LAST: u32 = libc::SYS_io_uring_register as u32;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        // The number of the call is the first word of what the filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 2, FIRST),
+        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0, LAST),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: a plain flag, and a filter whose program outlives the call; the kernel copies it.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ),
+        ]
+    };
+    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+}
+
+/// "EMFILE (pause accepting, resume by itself)".
+#[test]
+fn accepting_pauses_without_descriptors_and_resumes_by_itself() {
+    for name in [
+        "uring::without_descriptors_on_epoll",
+        "uring::without_descriptors_on_io_uring",
+    ] {
+        let printed = alone(name);
+        let paused = printed.contains("accepting pauses") || printed.contains("left out");
+        assert!(paused, "{name}: {printed}");
+    }
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_descriptors_on_epoll() {
+    without_descriptors(Backend::Epoll);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn without_descriptors_on_io_uring() {
+    match crate::common::backends().contains(&Backend::IoUring) {
+        true => without_descriptors(Backend::IoUring),
+        false => println!("left out: there is no io_uring here, or in this build"),
+    }
+}
+
+/// memory-model.md rule 7: "Driver drop: stop submitting, cancel, reap every completion, then
+/// free".
+#[test]
+fn a_runtime_that_ends_leaves_no_descriptor_and_no_thread() {
+    alone("uring::many_runtimes_end");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn many_runtimes_end() {
+    if !crate::common::backends().contains(&Backend::IoUring) {
+        return;
+    }
+    let round = || {
+        let runtime = runtime();
+        let ends = runtime.block_on(async {
+            let (a, b) = Net::on(Backend::IoUring).pair().await.unwrap();
+            a.send("hello").await.unwrap();
+            // One operation ends, one is in the kernel, one waits behind it.
+            let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+            assert_eq!(&bytes[..received.len], b"hello");
+            let waiting = (b.recv(vec![0; 1 << 20]), b.recv(vec![0; 16]));
+            (a, b, waiting)
+        });
+        drop(runtime);
+        drop(ends);
+    };
+    let count = |what| std::fs::read_dir(what).unwrap().count();
+    let open = || (count("/proc/self/fd"), count("/proc/self/task"));
+    round();
+    let before = open();
+    for _ in 0..50 {
+        round();
+    }
+    assert_eq!(open(), before);
+}
+
+/// ARCHITECTURE, ruling 5: "While many connections of a ring are at work, what any of them posts is
+/// left to the driver": every message arrives once and in order all the same, posted one at a time
+/// or in bursts.
+#[test]
+fn what_a_crowd_sends_arrives_in_order() {
+    const ROUNDS: usize = 40;
+    crate::common::on_every_backend(|net| async move {
+        let (here, there) = (net.peer().unwrap(), net.peer().unwrap());
+        let mut echoes = tokio::task::JoinSet::new();
+        for connection in 0..12 {
+            let (a, b) = connect(&here, &there).await.unwrap();
+            let window = if connection % 2 == 0 { 1 } else { 6 };
+            echoes.spawn(async move {
+                for _ in 0..ROUNDS * window {
+                    let (received, mut bytes) = b.recv(vec![0; 16]).await.unwrap();
+                    bytes.truncate(received.len);
+                    b.send(bytes).await.unwrap();
+                }
+            });
+            echoes.spawn(async move {
+                for round in 0..ROUNDS {
+                    let message = |at| format!("{connection} {round} {at}").into_bytes();
+                    let answers: Vec<_> = (0..window)
+                        .map(|_| a.recv(vec![0; 16]).post().unwrap())
+                        .collect();
+                    let sends: Vec<_> = (0..window)
+                        .map(|at| a.send(message(at)).post().unwrap())
+                        .collect();
+                    for send in sends {
+                        send.await.unwrap();
+                    }
+                    for (at, answer) in answers.into_iter().enumerate() {
+                        let (received, bytes) = answer.await.unwrap();
+                        assert_eq!(bytes[..received.len], message(at));
+                    }
+                }
+            });
+        }
+        while let Some(ended) = echoes.join_next().await {
+            ended.unwrap();
+        }
+    });
+}
+
+fn without_descriptors(backend: Backend) {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
+    runtime().block_on(async {
+        let fabric = Net::on(backend).fabric().unwrap();
+        let events = fabric.event_queue().open().unwrap();
+        let listener = fabric
+            .passive_endpoint(&events)
+            .listen_at(([127, 0, 0, 1], 0).into())
+            .unwrap();
+        let here = fabric.domain().open().unwrap();
+        let there = fabric.domain().open().unwrap();
+        let endpoint = there.endpoint().open().unwrap();
+        // One socket more can be made, which is the caller's; the accepting side has none.
+        let mut plugs: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok())
+            .take(limit_descriptors())
+            .collect();
+        plugs.pop();
+        let address = listener.local_addr();
+        let connecting = tokio::spawn(async move { endpoint.connect(address).await.map(|_| ()) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!connecting.is_finished());
+        drop(plugs);
+        let served = async {
+            let Some(Event::ConnRequest(request)) = events.next().await else {
+                panic!("a request was expected");
+            };
+            let _accepted = request.accept(&here).await.unwrap();
+            connecting.await.unwrap().unwrap();
+            // Still listening, as ever.
+            drop(TcpStream::connect(address).unwrap());
+        };
+        tokio::time::timeout(Duration::from_secs(20), served)
+            .await
+            .expect("accepting resumes");
+    });
+}
+
+/// Lowers the limit to what leaves room for a few; returns more than that few.
+fn limit_descriptors() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let limit = libc::rlimit {
+        rlim_cur: open as u64 + 8,
+        rlim_max: open as u64 + 8,
+    };
+    // SAFETY: a plain structure that outlives the call.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(result, 0);
+    64
+}

@@ -1,0 +1,157 @@
+//! The rules of the house, as far as a machine can check them: ARCHITECTURE.md and CONTRIBUTING.md
+//! say what they are for.
+
+mod imports;
+mod papers;
+mod rules;
+mod source;
+
+use imports::Table;
+use source::{Source, root, text};
+
+/// Words that tie code to a machine, a clock or a runtime; protocol and wire have none of them.
+const OUTSIDE_WORDS: [&str; 13] = [
+    "tokio",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "Instant::now",
+    "SystemTime",
+    "Mutex",
+    "RwLock",
+    "Waker",
+    "getrandom",
+    "std::thread",
+    "std::fs",
+];
+
+/// The values of the protocol that an endpoint may name; its machine is reached through progress.
+const PROTO_VALUES: [&str; 10] = [
+    "Arrival",
+    "AtomicPost",
+    "DgramPost",
+    "End",
+    "Lifecycle",
+    "OpKey",
+    "Post",
+    "SourceId",
+    "Wanted",
+    "Withdrawn",
+];
+
+#[track_caller]
+fn expect_none(wrong: impl IntoIterator<Item = String>) {
+    let wrong: Vec<String> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "\n  {}\n", wrong.join("\n  "));
+}
+
+fn rust_files() -> Vec<Source> {
+    ["src", "tests", "examples", "bench"]
+        .into_iter()
+        .flat_map(Source::all_in)
+        .collect()
+}
+
+#[test]
+fn modules_import_only_what_the_table_allows() {
+    let table = Table::parse(&text("ARCHITECTURE.md")).unwrap();
+    let files = Source::all_in("src");
+    let lib = files
+        .iter()
+        .find(|file| file.path == "src/lib.rs")
+        .expect("src/lib.rs");
+    let names = imports::root_names(lib);
+    expect_none(
+        files
+            .iter()
+            .flat_map(|file| imports::check(file, &table, &names)),
+    );
+}
+
+#[test]
+fn the_protocol_knows_no_sockets_clocks_locks_or_wakers() {
+    let files = Source::all_in("src");
+    for folder in ["proto", "wire"] {
+        let check = |file| imports::check_words(file, folder, &OUTSIDE_WORDS);
+        expect_none(files.iter().flat_map(check));
+    }
+}
+
+#[test]
+fn endpoints_reach_the_protocol_through_progress() {
+    let files = Source::all_in("src");
+    let check = |file| imports::check_names(file, "endpoint", "proto", &PROTO_VALUES);
+    expect_none(files.iter().flat_map(check));
+}
+
+#[test]
+fn unsafe_stays_in_its_folders_and_says_why() {
+    let files = Source::all_in("src");
+    expect_none(files.iter().flat_map(rules::check_unsafe));
+    expect_none(files.iter().flat_map(rules::check_forbids));
+    let bench = Source::all_in("bench");
+    expect_none(bench.iter().flat_map(rules::check_unsafe));
+}
+
+#[test]
+fn files_are_of_a_size_to_be_read() {
+    let files = rust_files();
+    for file in files
+        .iter()
+        .filter(|file| rules::size(file) > rules::LINES_AIM)
+    {
+        let (size, aim) = (rules::size(file), rules::LINES_AIM);
+        println!("{}: {size} lines, the aim is {aim}", file.path);
+    }
+    expect_none(files.iter().flat_map(rules::check_size));
+}
+
+#[test]
+fn the_library_does_not_print_sleep_or_unwrap() {
+    expect_none(Source::all_in("src").iter().flat_map(rules::check_calls));
+}
+
+#[test]
+fn nothing_is_left_as_a_note() {
+    expect_none(rust_files().iter().flat_map(rules::check_notes));
+}
+
+#[test]
+fn public_documentation_names_no_rulings() {
+    let files = Source::all_in("src");
+    expect_none(files.iter().flat_map(rules::check_public_docs));
+}
+
+#[test]
+fn lines_are_of_a_width_to_be_read() {
+    expect_none(rust_files().iter().flat_map(rules::check_width));
+}
+
+#[test]
+fn examples_use_the_public_interface_only() {
+    expect_none(
+        Source::all_in("examples")
+            .iter()
+            .flat_map(rules::check_example),
+    );
+    expect_none(papers::check_manifest(&text("Cargo.toml")));
+}
+
+#[test]
+fn the_papers_agree_with_the_repository() {
+    expect_none(papers::check_set_up(&text("README.md"), &text(".ci/run")));
+    for page in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "bench/README.md",
+        "docs/performance.md",
+        "examples/README.md",
+    ] {
+        let folder = root().join(page);
+        let folder = folder.parent().expect("a file has a folder");
+        let exists = |target: &str| folder.join(target).exists();
+        expect_none(papers::check_links(page, &text(page), exists));
+    }
+}
