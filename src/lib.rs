@@ -136,6 +136,9 @@ mod fabric;
 mod id;
 pub mod info;
 pub mod limits;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod models;
 pub mod mr;
 mod op_error;
 mod progress;

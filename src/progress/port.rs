@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OFFERED, OpKey, Sizes, Terms};
 use crate::random::RandomSource;
 use crate::slab::Key;
-use crate::sync::{Lock, WakeList};
+use crate::sync::{Lock, MutexGuard, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello, Nonce};
 

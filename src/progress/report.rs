@@ -1,13 +1,13 @@
 //! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
 use crate::proto::End;
-use crate::sync::WakeList;
+use crate::sync::{Mutex, MutexGuard, WakeList, thread_local};
 
 use super::receive_context::{ManyReceive, TimedReport};
 
@@ -135,7 +135,7 @@ impl OpCell {
         let _ = KEPT.try_with(RefCell::take);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, CellState> {
+    fn lock(&self) -> MutexGuard<'_, CellState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

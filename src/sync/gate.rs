@@ -29,12 +29,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::coop;
 
-use super::{Lock, WaiterKey, Waiters, WakeList};
+use super::{AtomicU64, Lock, Ordering, WaiterKey, Waiters, WakeList};
 
 /// On whose behalf the bytes are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -490,6 +489,8 @@ impl Drop for Draining {
     }
 }
 
+#[cfg(loom)]
+pub(super) mod models;
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};

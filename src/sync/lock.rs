@@ -1,6 +1,8 @@
 //! The one lock of the crate (ruling 21).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use super::{Mutex, MutexGuard};
 
 /// A value behind a mutex that ignores poisoning.
 pub(crate) struct Lock<T>(Mutex<T>);

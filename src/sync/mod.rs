@@ -7,6 +7,9 @@ mod dependents;
 mod gate;
 mod lock;
 mod made;
+#[cfg(loom)]
+pub(crate) mod model;
+mod primitives;
 mod ring;
 mod ticket;
 mod wake;
@@ -16,6 +19,17 @@ pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::Lock;
 pub(crate) use made::arc;
+pub(crate) use primitives::{AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};
+
+#[cfg(loom)]
+pub(crate) fn models() -> impl Iterator<Item = model::Model> {
+    let all = [
+        gate::models::MODELS,
+        ring::models::MODELS,
+        ticket::models::MODELS,
+    ];
+    all.into_iter().flatten().copied()
+}

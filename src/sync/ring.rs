@@ -548,5 +548,7 @@ impl<T> Drop for Reader<T> {
     }
 }
 
+#[cfg(loom)]
+pub(super) mod models;
 #[cfg(test)]
 mod tests;

@@ -1,42 +1,78 @@
 //! A one-shot verdict. One side holds the ticket and decides once; the other side holds the
-//! [`TicketHolder`] and learns of it. Dropping the ticket is a verdict too, so a forgotten
+//! [`TicketHolder`] and awaits it. A ticket that is dropped is a verdict too, so a forgotten
 //! connection request ends as a rejected one instead of keeping its peer waiting.
+//!
+//! Not Tokio's channel, which loom cannot see into.
 
 use std::fmt;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::oneshot;
+use super::{Lock, WakeList};
+
+/// ```text
+///   Open ──decide, or drop of the ticket──> Decided ──poll──> Decided(None)
+///     └──drop of the holder──> Abandoned <──drop of the holder──┘
+/// ```
+enum Stage<T> {
+    /// Undecided, with the waker of a holder that waits.
+    Open(Option<Waker>),
+    /// The verdict; `None` if the ticket was dropped, or once the holder has it.
+    Decided(Option<T>),
+    /// There is no holder any more.
+    Abandoned,
+}
 
 /// The right to decide once. Deciding, and dropping it, wake the other side: hold no lock then.
 pub(crate) struct Ticket<T> {
-    sender: oneshot::Sender<T>,
+    stage: Arc<Lock<Stage<T>>>,
 }
 
 /// Where the verdict arrives.
 pub(crate) struct TicketHolder<T> {
-    /// `None` once the verdict has been told.
-    receiver: Option<oneshot::Receiver<T>>,
+    stage: Arc<Lock<Stage<T>>>,
 }
 
 impl<T> Ticket<T> {
     /// A ticket and the place where its verdict arrives.
     pub(crate) fn pair() -> (Ticket<T>, TicketHolder<T>) {
-        let (sender, receiver) = oneshot::channel();
+        let stage = Arc::new(Lock::new(Stage::Open(None)));
         let holder = TicketHolder {
-            receiver: Some(receiver),
+            stage: Arc::clone(&stage),
         };
-        (Ticket { sender }, holder)
+        (Ticket { stage }, holder)
     }
 
-    /// Gives the verdict. It comes back when nobody is left to hear it: what was to be decided is
+    /// Gives the verdict. It comes back when there is no holder any more: what was to be decided is
     /// over, as when a peer went away before its request was answered.
     pub(crate) fn decide(self, verdict: T) -> Result<(), T> {
-        self.sender.send(verdict)
+        self.settle(Some(verdict)).map_or(Ok(()), Err)
+    }
+
+    /// Decides if that has not been done. A verdict without a holder comes back.
+    fn settle(&self, verdict: Option<T>) -> Option<T> {
+        let mut wakes = WakeList::new(); // Declared before the guard, so it wakes after it.
+        let mut stage = self.stage.lock("decide");
+        match &mut *stage {
+            Stage::Open(waker) => {
+                wakes.extend(waker.take());
+                *stage = Stage::Decided(verdict);
+                None
+            }
+            Stage::Decided(_) => None,
+            Stage::Abandoned => verdict,
+        }
     }
 
     /// True once the other side is gone, so that a verdict would change nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.sender.is_closed()
+        matches!(*self.stage.lock("ask for the holder"), Stage::Abandoned)
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        self.settle(None);
     }
 }
 
@@ -44,16 +80,26 @@ impl<T> TicketHolder<T> {
     /// The verdict: `Some` when decided, `None` when the ticket was dropped undecided. Polled again
     /// after that, it says `None`.
     pub(crate) fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let Some(receiver) = &mut self.receiver else {
-            return Poll::Ready(None);
-        };
-        match std::pin::Pin::new(receiver).poll(cx) {
-            Poll::Ready(verdict) => {
-                self.receiver = None;
-                Poll::Ready(verdict.ok())
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut stage = self.stage.lock("await a verdict");
+        match &mut *stage {
+            Stage::Open(waker) => {
+                _stale = waker.replace(cx.waker().clone());
+                Poll::Pending
             }
-            Poll::Pending => Poll::Pending,
+            Stage::Decided(verdict) => Poll::Ready(verdict.take()),
+            Stage::Abandoned => unreachable!("only the drop of this holder abandons"),
         }
+    }
+}
+
+impl<T> Drop for TicketHolder<T> {
+    fn drop(&mut self) {
+        let mut stage = self.stage.lock("abandon a verdict");
+        let before = std::mem::replace(&mut *stage, Stage::Abandoned);
+        drop(stage);
+        // A waker, or a verdict that owns a connection: dropped with nothing locked.
+        drop(before);
     }
 }
 
@@ -67,12 +113,12 @@ impl<T> fmt::Debug for Ticket<T> {
 
 impl<T> fmt::Debug for TicketHolder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketHolder")
-            .field("told", &self.receiver.is_none())
-            .finish()
+        f.debug_struct("TicketHolder").finish_non_exhaustive()
     }
 }
 
+#[cfg(loom)]
+pub(super) mod models;
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;

@@ -29,9 +29,13 @@ impl WakeList {
 
     /// Takes over what another list holds.
     pub(crate) fn append(&mut self, other: &mut WakeList) {
-        for waker in other.first.take().into_iter().chain(other.more.drain(..)) {
-            self.push(waker);
-        }
+        self.extend(other.first.take().into_iter().chain(other.more.drain(..)));
+    }
+}
+
+impl Extend<Waker> for WakeList {
+    fn extend<I: IntoIterator<Item = Waker>>(&mut self, wakers: I) {
+        wakers.into_iter().for_each(|waker| self.push(waker));
     }
 }
 

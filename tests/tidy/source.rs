@@ -103,7 +103,10 @@ fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn is_test_path(path: &str) -> bool {
-    path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/")
+    path.starts_with("tests/")
+        || path.contains("/tests/")
+        || path.ends_with("/tests.rs")
+        || path.ends_with("/models.rs")
 }
 
 /// Code and comments of each line.

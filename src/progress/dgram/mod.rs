@@ -8,7 +8,7 @@ mod turn;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{Dgram, DgramSizes, OpKey};
-use crate::sync::{Lock, WakeList};
+use crate::sync::{Lock, MutexGuard, WakeList};
 use crate::transport::{Arrived, DatagramOptions, DatagramSocket, Membership, Place};
 
 use super::deadlines::Deadlines;

@@ -25,7 +25,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::proto::{ConnectionId, Identity, SourceId, canonical};
-use crate::sync::Lock;
+use crate::sync::{Lock, MutexGuard};
 use crate::transport::{Runner, Transport};
 
 use super::engine::Engine;

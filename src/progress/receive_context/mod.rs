@@ -27,7 +27,7 @@ mod times;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ use crate::proto::{
     SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
 };
 use crate::slab::Slab;
-use crate::sync::Lock;
+use crate::sync::{Lock, Mutex, MutexGuard};
 
 use super::port::Posted;
 use super::posting::Manner;

@@ -1,11 +1,12 @@
 //! Receives that end when their time has passed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::progress::report::Report;
 use crate::proto::OpKey;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Until so many are kept, nobody looks which of them have ended long since.
 const KEPT_MIN: usize = 64;
@@ -24,7 +25,7 @@ impl TimedReport {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Report>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Report>> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

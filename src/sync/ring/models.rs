@@ -1,0 +1,201 @@
+//! Who gets what from a ring, and who is woken, in every order of reserving, filling, reading,
+//! peeking and closing.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::*;
+use crate::sync::model::Model;
+
+pub(crate) const MODELS: &[Model] = &[
+    Model::of("ring: who waits for an entry gets it", filled),
+    Model::of("ring: who waits for a place gets one that is freed", freed),
+    Model::of(
+        "ring: who registers for room and looks again misses none",
+        registered,
+    ),
+    Model::of(
+        "ring: each entry goes to one of two readers, and each producer finds room",
+        shared,
+    )
+    .bounded(2),
+    Model::of("ring: a reader that goes away takes no wake-up along", left).bounded(3),
+    Model::of(
+        "ring: a peek lends the entry, and nobody misses it after",
+        lent,
+    ),
+    Model::of("ring: the end of a ring reaches who waits", closed).bounded(3),
+    Model::of(
+        "ring: a ring is closed or has a slot out, never both",
+        closed_or_reserved,
+    ),
+    Model::of("ring: what nobody can read is dropped once", abandoned),
+];
+
+fn ring<T>(capacity: usize) -> Ring<T> {
+    Ring::new(capacity, None).unwrap()
+}
+
+fn put<T>(ring: &Ring<T>, item: T) {
+    let slot = ring.try_reserve().expect("there is room");
+    slot.fill(item, &mut WakeList::new());
+}
+
+/// The next entry, awaited.
+fn next<T>(reader: &mut Reader<T>) -> Option<T> {
+    block_on(poll_fn(|cx| reader.poll_pop(cx)))
+}
+
+fn filled() {
+    let ring = ring(1);
+    let slot = ring.try_reserve().unwrap();
+    let fills = thread::spawn(move || slot.fill(7, &mut WakeList::new()));
+    assert_eq!(next(&mut Reader::new(ring)), Some(7));
+    fills.join().unwrap();
+}
+
+fn freed() {
+    let ring = ring::<u8>(1);
+    let slot = ring.try_reserve().unwrap();
+    let frees = thread::spawn(move || drop(slot));
+    let slot = block_on(ring.reserve());
+    assert!(slot.is_some());
+    frees.join().unwrap();
+}
+
+/// As operations and ports wait for a place in a completion queue: `on_room`, then look again.
+fn registered() {
+    let ring = ring(1);
+    put(&ring, 7);
+    let pops = {
+        let ring = ring.clone();
+        thread::spawn(move || assert_eq!(ring.try_pop(), Some(7)))
+    };
+    let slot = block_on(poll_fn(|cx| {
+        let slot = ring.try_reserve().or_else(|| {
+            ring.on_room(cx.waker());
+            ring.try_reserve()
+        });
+        slot.map_or(Poll::Pending, Poll::Ready)
+    }));
+    drop(slot);
+    pops.join().unwrap();
+}
+
+fn shared() {
+    let ring = ring(1);
+    let producer = {
+        let ring = ring.clone();
+        thread::spawn(move || {
+            for item in [1, 2] {
+                let slot = block_on(ring.reserve()).expect("it is open");
+                slot.fill(item, &mut WakeList::new());
+            }
+        })
+    };
+    let reader = {
+        let mut reader = Reader::new(ring.clone());
+        thread::spawn(move || next(&mut reader).unwrap())
+    };
+    let mine = next(&mut Reader::new(ring.clone())).unwrap();
+    let theirs = reader.join().unwrap();
+    assert_eq!(mine + theirs, 3, "each to one");
+    producer.join().unwrap();
+}
+
+fn left() {
+    let ring = ring(1);
+    let slot = ring.try_reserve().unwrap();
+    let fills = thread::spawn(move || slot.fill(7, &mut WakeList::new()));
+    let leaves = {
+        // It polls once without an entry and goes, as a future that lost a race.
+        let mut reader = Reader::new(ring.clone());
+        thread::spawn(move || {
+            let mut batch = Context::from_waker(Waker::noop());
+            reader.poll_with(&mut batch, |_, _| None::<()>).is_pending()
+        })
+    };
+    assert_eq!(next(&mut Reader::new(ring)), Some(7));
+    assert!(leaves.join().unwrap());
+    fills.join().unwrap();
+}
+
+fn lent() {
+    let ring = ring(1);
+    put(&ring, 7);
+    let peeks = {
+        let ring = ring.clone();
+        thread::spawn(move || ring.peek(|item| *item))
+    };
+    assert_eq!(next(&mut Reader::new(ring)), Some(7));
+    assert!(matches!(peeks.join().unwrap(), None | Some(7)));
+}
+
+fn closed() {
+    let ring = ring::<u8>(1);
+    put(&ring, 7);
+    let reserves = {
+        let ring = ring.clone();
+        thread::spawn(move || block_on(ring.reserve()).is_some())
+    };
+    let reads = {
+        let mut reader = Reader::new(ring.clone());
+        thread::spawn(move || while next(&mut reader).is_some() {})
+    };
+    // Refused while the slot of the one that reserves is out.
+    block_on(poll_fn(|cx| match ring.close() {
+        Ok(()) => Poll::Ready(()),
+        Err(_) => {
+            thread::yield_now();
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }));
+    reserves.join().unwrap();
+    reads.join().unwrap();
+    assert_eq!(ring.try_pop(), None);
+}
+
+fn closed_or_reserved() {
+    let ring = ring(1);
+    let fills = {
+        let ring = ring.clone();
+        thread::spawn(move || match ring.try_reserve() {
+            Some(slot) => slot.fill(7, &mut WakeList::new()),
+            None => assert!(ring.is_closed()),
+        })
+    };
+    let closed = ring.close().is_ok();
+    fills.join().unwrap();
+    assert_eq!(ring.is_closed(), closed);
+    assert_eq!(
+        ring.try_pop().is_some(),
+        !closed,
+        "not lost, not after the end"
+    );
+}
+
+fn abandoned() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    let drops = Arc::new(AtomicUsize::new(0));
+    let ring = ring(2);
+    put(&ring, Counted(Arc::clone(&drops)));
+    let slot = ring.try_reserve().unwrap();
+    let fills = {
+        let item = Counted(Arc::clone(&drops));
+        thread::spawn(move || slot.fill(item, &mut WakeList::new()))
+    };
+    ring.peek(|_| ());
+    ring.abandon();
+    fills.join().unwrap();
+    assert_eq!((drops.load(Ordering::Relaxed), ring.len()), (2, 0));
+}
