@@ -105,9 +105,14 @@ pub const DIRECT_PIECE_MAX: usize = 1 << 20;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// The same in time, for what bytes do not tell, such as a thousand messages in a few of them.
 pub const TURN_TIME_MAX: Duration = Duration::from_micros(200);
-/// What a step of a driver (a system call, a turn, a visit) costs beside its bytes, in bytes: as
-/// many as are copied in a microsecond or two.
+/// What a step of a driver (a system call, a turn, a heartbeat) costs beside its bytes, in bytes:
+/// as many as are copied in a microsecond or two.
 pub const STEP_BYTES: usize = 4 << 10;
+/// Idle intervals in a row for which a connection takes the signs of life on others to the same
+/// domain for its own. Then it probes for itself: a process that claims another's incarnation can
+/// hide that one's death for so long, and connections that share cost 1/32 of the probes of those
+/// that do not.
+pub const SHARED_INTERVALS_MAX: u32 = 32;
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
 const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);

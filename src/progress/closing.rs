@@ -75,7 +75,7 @@ impl Port {
             self.waker.wake_by_ref();
         }
         if state.closing == Closing::Over {
-            if let (true, Some(link)) = (state.life.dead, &mut state.link) {
+            if let (true, Some(link)) = (state.liveness.machine.is_dead(), &mut state.link) {
                 link.reset();
             }
             state.link = None;

@@ -6,8 +6,7 @@ use std::time::Instant;
 use crate::transport::Clock;
 
 use super::budget::Budget;
-use super::heard_peers::HeardPeers;
-use super::liveness::VisitGrid;
+use super::liveness::{HeartbeatTimer, PeerLiveness};
 use super::port::Port;
 
 /// What a turn has left to do.
@@ -35,13 +34,18 @@ pub(super) trait Driven: Send + Sync {
         false
     }
 
-    /// The next visit it is listed for, and whether it must have a turn first.
-    fn before_visit(&self, _now: Instant, _peers: &mut HeardPeers) -> (Option<Instant>, bool) {
+    /// When the timer has its next heartbeat, and whether it must have a turn before that.
+    fn before_heartbeat(&self, _now: Instant, _peers: &PeerLiveness) -> (Option<Instant>, bool) {
         (None, false)
     }
 
-    /// Looks for its peer's signs of life. When to do so again.
-    fn visit(&self, _now: Instant, _grid: VisitGrid, _peers: &mut HeardPeers) -> Option<Instant> {
+    /// Judges whether its peer is alive. When to do so again.
+    fn heartbeat(
+        &self,
+        _now: Instant,
+        _timer: HeartbeatTimer,
+        _peers: &mut PeerLiveness,
+    ) -> Option<Instant> {
         None
     }
 
@@ -70,12 +74,17 @@ impl Driven for Port {
         self.regions_changed()
     }
 
-    fn before_visit(&self, now: Instant, peers: &mut HeardPeers) -> (Option<Instant>, bool) {
-        self.before_visit(now, peers)
+    fn before_heartbeat(&self, now: Instant, peers: &PeerLiveness) -> (Option<Instant>, bool) {
+        self.before_heartbeat(now, peers)
     }
 
-    fn visit(&self, now: Instant, grid: VisitGrid, peers: &mut HeardPeers) -> Option<Instant> {
-        self.visit(now, grid, peers)
+    fn heartbeat(
+        &self,
+        now: Instant,
+        timer: HeartbeatTimer,
+        peers: &mut PeerLiveness,
+    ) -> Option<Instant> {
+        self.heartbeat(now, timer, peers)
     }
 
     fn connection(self: Arc<Self>) -> Option<Arc<Port>> {

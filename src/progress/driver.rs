@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::slab::Key;
 use crate::transport::Clock;
@@ -14,8 +14,7 @@ use crate::transport::Clock;
 use super::budget::Budget;
 use super::driven::Driven;
 use super::engine::Engine;
-use super::heard_peers::{HeardPeers, Rest};
-use super::liveness::VisitGrid;
+use super::liveness::{HeartbeatTimer, PeerLiveness};
 use super::spin::Spin;
 
 pub(super) struct Driver {
@@ -26,19 +25,16 @@ pub(super) struct Driver {
     /// Ports whose last turn spent the budget: those that have become ready meanwhile come first.
     cut: VecDeque<Key>,
     deadlines: BTreeSet<(Instant, Key)>,
-    /// When to look which port's peer for signs of life.
-    visits: BTreeSet<(Instant, Key)>,
+    /// When which port has its next heartbeat.
+    heartbeats: BTreeSet<(Instant, Key)>,
     /// Ports to be put there.
     enlisted: VecDeque<Key>,
-    visit_grid: VisitGrid,
-    heard_peers: HeardPeers,
+    heartbeat_timer: HeartbeatTimer,
+    peer_liveness: PeerLiveness,
     /// All ports have been told that the engine stops.
     stopping: bool,
     spin: Spin,
 }
-
-/// What rested and is in doubt is looked at within this time.
-const STRAYS_SPREAD: Duration = Duration::from_secs(5);
 
 /// Ports that are tried in one poll of a spinning driver.
 const LOOKS_PER_POLL: usize = 16;
@@ -56,14 +52,14 @@ impl Driver {
     pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
         Driver {
             engine,
-            visit_grid: VisitGrid { epoch: clock.now() },
+            heartbeat_timer: HeartbeatTimer::new(clock.now()),
             clock,
             ready: VecDeque::new(),
             cut: VecDeque::new(),
             deadlines: BTreeSet::new(),
-            visits: BTreeSet::new(),
+            heartbeats: BTreeSet::new(),
             enlisted: VecDeque::new(),
-            heard_peers: HeardPeers::default(),
+            peer_liveness: PeerLiveness::default(),
             stopping: false,
             spin,
         }
@@ -90,63 +86,40 @@ impl Driver {
             self.deadlines.insert((at, key));
         }
         if turned.is_over {
-            if let (Some(at), _) = port.before_visit(now, &mut self.heard_peers) {
-                self.visits.remove(&(at, key));
+            if let (Some(at), _) = port.before_heartbeat(now, &self.peer_liveness) {
+                self.heartbeats.remove(&(at, key));
             }
             self.engine.lock_ports().remove(key);
         }
     }
 
-    /// Looks at a port for signs of life, and goes on to do so as long as it wants.
-    fn visit(&mut self, key: Key, poll: &mut Budget) {
+    /// A heartbeat of a port, which has another as long as it wants.
+    fn heartbeat(&mut self, key: Key, poll: &mut Budget) {
         poll.spend(0);
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
-        let (listed, must_listen) = port.before_visit(now, &mut self.heard_peers);
-        if let Some(at) = listed {
-            self.visits.remove(&(at, key));
+        let (registered, must_turn) = port.before_heartbeat(now, &self.peer_liveness);
+        if let Some(at) = registered {
+            self.heartbeats.remove(&(at, key));
         }
-        if must_listen {
+        if must_turn {
             self.turn(key, poll);
         }
         let now = self.clock.now();
         poll.tick(now);
-        if let Some(at) = port.visit(now, self.visit_grid, &mut self.heard_peers) {
-            self.visits.insert((at, key));
-        }
-        let strays = self.heard_peers.take_strays();
-        self.spread_visits(strays, now, STRAYS_SPREAD);
-    }
-
-    /// Connections that rested are looked at one by one, not all at once.
-    fn spread_visits(&mut self, ports: BTreeSet<Key>, now: Instant, over: Duration) {
-        let count = u32::try_from(ports.len()).unwrap_or(u32::MAX).max(1);
-        for (place, key) in (0..).zip(ports) {
-            let at = self.visit_grid.at(now + over / count * place, over);
-            self.visits.insert((at, key));
+        if let Some(at) = port.heartbeat(now, self.heartbeat_timer, &mut self.peer_liveness) {
+            self.heartbeats.insert((at, key));
         }
     }
 
-    /// Sees to connections that rest, when the last sign of their peer's life is old.
-    fn look_after_resting(&mut self, poll: &mut Budget) {
-        let now = self.clock.now();
-        poll.spend(0);
-        poll.tick(now);
-        match self.heard_peers.rest_over(now) {
-            Rest::GoesOn => {}
-            Rest::Wakes(key) => self.visit(key, poll),
-            Rest::Ends(ports, within) => self.spread_visits(ports, now, within),
-        }
-    }
-
-    /// Visits ports that asked for it. True if there are more.
-    fn visit_enlisted(&mut self) -> bool {
+    /// The first heartbeats of ports that asked for them. True if there are more.
+    fn begin_heartbeats(&mut self) -> bool {
         let mut left = None;
         while let Some(key) = self.enlisted.pop_front() {
             let left = left.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
-            self.visit(key, left);
+            self.heartbeat(key, left);
             if left.is_spent() {
-                return true;
+                return !self.enlisted.is_empty();
             }
         }
         false
@@ -157,10 +130,8 @@ impl Driver {
     fn fire_deadlines(&mut self, cx: &mut Context<'_>) -> bool {
         let mut left = None;
         loop {
-            let (deadline, visit) = (self.deadlines.first(), self.visits.first());
-            let first = deadline.into_iter().chain(visit).min().copied();
-            let resting = self.heard_peers.due();
-            let Some(at) = first.map(|(at, _)| at).into_iter().chain(resting).min() else {
+            let (deadline, heartbeat) = (self.deadlines.first(), self.heartbeats.first());
+            let Some(&(at, key)) = deadline.into_iter().chain(heartbeat).min() else {
                 return false;
             };
             if self.clock.poll_deadline(at, cx).is_pending() {
@@ -170,15 +141,11 @@ impl Driver {
             if left.is_spent() {
                 return true;
             }
-            let Some((at, key)) = first.filter(|(first, _)| *first == at) else {
-                self.look_after_resting(left);
-                continue;
-            };
             if self.deadlines.remove(&(at, key)) {
                 self.turn(key, left);
             } else {
-                self.visits.remove(&(at, key));
-                self.visit(key, left);
+                self.heartbeats.remove(&(at, key));
+                self.heartbeat(key, left);
             }
         }
     }
@@ -261,7 +228,7 @@ impl Future for Driver {
             }
             this.engine.take_ready(&mut this.ready, &mut this.enlisted);
             this.ready.append(&mut this.cut);
-            let mut is_more_due = this.visit_enlisted();
+            let mut is_more_due = this.begin_heartbeats();
             let found = !this.ready.is_empty();
             active |= found;
             while !left.is_spent()

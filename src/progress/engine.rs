@@ -52,7 +52,7 @@ pub(crate) struct Engine {
 #[derive(Default)]
 struct Ready {
     ports: Vec<Key>,
-    /// Ports that the driver is to visit from now on.
+    /// Ports whose heartbeats are to begin.
     enlisted: VecDeque<Key>,
     driver: Option<Waker>,
 }
@@ -166,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Puts a port on the driver's list of visits and wakes the driver.
+    /// Has the driver begin a port's heartbeats.
     pub(super) fn enlist(&self, port: Key) {
         let driver = {
             let mut ready = self.lock_ready();
@@ -190,12 +190,13 @@ impl Engine {
         self.lock_ready().driver = None;
     }
 
-    /// Moves the ports that are ready now to the end of `into`, those to be visited to the end of
-    /// `visits`. The driver is awake, and looks again before it sleeps: it need not be woken.
-    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, visits: &mut VecDeque<Key>) {
+    /// Moves the ports that are ready now to the end of `into`, those whose heartbeats are to begin
+    /// to the end of `heartbeats`. The driver is awake, and looks again before it sleeps: it need
+    /// not be woken.
+    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, heartbeats: &mut VecDeque<Key>) {
         let mut ready = self.lock_ready();
         into.extend(ready.ports.drain(..));
-        visits.append(&mut ready.enlisted);
+        heartbeats.append(&mut ready.enlisted);
         ready.driver = None;
     }
 

@@ -28,7 +28,6 @@ mod driven;
 mod driver;
 mod engine;
 mod establish;
-mod heard_peers;
 mod leftovers;
 mod listen;
 mod liveness;

@@ -29,7 +29,7 @@ use super::deadlines::Deadlines;
 use super::driven::Driven;
 use super::engine::Engine;
 use super::leftovers;
-use super::liveness::{Life, Liveness};
+use super::liveness::{Liveness, PortLiveness};
 use super::rdm::{Moved, Side};
 use super::report::{OpCell, Report};
 
@@ -226,7 +226,7 @@ pub(super) struct PortState {
     pub(super) inline_spent: bool,
     /// Posts came faster than they went out, so that several frames shared the last batch.
     pub(super) bursts: bool,
-    pub(super) life: Life,
+    pub(super) liveness: PortLiveness,
     /// When which operation ends at the latest.
     pub(super) deadlines: Deadlines,
     /// The driver has a turn of this port on its list for then.
@@ -382,7 +382,7 @@ impl Port {
             work_seen: 0,
             inline_spent: false,
             bursts: false,
-            life: Life::new(extending.liveness),
+            liveness: PortLiveness::new(extending.liveness, id.spread(engine.incarnation())),
             deadlines: Deadlines::default(),
             alarm: None,
             stale_alarm: None,
@@ -425,7 +425,7 @@ impl Port {
         self.auth_key.as_ref()
     }
 
-    /// Asks the driver to visit this port from now on.
+    /// Asks the driver for this port's heartbeats from now on.
     pub(super) fn enlist(&self) {
         if let Some(&key) = self.wake_state.key.get() {
             self.engine.enlist(key);

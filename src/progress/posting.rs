@@ -78,7 +78,7 @@ impl Port {
             self.posted_to_send(&mut state, before, more);
         }
         // What was sent whole by now awaits nobody.
-        self.watch_life(&mut state);
+        self.watch_peer(&mut state);
         let mut cell = None;
         if wait
             && state.machine.phase(key) == Some(Phase::Waiting)
@@ -101,7 +101,7 @@ impl Port {
             return Err(state.about_peer(error));
         }
         self.posted_to_send(&mut state, before, false);
-        self.watch_life(&mut state);
+        self.watch_peer(&mut state);
         self.settle(&mut state);
         Ok(())
     }

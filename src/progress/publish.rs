@@ -74,7 +74,7 @@ impl Port {
                     slot.fill(event, &mut state.wakes);
                 }
                 self.establish(state, Ok(std::mem::take(data)));
-                self.begin_life(state);
+                self.begin_liveness(state);
                 self.tell_connected(state);
             }
             Event::ConnectFailed { error } => self.connect_failed(state, error.clone()),

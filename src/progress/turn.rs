@@ -196,7 +196,7 @@ impl Port {
             }
         }
         // A frame may have begun, and must go on.
-        self.watch_life(state);
+        self.watch_peer(state);
         self.expire(state, now);
         let is_cut = left.is_spent();
         if is_cut {
@@ -255,7 +255,7 @@ impl Port {
                 state.region_out = false;
                 match result {
                     Ok(sent) => {
-                        state.life.sent += sent as u64;
+                        state.liveness.sent += sent as u64;
                         state.machine.handle_sent(frames, sent);
                     }
                     Err(error) => {
@@ -290,7 +290,7 @@ impl Port {
             // What comes while the connection is being taken down is of no use any more.
             Received::Stage(_) if state.closing > Closing::Agreed => {}
             Received::Stage(stage) => {
-                self.hear(state);
+                state.liveness.machine.on_received();
                 state.activity += 1;
                 state.stage = Some(stage);
             }
@@ -299,7 +299,7 @@ impl Port {
                     payload, leases, ..
                 } = direct;
                 drop(leases);
-                self.hear(state);
+                state.liveness.machine.on_received();
                 state.activity += 1;
                 with_host!(self, state, |machine, host| machine
                     .handle_direct(payload, len, host));

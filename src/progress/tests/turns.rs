@@ -27,7 +27,7 @@ fn port(peer: &Peer) -> Arc<Port> {
 /// Bytes that have gone out, and bytes that have come for reads.
 fn moved(port: &Port) -> (u64, u64) {
     let state = port.lock("count");
-    (state.life.sent, state.machine.work())
+    (state.liveness.sent, state.machine.work())
 }
 
 /// Awaits `bulk`, and gives the most bytes that each of these ports has moved either way from one

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Pace;
+use super::machine::ProbeInterval;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::KeepAlive;
 
@@ -91,7 +91,7 @@ impl Liveness {
     /// Connections to the same domain of a peer share the question and its answer, if the time is
     /// eight intervals or more: 30 to 55 us of processor time of both sides together were measured
     /// for one, by backend and machine. That such a connection itself is still there, its system
-    /// asks.
+    /// asks; after 32 idle intervals in a row it asks for itself.
     pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
         self.idle_interval = idle_interval;
         self
@@ -126,23 +126,17 @@ impl Liveness {
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 
-    /// How long a sign of life on one connection speaks for the others to the same domain. What
-    /// is promised leaves room for half of the time; where it is short, nothing is shared.
+    /// How long a sign of life on one connection counts for the others to the same domain. What is
+    /// promised leaves room for half of the idle interval; where that is short, nothing is shared.
     pub(super) fn shared(&self) -> Option<Duration> {
         (self.idle_interval >= self.interval * SHARED_MIN).then_some(self.idle_interval / 2)
     }
 
-    /// How long others wait for the answer to a question that was asked for them too: it is looked
-    /// for after an interval.
-    pub(super) fn answer_within(&self) -> Duration {
-        self.interval * 2
-    }
-
-    /// From one visit to the next of a port of this pace.
-    pub(super) fn step(&self, pace: Pace) -> Duration {
-        match pace {
-            Pace::Idle => self.idle_interval.max(self.interval),
-            Pace::Close => self.interval,
+    /// From one heartbeat to the next.
+    pub(super) fn step(&self, interval: ProbeInterval) -> Duration {
+        match interval {
+            ProbeInterval::Idle => self.idle_interval.max(self.interval),
+            ProbeInterval::Active => self.interval,
         }
     }
 

@@ -1,0 +1,447 @@
+use std::collections::HashSet;
+
+use super::*;
+use crate::id::EndpointId;
+
+const PERIOD: Duration = Duration::from_millis(750);
+const ROUNDS: u32 = 4;
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A connection that is up and reads, to an extended peer that something is awaited from, and
+/// whose system knows nothing.
+const AWAITING: Vitals = Vitals {
+    is_up: true,
+    answers_probes: true,
+    is_reading: true,
+    outstanding: Some(ProbeInterval::Active),
+    is_transmit_idle: true,
+    domain: PeerStatus::Unknown,
+    peer_probes_after_ms: None,
+    silent: None,
+    unanswered: Duration::ZERO,
+    confirmed: 0,
+    unconfirmed: 0,
+};
+
+/// A machine, and the driver that gives it its heartbeats.
+struct Driven {
+    machine: LivenessMachine,
+    timer: HeartbeatTimer,
+    begin: Instant,
+    now: Instant,
+}
+
+impl Driven {
+    fn new() -> Self {
+        let now = Instant::now();
+        Driven {
+            machine: LivenessMachine::new(Liveness::default(), 0.0),
+            timer: HeartbeatTimer::new(now),
+            begin: now,
+            now,
+        }
+    }
+
+    /// Watched, after its first heartbeat.
+    fn watched(vitals: &Vitals) -> Self {
+        let mut it = Driven::new();
+        let interval = vitals.outstanding.unwrap_or(ProbeInterval::Active);
+        assert!(it.machine.watch(interval), "a first heartbeat is due");
+        it.tick(vitals);
+        it
+    }
+
+    /// The next heartbeat, when it is due.
+    fn tick(&mut self, vitals: &Vitals) -> Action {
+        self.now = self.machine.next().unwrap_or(self.now);
+        self.tick_now(vitals)
+    }
+
+    fn tick_now(&mut self, vitals: &Vitals) -> Action {
+        let beat = self.machine.on_tick(self.now, self.timer, vitals);
+        assert_eq!(beat.next, self.machine.next());
+        let has_next = matches!(
+            self.state(),
+            LivenessState::Watching | LivenessState::Probing
+        );
+        assert_eq!(beat.next.is_some(), has_next, "{:?}", self.state());
+        beat.action
+    }
+
+    fn state(&self) -> LivenessState {
+        self.machine.state
+    }
+}
+
+/// The whole table, so that a change of the machine shows in a review.
+#[test]
+fn only_the_drawn_edges_exist() {
+    use LivenessState::*;
+    let all = [Suspended, Watching, Probing, Dead];
+    let mut table = String::new();
+    for from in all {
+        for to in all {
+            if LivenessState::EDGES.contains(&(from, to)) {
+                table.push_str(&format!("{from:?}>{to:?} "));
+            }
+        }
+    }
+    assert_eq!(
+        table.trim(),
+        "Suspended>Watching Watching>Suspended Watching>Probing Watching>Dead \
+         Probing>Suspended Probing>Watching Probing>Dead"
+    );
+}
+
+/// docs/extension.md: "the connection that hears nothing for an interval asks", and after the
+/// configured number of missed intervals the peer is dead, within the time that is documented.
+#[test]
+fn a_silent_peer_is_probed_and_found_dead_in_time() {
+    let mut it = Driven::watched(&AWAITING);
+    assert_eq!(it.state(), LivenessState::Watching);
+    assert_eq!(it.tick(&AWAITING), Action::Probe);
+    for _ in 1..ROUNDS {
+        assert_eq!(it.tick(&AWAITING), Action::None);
+    }
+    assert!(matches!(it.tick(&AWAITING), Action::Dead(silent) if silent >= ROUNDS * PERIOD));
+    assert!(it.machine.is_dead());
+    let within = Liveness::default().found_within().expect("it is on");
+    assert!(it.now - it.begin <= within, "{:?}", it.now - it.begin);
+    // Nothing brings it back.
+    it.machine.on_received();
+    assert!(!it.machine.watch(ProbeInterval::Active));
+    assert_eq!(it.tick_now(&AWAITING), Action::None);
+    assert!(it.machine.is_dead());
+}
+
+/// "Any byte from the peer is a sign of life", also one that the system has and nobody read.
+#[test]
+fn a_sign_of_life_ends_a_probe() {
+    let has_come = Vitals {
+        silent: Some(PERIOD / 2),
+        ..AWAITING
+    };
+    for by_system in [false, true] {
+        let mut it = Driven::watched(&AWAITING);
+        assert_eq!(it.tick(&AWAITING), Action::Probe);
+        it.tick(&AWAITING);
+        match by_system {
+            true => assert_eq!(it.tick(&has_come), Action::None),
+            false => {
+                it.machine.on_received();
+                assert_eq!(it.tick(&AWAITING), Action::None);
+            }
+        }
+        assert_eq!(it.state(), LivenessState::Watching);
+        // The next one begins from zero.
+        assert_eq!(it.tick(&AWAITING), Action::Probe);
+        assert_eq!(it.machine.probe.missed, 0);
+    }
+}
+
+/// "An interval counts as missed only if we were reading all the time", and a side that does not
+/// read gives signs unasked.
+#[test]
+fn who_does_not_read_judges_nobody_and_gives_signs() {
+    let paused = Vitals {
+        is_reading: false,
+        ..AWAITING
+    };
+    let mut it = Driven::watched(&AWAITING);
+    assert_eq!(it.tick(&AWAITING), Action::Probe);
+    for _ in 0..10 * ROUNDS {
+        assert_eq!(it.tick(&paused), Action::Sign);
+        assert_eq!(it.state(), LivenessState::Watching);
+    }
+    // Also with nothing outstanding, and where silence means nothing.
+    let paused = Vitals {
+        outstanding: None,
+        peer_probes_after_ms: Some(100),
+        ..paused
+    };
+    let mut off = Driven::new();
+    off.machine = LivenessMachine::new(Liveness::OFF, 0.0);
+    assert!(off.machine.watch(ProbeInterval::Active));
+    for _ in 0..10 {
+        let before = off.now;
+        assert_eq!(off.tick(&paused), Action::Sign);
+        assert!(off.now - before <= Duration::from_millis(120));
+    }
+}
+
+/// "... our own timer was not late".
+#[test]
+fn a_late_heartbeat_counts_nothing() {
+    let mut it = Driven::watched(&AWAITING);
+    assert_eq!(it.tick(&AWAITING), Action::Probe);
+    for _ in 0..10 * ROUNDS {
+        it.now = it.machine.next().expect("it is probing") + PERIOD;
+        assert_eq!(it.tick_now(&AWAITING), Action::None);
+    }
+    assert_eq!(it.state(), LivenessState::Probing);
+}
+
+/// "As long as the peer's system confirms bytes ahead of the question, the question is on its way
+/// and the interval is not missed."
+#[test]
+fn bytes_ahead_of_the_probe_are_waited_for() {
+    let mut vitals = Vitals {
+        is_transmit_idle: false,
+        unconfirmed: 1000,
+        ..AWAITING
+    };
+    let mut it = Driven::watched(&vitals);
+    assert_eq!(it.tick(&vitals), Action::Probe);
+    for _ in 0..10 * ROUNDS {
+        vitals.confirmed += 10;
+        assert_eq!(it.tick(&vitals), Action::None);
+        assert_eq!(it.machine.probe.missed, 0);
+    }
+    // The probe is with the system, behind 50 bytes; once those are taken it counts.
+    (vitals.is_transmit_idle, vitals.unconfirmed) = (true, 50);
+    it.tick(&vitals);
+    (vitals.confirmed, vitals.unconfirmed) = (vitals.confirmed + 50, 0);
+    it.tick(&vitals);
+    assert!(it.machine.probe.missed > 0);
+    while it.state() == LivenessState::Probing {
+        it.tick(&vitals);
+    }
+    assert!(it.machine.is_dead());
+}
+
+/// Toward a plain peer the silence of its system about our bytes is all that counts, twice in a
+/// row.
+#[test]
+fn a_plain_peer_is_judged_by_its_system() {
+    let plain = Vitals {
+        answers_probes: false,
+        ..AWAITING
+    };
+    let unanswered = Vitals {
+        unanswered: Liveness::default().silence_max(),
+        silent: Some(Duration::from_secs(5)),
+        ..plain
+    };
+    let mut it = Driven::watched(&plain);
+    for _ in 0..10 * ROUNDS {
+        assert_eq!(it.tick(&plain), Action::None);
+        assert_eq!(it.tick(&unanswered), Action::None);
+    }
+    assert_eq!(it.tick(&plain), Action::None);
+    it.tick(&unanswered);
+    assert_eq!(it.tick(&unanswered), Action::Dead(Duration::from_secs(5)));
+}
+
+/// The system of a plain peer probes faster while something is outstanding, and no longer.
+#[test]
+fn the_system_probes_fast_while_something_is_outstanding() {
+    let plain = Vitals {
+        answers_probes: false,
+        ..AWAITING
+    };
+    let mut it = Driven::new();
+    it.machine.watch(ProbeInterval::Active);
+    let config = Liveness::default();
+    let first = it.machine.on_tick(it.now, it.timer, &plain);
+    assert_eq!(first.keep_alive, Some(config.when_watched()));
+    it.now = first.next.expect("it is watched");
+    let second = it.machine.on_tick(it.now, it.timer, &plain);
+    assert_eq!(second.keep_alive, None);
+    let idle = Vitals {
+        outstanding: None,
+        ..plain
+    };
+    it.now = second.next.expect("it is watched");
+    let last = it.machine.on_tick(it.now, it.timer, &idle);
+    assert_eq!(last.keep_alive, Some(config.when_idle()));
+    assert_eq!(it.state(), LivenessState::Suspended);
+}
+
+/// Nothing outstanding needs no heartbeat, in whatever state; posting begins again.
+#[test]
+fn it_is_suspended_while_nothing_is_outstanding() {
+    let none = Vitals {
+        outstanding: None,
+        ..AWAITING
+    };
+    let down = Vitals {
+        is_up: false,
+        ..AWAITING
+    };
+    for (ends, probes) in [(none, false), (none, true), (down, false), (down, true)] {
+        let mut it = Driven::watched(&AWAITING);
+        if probes {
+            assert_eq!(it.tick(&AWAITING), Action::Probe);
+        }
+        assert_eq!(it.tick(&ends), Action::None);
+        assert_eq!(it.state(), LivenessState::Suspended);
+        assert!(it.machine.watch(ProbeInterval::Active));
+        assert_eq!(it.state(), LivenessState::Watching);
+    }
+}
+
+/// docs/extension.md: "a connection with receives alone finds a dead peer within two idle intervals
+/// and the rounds", also if others have heard the domain meanwhile.
+#[test]
+fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds() {
+    let idle = Vitals {
+        outstanding: Some(ProbeInterval::Idle),
+        ..AWAITING
+    };
+    for heard_by_others_for in [Duration::ZERO, IDLE / 2, IDLE - PERIOD / 2] {
+        let mut it = Driven::watched(&idle);
+        // The peer dies just after the first heartbeat that it is heard at.
+        it.machine.on_received();
+        it.tick(&idle);
+        let died = it.now;
+        while !it.machine.is_dead() {
+            let next = it.machine.next().expect("it is watched");
+            let vitals = Vitals {
+                domain: match next - died {
+                    after if after < heard_by_others_for => PeerStatus::Alive,
+                    // And one of them probes it, in vain.
+                    after if after < heard_by_others_for + 2 * PERIOD => PeerStatus::ProbeInFlight,
+                    _ => PeerStatus::Unknown,
+                },
+                ..idle
+            };
+            it.tick(&vitals);
+        }
+        let within = 2 * IDLE + (ROUNDS + 1) * PERIOD;
+        assert!(it.now - died <= within, "{:?}", it.now - died);
+    }
+}
+
+/// docs/extension.md: "but no longer than 32 idle intervals in a row": whoever claims to be the
+/// peer of other connections cannot hide that peer's death for longer.
+#[test]
+fn another_connections_sign_of_life_counts_for_a_while_only() {
+    let shared = Vitals {
+        outstanding: Some(ProbeInterval::Idle),
+        domain: PeerStatus::Alive,
+        ..AWAITING
+    };
+    let mut it = Driven::watched(&shared);
+    let mut heartbeats = 0;
+    while !it.machine.is_dead() {
+        it.tick(&shared);
+        heartbeats += 1;
+    }
+    // Those that were shared, one that probes, and the rounds.
+    assert_eq!(heartbeats, SHARED_INTERVALS_MAX + 1 + ROUNDS);
+    // Heard itself, it begins again; and connections of one moment do not probe in one moment.
+    let mut it = Driven::watched(&shared);
+    it.machine = LivenessMachine::new(Liveness::default(), 0.5);
+    it.machine.watch(ProbeInterval::Idle);
+    assert_eq!(it.machine.shared, SHARED_INTERVALS_MAX / 2);
+    it.tick(&shared);
+    it.machine.on_received();
+    it.tick(&shared);
+    assert_eq!(it.machine.shared, 0);
+}
+
+/// "no thundering herd": of thousands of connections that become idle at the same moment, no
+/// second sees more than its share.
+#[test]
+fn idle_heartbeats_are_spread_over_the_interval() {
+    let timer = HeartbeatTimer::new(Instant::now());
+    let begin = Instant::now();
+    let mut heartbeats = std::collections::BTreeMap::new();
+    for _ in 0..10_000 {
+        let after = first_idle_heartbeat_after(IDLE, EndpointId::next().spread(7));
+        *heartbeats.entry(timer.at(begin + after, IDLE)).or_insert(0) += 1;
+    }
+    assert!(
+        heartbeats.len() <= 40,
+        "{} wake-ups in 30 s",
+        heartbeats.len()
+    );
+    let most = heartbeats.values().max().copied();
+    assert!(most < Some(500), "{most:?} at once");
+}
+
+/// A random walk against the definition of death: intervals that count, in a row, after a probe. It
+/// walks every edge.
+#[test]
+fn a_random_walk_agrees_with_the_definition_and_takes_every_edge() {
+    let mut edges = HashSet::new();
+    for seed in 0..400_u64 {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let mut it = Driven::new();
+        // Silent intervals in a row that count since a probe; `None`: none is unanswered.
+        let mut missed: Option<u32> = None;
+        let mut system_missed = 0;
+        for step in 0..200 {
+            let before = it.state();
+            let mut vitals = AWAITING;
+            match below(20) {
+                0 => vitals.outstanding = None,
+                1 => vitals.is_reading = false,
+                2 => vitals.outstanding = Some(ProbeInterval::Idle),
+                _ => {}
+            }
+            let is_stuck = below(8) == 0;
+            if is_stuck {
+                vitals.unanswered = IDLE;
+                vitals.silent = Some(IDLE * 2);
+            }
+            if before == LivenessState::Suspended {
+                it.machine.watch(ProbeInterval::Active);
+                edges.insert((before, it.state()));
+            }
+            let before = it.state();
+            let is_first = it.machine.last.is_none();
+            let has_heard = below(6) == 0;
+            if has_heard {
+                it.machine.on_received();
+            }
+            let is_late = below(10) == 0;
+            it.now = it.machine.next().unwrap_or(it.now);
+            if is_late {
+                it.now += PERIOD;
+            }
+            let action = it.tick_now(&vitals);
+            let needs = vitals.outstanding.is_some() || !vitals.is_reading;
+            let mut must_die = false;
+            if !needs {
+                (missed, system_missed) = (None, 0);
+            } else if is_first {
+                assert_ne!(action, Action::Probe);
+            } else if has_heard {
+                (missed, system_missed) = (None, 0);
+            } else {
+                let counts = is_stuck && vitals.outstanding.is_some();
+                system_missed = if counts { system_missed + 1 } else { 0 };
+                must_die = system_missed > 1;
+                if !vitals.is_reading || vitals.outstanding.is_none() {
+                    missed = None;
+                } else if let Some(missed) = &mut missed {
+                    *missed += u32::from(!is_late);
+                    must_die |= *missed >= ROUNDS;
+                } else {
+                    missed = Some(0);
+                }
+            }
+            let told = format!("seed {seed}, step {step}: {action:?}, {missed:?}");
+            assert_eq!(matches!(action, Action::Dead(_)), must_die, "{told}");
+            if before != it.state() {
+                edges.insert((before, it.state()));
+            }
+            if must_die {
+                break;
+            }
+            assert_eq!(
+                missed.is_some(),
+                it.state() == LivenessState::Probing,
+                "{told}"
+            );
+        }
+    }
+    assert_eq!(edges, HashSet::from(LivenessState::EDGES));
+}
