@@ -8,9 +8,9 @@ use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, Refusal};
 use crate::mr::Claim;
 use crate::proto::{
-    Announcement, Arrival, Arrived, Budget, Connection, ConnectionId, EarlyMessage, Event, Host,
-    Identity, Kind, Outgoing, Peering, Post, PostFlags, PostedReceive, Receives, SendOrder,
-    SharedMatcher, Sizes, SourceId, Terms, Wanted,
+    Announcement, Arrival, Arrived, Budget, ClearToSend, Connection, ConnectionId, EarlyMessage,
+    Event, Host, Identity, Kind, Outgoing, Peering, Post, PostFlags, PostedReceive, Receives,
+    SendOrder, SharedMatcher, Sizes, SourceId, Terms, Wanted,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -152,6 +152,10 @@ impl Receives<()> for SharedReceives {
 
     fn announced(&mut self, _: &mut Announcement) -> Arrived<()> {
         unreachable!("nothing is announced")
+    }
+
+    fn poll_clear_to_send(&mut self) -> Option<ClearToSend<()>> {
+        None
     }
 
     fn withdrawn(&mut self, _: &Announcement) {
