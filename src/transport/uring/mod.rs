@@ -29,6 +29,8 @@ mod outbox;
 pub(in crate::transport) mod probe;
 mod readiness;
 mod ring;
+mod submit;
+mod teardown;
 mod thread;
 mod workers;
 

@@ -20,31 +20,26 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem::{self, ManuallyDrop};
-use std::os::fd::OwnedFd;
+use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
+use io_uring::IoUring;
 use io_uring::squeue::Entry;
-use io_uring::{EnterFlags, IoUring};
 use tokio::io::unix::AsyncFd;
 
 use super::bufs::BufferRing;
 use super::crowd::Crowd;
-use super::harvest::refuse;
 use super::mail::{LinkMail, ListenerMail, Mailbox, WatchMail};
 use super::mark::Mark;
-use super::op::{BELL, Cargo, Op, OpKind, cancel_entry};
+use super::op::{Cargo, Op};
 use super::outbox::Outbox;
 use super::thread::Seat;
 use super::workers::{Epoch, LINKS_MAX, Workers};
 use crate::buf::Stage;
 use crate::slab::{Key, Slab};
-use crate::transport::epoll::Side;
-use crate::transport::{Direct, SendBatch};
 
 /// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
 pub(super) const SUBMISSIONS: u32 = 256;
@@ -53,13 +48,10 @@ pub(super) const SUBMISSIONS: u32 = 256;
 pub(super) const COMPLETIONS: u32 = 4096;
 /// Rounds of one drive before other tasks have their turn.
 const ROUNDS_PER_DRIVE: usize = 4;
-/// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
-/// takes microseconds; what is longer is broken.
-const REAP_TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct Ring {
-    home: Home,
-    state: Mutex<State>,
+    pub(super) home: Home,
+    pub(super) state: Mutex<State>,
     /// Many connections are at work.
     crowded: AtomicBool,
     workers: Workers,
@@ -68,7 +60,7 @@ pub(super) struct Ring {
 }
 
 /// Who sleeps until something ends.
-enum Home {
+pub(super) enum Home {
     /// The reactor that watches the ring's descriptor.
     Reactor(AsyncFd<IoUring>),
     /// A thread, in the ring itself.
@@ -81,30 +73,30 @@ pub(super) struct State {
     pub(super) mailboxes: Slab<Mailbox>,
     pub(super) buffers: ManuallyDrop<BufferRing>,
     /// Entries for which the queue had no room.
-    backlog: VecDeque<Entry>,
+    pub(super) backlog: VecDeque<Entry>,
     /// Staged receives that were pushed since the last submission, on a ring of anyone's.
-    unmarked: Vec<Key>,
+    pub(super) unmarked: Vec<Key>,
     /// Who drives a ring of anyone's, while it does.
     pub(super) driving: Option<Mark>,
     /// Something was pushed since the last submission.
     pub(super) dirty: bool,
     /// Who drives, while it rests; taken when it is woken for a push.
-    driver: Option<Waker>,
+    pub(super) driver: Option<Waker>,
     /// Nobody drives again: whoever gives something up waits for its end.
-    undriven: bool,
+    pub(super) undriven: bool,
     /// Who may enter the kernel.
-    seat: Seat,
+    pub(super) seat: Seat,
     /// What wakes the thread of a ring that has one.
-    bell: Option<Entry>,
+    pub(super) bell: Option<Entry>,
     /// Nothing is submitted any more, ever; what is in `ops` the kernel has not seen.
-    retired: bool,
+    pub(super) retired: bool,
     /// The kernel has given the buffers back.
-    buffers_are_ours: bool,
+    pub(super) buffers_are_ours: bool,
     pub(super) spare: Vec<Cargo>,
     pub(super) outbox: Outbox,
     /// Who had bytes in this drive.
     pub(super) crowd: Crowd,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
 }
 
 impl Ring {
@@ -297,37 +289,6 @@ impl Ring {
         self.abandon(owner, first);
     }
 
-    /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody
-    /// drives any more, its operations have ended by the return.
-    pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
-        let undriven = self.with(|state, ring| {
-            first(state);
-            state.abandon(ring, owner);
-            state.undriven
-        });
-        if undriven {
-            self.reap();
-        }
-    }
-
-    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone). A ring of a thread
-    /// ends with this, on that thread.
-    pub(super) fn driver_gone(&self) {
-        self.with(|state, _| state.undriven = true);
-        self.reap();
-        if matches!(self.home, Home::Thread(_)) {
-            self.with(|state, ring| state.retire(ring));
-        }
-    }
-
-    /// Ends everything in flight. A cancellation that concerns another thread's operation, or that
-    /// of a thread that has exited, takes effect there: later than the call that asks for it.
-    fn reap(&self) {
-        self.with(|state, ring| state.cancel_all(ring));
-        let deadline = Instant::now() + REAP_TIME;
-        while !self.with(|state, ring| state.reap_some(ring)) && Instant::now() < deadline {}
-    }
-
     /// How many staged receives this thread has submitted.
     #[cfg(test)]
     pub(super) fn armed_here(&self) -> usize {
@@ -392,367 +353,7 @@ impl State {
             _ => None,
         }
     }
-
-    // Operations.
-
-    pub(super) fn push_send(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        batch: SendBatch,
-        size_max: usize,
-    ) {
-        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
-        cargo.load_batch(batch, size_max);
-        let op = self.push(ring, owner, fd, OpKind::Send, Some(cargo));
-        self.link(owner).send_op = Some(op);
-    }
-
-    pub(super) fn push_direct(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        direct: Direct,
-        size_max: usize,
-    ) {
-        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
-        cargo.load_direct(direct, size_max);
-        self.push_read(ring, owner, fd, OpKind::Direct, Some(cargo));
-    }
-
-    pub(super) fn push_stage(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        multishot: bool,
-        size_max: usize,
-    ) {
-        let kind = OpKind::Stage {
-            multishot,
-            size_max,
-        };
-        let op = self.push_read(ring, owner, fd, kind, None);
-        if self.seat == Seat::Anyone {
-            self.unmarked.push(op);
-        }
-    }
-
-    fn push_read(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        kind: OpKind,
-        cargo: Option<Cargo>,
-    ) -> Key {
-        assert!(
-            self.link(owner).read_op.is_none(),
-            "one receive is armed per socket (memory-model rule 5)"
-        );
-        let op = self.push(ring, owner, fd, kind, cargo);
-        let mail = self.link(owner);
-        mail.read_op = Some(op);
-        mail.read_cancelled = false;
-        mail.strays = 0;
-        op
-    }
-
-    pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
-        let op = self.push(ring, owner, fd, OpKind::Poll(events), None);
-        self.link(owner).poll_op = Some(op);
-    }
-
-    /// Polls for one side of a socket, once.
-    pub(super) fn push_watch(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, side: Side) {
-        let events = match side {
-            Side::Read => libc::POLLIN,
-            Side::Write => libc::POLLOUT,
-        };
-        let op = self.push(ring, owner, fd, OpKind::Poll(events as u32), None);
-        *self.watch(owner).side(side) = Some(op);
-    }
-
-    pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
-        let op = self.push(ring, owner, fd, OpKind::Accept, None);
-        let mail = self.listener(owner);
-        mail.op = Some(op);
-        mail.stopping = false;
-    }
-
-    fn push(
-        &mut self,
-        ring: &IoUring,
-        owner: Key,
-        fd: &Arc<OwnedFd>,
-        kind: OpKind,
-        cargo: Option<Cargo>,
-    ) -> Key {
-        let key = self.ops.insert(Op {
-            owner: Some(owner),
-            fd: Arc::clone(fd),
-            kind,
-            mark: None,
-            cargo,
-        });
-        if let Some(op) = self.ops.get(key) {
-            let entry = op.entry(key);
-            self.push_entry(ring, entry);
-        }
-        key
-    }
-
-    /// Asks the kernel to end an operation; its own completion tells when it has.
-    pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
-        self.push_entry(ring, cancel_entry(op.to_bits()));
-    }
-
-    /// Asks to be told when the bell rings, unless the thread is ending.
-    pub(super) fn arm_bell(&mut self, ring: &IoUring) {
-        if let (Some(bell), false) = (self.bell.clone(), self.undriven) {
-            self.push_entry(ring, bell);
-        }
-    }
-
-    fn push_entry(&mut self, ring: &IoUring, entry: Entry) {
-        if self.retired {
-            return;
-        }
-        self.backlog.push_back(entry);
-        self.unload_backlog(ring);
-        self.mark_dirty();
-    }
-
-    pub(super) fn mark_dirty(&mut self) {
-        self.dirty = true;
-        // The thread of a ring submits before it sleeps; it need not be woken by itself.
-        if matches!(self.seat, Seat::Taken(_)) && self.seat.is_mine() {
-            return;
-        }
-        if let Some(driver) = self.driver.take() {
-            self.outbox.wakers.push(driver);
-        }
-    }
-
-    fn unload_backlog(&mut self, ring: &IoUring) {
-        if self.backlog.is_empty() {
-            return;
-        }
-        // SAFETY: the lock of the state is held, and no other queue object exists under it.
-        let mut queue = unsafe { ring.submission_shared() };
-        while let Some(entry) = self.backlog.front() {
-            // SAFETY: what an entry points to is in the cargo of its slot, at an address that does
-            // not change until the operation's completion (memory-model rule 1); its descriptor is
-            // open as long, by the slot's `fd`; that of a bell, until the thread has submitted it,
-            // by the desk. Entries without cargo point to nothing. A thread that submits without
-            // the lock reads only what is published, by atomics.
-            if unsafe { queue.push(entry) }.is_err() {
-                return;
-            }
-            self.backlog.pop_front();
-        }
-    }
-
-    /// The thread of the ring is about to sleep: puts what it can into the queue. Tells whether
-    /// there is anything to enter the kernel for, and whether some found no room.
-    pub(super) fn before_sleep(&mut self, ring: &IoUring) -> (bool, bool) {
-        self.unload_backlog(ring);
-        self.dirty = false;
-        // SAFETY: as in `unload_backlog`.
-        let queue = unsafe { ring.submission_shared() };
-        let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        (has_work, !self.backlog.is_empty())
-    }
-
-    /// Gives the kernel what is in the queue.
-    pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
-        if self.seat == Seat::Anyone {
-            return ring.submitter().submit();
-        }
-        // SAFETY: as in `unload_backlog`.
-        let count = unsafe { ring.submission_shared() }.len() as u32;
-        let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
-        // makes the kernel do what it has deferred.
-        unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
-    }
-
-    /// Submits everything that was pushed. True if there was anything.
-    pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
-        if !self.seat.is_mine() || !mem::take(&mut self.dirty) {
-            return false;
-        }
-        for key in self.unmarked.drain(..) {
-            if let Some(op) = self.ops.get_mut(key) {
-                op.mark = Some(Mark::of_this_thread());
-            }
-        }
-        for _ in 0..SUBMIT_ATTEMPTS {
-            match self.enter(ring) {
-                Ok(_) => {
-                    self.unload_backlog(ring);
-                    // SAFETY: as in `unload_backlog`.
-                    if unsafe { ring.submission_shared() }.is_empty() {
-                        return true;
-                    }
-                }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // The kernel keeps completions for which the queue had no room.
-                    Some(libc::EBUSY) => {
-                        self.harvest_some(ring);
-                    }
-                    // Memory is short: the next drive tries again.
-                    Some(libc::EAGAIN) => break,
-                    _ => {
-                        tracing::error!(%error, "the ring takes no operations");
-                        return true;
-                    }
-                },
-            }
-        }
-        self.mark_dirty();
-        true
-    }
-
-    /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
-    /// On a ring of another thread that thread does, which has been woken by the push.
-    pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
-        if !self.seat.is_mine() {
-            return;
-        }
-        self.submit(ring);
-        if let (_, true) = self.harvest_some(ring) {
-            // No edge will tell the driver of the rest.
-            self.mark_dirty();
-        }
-    }
-
-    fn cancel_all(&mut self, ring: &IoUring) {
-        for key in self.ops.keys() {
-            self.push_cancel(ring, key);
-        }
-        self.submit_and_harvest(ring);
-    }
-
-    /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
-    fn reap_some(&mut self, ring: &IoUring) -> bool {
-        if self.ops.len() == 0 || !self.seat.is_mine() {
-            return true;
-        }
-        let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
-        let args = io_uring::types::SubmitArgs::new().timespec(&step);
-        // Runs what the kernel has left to do in this thread; time that is up is no failure.
-        let _ = ring.submitter().submit_with_args(1, &args);
-        self.dirty = true;
-        self.submit_and_harvest(ring);
-        self.ops.len() == 0
-    }
-
-    /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
-    fn abandon(&mut self, ring: &IoUring, owner: Key) {
-        let Some(mailbox) = self.mailboxes.remove(owner) else {
-            return;
-        };
-        let ops = match mailbox {
-            Mailbox::Link(mail) => {
-                for arrived in mail.arrived {
-                    self.buffers.give_back(arrived);
-                }
-                for (cargo, _) in mail.sent.into_iter().chain(mail.direct_end) {
-                    self.discard(cargo);
-                }
-                [mail.send_op, mail.read_op, mail.poll_op]
-            }
-            Mailbox::Listener(mail) => {
-                mail.accepted.into_iter().for_each(refuse);
-                [mail.op, None, None]
-            }
-            Mailbox::Watch(mail) => [mail.reading, mail.writing, None],
-        };
-        for key in ops.into_iter().flatten() {
-            if self.retired {
-                self.withdraw(key);
-                continue;
-            }
-            if let Some(op) = self.ops.get_mut(key) {
-                op.owner = None;
-            }
-            self.push_cancel(ring, key);
-        }
-        self.submit_and_harvest(ring);
-    }
-
-    /// Frees an operation that the kernel has not seen.
-    fn withdraw(&mut self, key: Key) {
-        if let Some(op) = self.ops.remove(key)
-            && let Some(cargo) = op.cargo
-        {
-            self.unload(None, op.kind, cargo, 0);
-        }
-    }
-
-    /// Nothing is submitted from now on: everything is cancelled and waited for. What does not end
-    /// in time keeps its memory for ever, since the kernel may still use it (memory-model rule 7),
-    /// and so does everything that is in the hands of a thread other than this.
-    fn retire(&mut self, ring: &IoUring) {
-        if self.retired {
-            return;
-        }
-        self.cancel_all(ring);
-        let deadline = Instant::now() + REAP_TIME;
-        while !self.reap_some(ring) && Instant::now() < deadline {}
-        self.retired = true;
-        let was_submitted = mem::replace(&mut self.seat, Seat::Vacant) != Seat::Vacant;
-        let left = self.ops.keys();
-        if !was_submitted {
-            left.into_iter().for_each(|key| self.withdraw(key));
-        } else if !left.is_empty() {
-            tracing::warn!(
-                left = left.len(),
-                "operations did not end with their ring; memory is leaked"
-            );
-            for key in left {
-                mem::forget(self.ops.remove(key));
-            }
-            return;
-        }
-        if self.bell.take().is_some() {
-            // The kernel keeps the bell's descriptor no longer than the thread.
-            let bell = io_uring::types::CancelBuilder::user_data(BELL);
-            let _ = ring.submitter().register_sync_cancel(None, bell);
-        }
-        let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
-        self.buffers_are_ours = unregistered.is_ok();
-    }
 }
-
-/// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
-const SUBMIT_ATTEMPTS: usize = 16;
-
-impl Drop for Ring {
-    /// Everything is cancelled and waited for, here or when the ring's thread ended.
-    fn drop(&mut self) {
-        let ring = match &self.home {
-            Home::Reactor(fd) => fd.get_ref(),
-            Home::Thread(ring) => ring,
-        };
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        state.retire(ring);
-        drop(state.outbox.take());
-        if state.buffers_are_ours {
-            // SAFETY: taken once, in drop.
-            let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
-            // SAFETY: no operation is in flight, and the group is unregistered.
-            unsafe { buffers.free() };
-        }
-    }
-}
-
-/// How long one step of the last wait may take.
-const REAP_STEP_NANOS: u32 = 1_000_000;
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

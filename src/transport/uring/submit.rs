@@ -1,0 +1,257 @@
+//! Into the ring: operations get a slot, their entries are queued, and one system call submits them.
+
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use io_uring::squeue::Entry;
+use io_uring::{EnterFlags, IoUring};
+
+use super::mark::Mark;
+use super::op::{Cargo, Op, OpKind, cancel_entry};
+use super::ring::State;
+use super::thread::Seat;
+use crate::slab::Key;
+use crate::transport::epoll::Side;
+use crate::transport::{Direct, SendBatch};
+
+/// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
+const SUBMIT_ATTEMPTS: usize = 16;
+
+impl State {
+    pub(super) fn push_send(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        batch: SendBatch,
+        size_max: usize,
+    ) {
+        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
+        cargo.load_batch(batch, size_max);
+        let op = self.push(ring, owner, fd, OpKind::Send, Some(cargo));
+        self.link(owner).send_op = Some(op);
+    }
+
+    pub(super) fn push_direct(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        direct: Direct,
+        size_max: usize,
+    ) {
+        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
+        cargo.load_direct(direct, size_max);
+        self.push_read(ring, owner, fd, OpKind::Direct, Some(cargo));
+    }
+
+    pub(super) fn push_stage(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        multishot: bool,
+        size_max: usize,
+    ) {
+        let kind = OpKind::Stage {
+            multishot,
+            size_max,
+        };
+        let op = self.push_read(ring, owner, fd, kind, None);
+        if self.seat == Seat::Anyone {
+            self.unmarked.push(op);
+        }
+    }
+
+    fn push_read(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        kind: OpKind,
+        cargo: Option<Cargo>,
+    ) -> Key {
+        assert!(
+            self.link(owner).read_op.is_none(),
+            "one receive is armed per socket (memory-model rule 5)"
+        );
+        let op = self.push(ring, owner, fd, kind, cargo);
+        let mail = self.link(owner);
+        mail.read_op = Some(op);
+        mail.read_cancelled = false;
+        mail.strays = 0;
+        op
+    }
+
+    pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
+        let op = self.push(ring, owner, fd, OpKind::Poll(events), None);
+        self.link(owner).poll_op = Some(op);
+    }
+
+    /// Polls for one side of a socket, once.
+    pub(super) fn push_watch(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, side: Side) {
+        let events = match side {
+            Side::Read => libc::POLLIN,
+            Side::Write => libc::POLLOUT,
+        };
+        let op = self.push(ring, owner, fd, OpKind::Poll(events as u32), None);
+        *self.watch(owner).side(side) = Some(op);
+    }
+
+    pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
+        let op = self.push(ring, owner, fd, OpKind::Accept, None);
+        let mail = self.listener(owner);
+        mail.op = Some(op);
+        mail.stopping = false;
+    }
+
+    fn push(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        kind: OpKind,
+        cargo: Option<Cargo>,
+    ) -> Key {
+        let key = self.ops.insert(Op {
+            owner: Some(owner),
+            fd: Arc::clone(fd),
+            kind,
+            mark: None,
+            cargo,
+        });
+        if let Some(op) = self.ops.get(key) {
+            let entry = op.entry(key);
+            self.push_entry(ring, entry);
+        }
+        key
+    }
+
+    /// Asks the kernel to end an operation; its own completion tells when it has.
+    pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
+        self.push_entry(ring, cancel_entry(op.to_bits()));
+    }
+
+    /// Asks to be told when the bell rings, unless the thread is ending.
+    pub(super) fn arm_bell(&mut self, ring: &IoUring) {
+        if let (Some(bell), false) = (self.bell.clone(), self.undriven) {
+            self.push_entry(ring, bell);
+        }
+    }
+
+    fn push_entry(&mut self, ring: &IoUring, entry: Entry) {
+        if self.retired {
+            return;
+        }
+        self.backlog.push_back(entry);
+        self.unload_backlog(ring);
+        self.mark_dirty();
+    }
+
+    pub(super) fn mark_dirty(&mut self) {
+        self.dirty = true;
+        // The thread of a ring submits before it sleeps; it need not be woken by itself.
+        if matches!(self.seat, Seat::Taken(_)) && self.seat.is_mine() {
+            return;
+        }
+        if let Some(driver) = self.driver.take() {
+            self.outbox.wakers.push(driver);
+        }
+    }
+
+    fn unload_backlog(&mut self, ring: &IoUring) {
+        if self.backlog.is_empty() {
+            return;
+        }
+        // SAFETY: the lock of the state is held, and no other queue object exists under it.
+        let mut queue = unsafe { ring.submission_shared() };
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what an entry points to is in the cargo of its slot, at an address that does
+            // not change until the operation's completion (memory-model rule 1); its descriptor is
+            // open as long, by the slot's `fd`; that of a bell, until the thread has submitted it,
+            // by the desk. Entries without cargo point to nothing. A thread that submits without
+            // the lock reads only what is published, by atomics.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// The thread of the ring is about to sleep: puts what it can into the queue. Tells whether
+    /// there is anything to enter the kernel for, and whether some found no room.
+    pub(super) fn before_sleep(&mut self, ring: &IoUring) -> (bool, bool) {
+        self.unload_backlog(ring);
+        self.dirty = false;
+        // SAFETY: as in `unload_backlog`.
+        let queue = unsafe { ring.submission_shared() };
+        let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        (has_work, !self.backlog.is_empty())
+    }
+
+    /// Gives the kernel what is in the queue.
+    pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
+        if self.seat == Seat::Anyone {
+            return ring.submitter().submit();
+        }
+        // SAFETY: as in `unload_backlog`.
+        let count = unsafe { ring.submission_shared() }.len() as u32;
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
+        // makes the kernel do what it has deferred.
+        unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
+    }
+
+    /// Submits everything that was pushed. True if there was anything.
+    pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
+        if !self.seat.is_mine() || !mem::take(&mut self.dirty) {
+            return false;
+        }
+        for key in self.unmarked.drain(..) {
+            if let Some(op) = self.ops.get_mut(key) {
+                op.mark = Some(Mark::of_this_thread());
+            }
+        }
+        for _ in 0..SUBMIT_ATTEMPTS {
+            match self.enter(ring) {
+                Ok(_) => {
+                    self.unload_backlog(ring);
+                    // SAFETY: as in `unload_backlog`.
+                    if unsafe { ring.submission_shared() }.is_empty() {
+                        return true;
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // The kernel keeps completions for which the queue had no room.
+                    Some(libc::EBUSY) => {
+                        self.harvest_some(ring);
+                    }
+                    // Memory is short: the next drive tries again.
+                    Some(libc::EAGAIN) => break,
+                    _ => {
+                        tracing::error!(%error, "the ring takes no operations");
+                        return true;
+                    }
+                },
+            }
+        }
+        self.mark_dirty();
+        true
+    }
+
+    /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
+    /// On a ring of another thread that thread does, which has been woken by the push.
+    pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
+        if !self.seat.is_mine() {
+            return;
+        }
+        self.submit(ring);
+        if let (_, true) = self.harvest_some(ring) {
+            // No edge will tell the driver of the rest.
+            self.mark_dirty();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The end of operations that are not wanted any more, and that of the ring itself: everything is
+//! cancelled and waited for before its memory is freed (memory-model rule 7).
+
+use std::mem::{self, ManuallyDrop};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use io_uring::IoUring;
+
+use super::harvest::refuse;
+use super::mail::Mailbox;
+use super::op::BELL;
+use super::ring::{Home, Ring, State};
+use super::thread::Seat;
+use crate::slab::Key;
+
+/// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
+/// takes microseconds; what is longer is broken.
+const REAP_TIME: Duration = Duration::from_millis(500);
+/// How long one step of the last wait may take.
+const REAP_STEP_NANOS: u32 = 1_000_000;
+
+impl Ring {
+    /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody
+    /// drives any more, its operations have ended by the return.
+    pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
+        let undriven = self.with(|state, ring| {
+            first(state);
+            state.abandon(ring, owner);
+            state.undriven
+        });
+        if undriven {
+            self.reap();
+        }
+    }
+
+    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone). A ring of a thread
+    /// ends with this, on that thread.
+    pub(super) fn driver_gone(&self) {
+        self.with(|state, _| state.undriven = true);
+        self.reap();
+        if matches!(self.home, Home::Thread(_)) {
+            self.with(|state, ring| state.retire(ring));
+        }
+    }
+
+    /// Ends everything in flight. A cancellation that concerns another thread's operation, or that
+    /// of a thread that has exited, takes effect there: later than the call that asks for it.
+    fn reap(&self) {
+        self.with(|state, ring| state.cancel_all(ring));
+        let deadline = Instant::now() + REAP_TIME;
+        while !self.with(|state, ring| state.reap_some(ring)) && Instant::now() < deadline {}
+    }
+}
+
+impl State {
+    fn cancel_all(&mut self, ring: &IoUring) {
+        for key in self.ops.keys() {
+            self.push_cancel(ring, key);
+        }
+        self.submit_and_harvest(ring);
+    }
+
+    /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
+    fn reap_some(&mut self, ring: &IoUring) -> bool {
+        if self.ops.len() == 0 || !self.seat.is_mine() {
+            return true;
+        }
+        let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
+        let args = io_uring::types::SubmitArgs::new().timespec(&step);
+        // Runs what the kernel has left to do in this thread; time that is up is no failure.
+        let _ = ring.submitter().submit_with_args(1, &args);
+        self.dirty = true;
+        self.submit_and_harvest(ring);
+        self.ops.len() == 0
+    }
+
+    /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
+    fn abandon(&mut self, ring: &IoUring, owner: Key) {
+        let Some(mailbox) = self.mailboxes.remove(owner) else {
+            return;
+        };
+        let ops = match mailbox {
+            Mailbox::Link(mail) => {
+                for arrived in mail.arrived {
+                    self.buffers.give_back(arrived);
+                }
+                for (cargo, _) in mail.sent.into_iter().chain(mail.direct_end) {
+                    self.discard(cargo);
+                }
+                [mail.send_op, mail.read_op, mail.poll_op]
+            }
+            Mailbox::Listener(mail) => {
+                mail.accepted.into_iter().for_each(refuse);
+                [mail.op, None, None]
+            }
+            Mailbox::Watch(mail) => [mail.reading, mail.writing, None],
+        };
+        for key in ops.into_iter().flatten() {
+            if self.retired {
+                self.withdraw(key);
+                continue;
+            }
+            if let Some(op) = self.ops.get_mut(key) {
+                op.owner = None;
+            }
+            self.push_cancel(ring, key);
+        }
+        self.submit_and_harvest(ring);
+    }
+
+    /// Frees an operation that the kernel has not seen.
+    fn withdraw(&mut self, key: Key) {
+        if let Some(op) = self.ops.remove(key)
+            && let Some(cargo) = op.cargo
+        {
+            self.unload(None, op.kind, cargo, 0);
+        }
+    }
+
+    /// Nothing is submitted from now on: everything is cancelled and waited for. What does not end
+    /// in time keeps its memory for ever, since the kernel may still use it (memory-model rule 7),
+    /// and so does everything that is in the hands of a thread other than this.
+    fn retire(&mut self, ring: &IoUring) {
+        if self.retired {
+            return;
+        }
+        self.cancel_all(ring);
+        let deadline = Instant::now() + REAP_TIME;
+        while !self.reap_some(ring) && Instant::now() < deadline {}
+        self.retired = true;
+        let was_submitted = mem::replace(&mut self.seat, Seat::Vacant) != Seat::Vacant;
+        let left = self.ops.keys();
+        if !was_submitted {
+            left.into_iter().for_each(|key| self.withdraw(key));
+        } else if !left.is_empty() {
+            tracing::warn!(
+                left = left.len(),
+                "operations did not end with their ring; memory is leaked"
+            );
+            for key in left {
+                mem::forget(self.ops.remove(key));
+            }
+            return;
+        }
+        if self.bell.take().is_some() {
+            // The kernel keeps the bell's descriptor no longer than the thread.
+            let bell = io_uring::types::CancelBuilder::user_data(BELL);
+            let _ = ring.submitter().register_sync_cancel(None, bell);
+        }
+        let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
+        self.buffers_are_ours = unregistered.is_ok();
+    }
+}
+
+impl Drop for Ring {
+    /// Everything is cancelled and waited for, here or when the ring's thread ended.
+    fn drop(&mut self) {
+        let ring = match &self.home {
+            Home::Reactor(fd) => fd.get_ref(),
+            Home::Thread(ring) => ring,
+        };
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.retire(ring);
+        drop(state.outbox.take());
+        if state.buffers_are_ours {
+            // SAFETY: taken once, in drop.
+            let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };
+            // SAFETY: no operation is in flight, and the group is unregistered.
+            unsafe { buffers.free() };
+        }
+    }
+}
