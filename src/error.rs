@@ -91,7 +91,8 @@ pub enum ErrorKind {
     /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
     /// better number).
     NoRuntime,
-    /// The progress driver's runtime is gone, so nothing can make progress any more (`FI_EOTHER`).
+    /// The progress driver has ended, with its runtime or because the system refuses its ring
+    /// ([`Error::os_error`] has the number then): open the domain anew (`FI_EOTHER`).
     DriverGone,
     /// A thread-bound domain was called from another thread (`FI_EPERM`).
     WrongThread,

@@ -16,6 +16,10 @@ pub const CM_DATA_SIZE_MAX: usize = 256;
 pub const HEADER_SIZE_MAX: usize = 120;
 /// Largest HELLO frame of the extension, in bytes: far more than its values need.
 pub const HELLO_SIZE_MAX: usize = 4096;
+/// How long the kernel may refuse to be entered for a ring, for want of memory or because of a
+/// signal, before everything in it ends: such a refusal passes within moments, or not at all.
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub(crate) const RING_REFUSAL_MAX: Duration = Duration::from_secs(5);
 /// Operations a transmit or receive context accepts before it is full.
 pub const CONTEXT_SIZE_DEFAULT: usize = 256;
 /// Addresses in one address vector that several processes share: 64 MiB of their memory.

@@ -9,7 +9,6 @@ use crate::proto::Lifecycle;
 use crate::transport::Receive;
 
 use super::budget::Budget;
-use super::engine::Engine;
 use super::port::{Closing, Port, PortState};
 
 /// How long an orderly close waits while nothing gets on: for queued frames, their answers and the
@@ -144,7 +143,7 @@ impl Port {
     pub(super) fn driver_gone(&self) {
         let mut guard = self.lock("driver gone");
         let state = &mut *guard;
-        state.machine.fail(Engine::gone_error());
+        state.machine.fail(self.engine.why_gone());
         if state.closing < Closing::Lingering {
             self.begin_draining(state);
             // What the link does not give back now it never will: nobody is left to be told.

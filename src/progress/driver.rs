@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use crate::error::Error;
 use crate::slab::Key;
 use crate::transport::Clock;
 
@@ -33,6 +34,8 @@ pub(super) struct Driver {
     peer_liveness: PeerLiveness,
     /// All ports have been told that the engine stops.
     stopping: bool,
+    /// Why the transport is of no use any more.
+    lost: Option<Error>,
     spin: Spin,
 }
 
@@ -61,6 +64,7 @@ impl Driver {
             enlisted: VecDeque::new(),
             peer_liveness: PeerLiveness::default(),
             stopping: false,
+            lost: None,
             spin,
         }
     }
@@ -222,9 +226,17 @@ impl Future for Driver {
         let mut left = Budget::of_poll(this.clock.now());
         let mut active = this.look(&mut left);
         loop {
-            if this.engine.transport.poll_drive(cx).is_ready() {
-                left.spend(0);
-                active = true;
+            match this.engine.transport.poll_drive(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => {
+                    left.spend(0);
+                    active = true;
+                }
+                // Everything ends with that, as the driver is dropped.
+                Poll::Ready(Err(error)) => {
+                    this.lost = Some(error);
+                    return Poll::Ready(());
+                }
             }
             this.engine.take_ready(&mut this.ready, &mut this.enlisted);
             this.ready.append(&mut this.cut);
@@ -286,10 +298,12 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// The runtime is ending, the driver has panicked, or the last handle has gone: everything
-    /// still bound to this engine ends now, so that nobody waits for ever (ruling 11).
+    /// The runtime is ending, the driver has panicked, its transport is lost, or the last handle
+    /// has gone: everything still bound to this engine ends now, so that nobody waits for ever
+    /// (ruling 11).
     fn drop(&mut self) {
-        self.engine.set_gone();
+        let why = self.lost.take().unwrap_or_else(Engine::gone_error);
+        self.engine.set_gone(why);
         for key in self.all_ports() {
             // Whoever made the driver panic (a waker, a buffer's drop) may do it again; the other
             // ports have to be told all the same.

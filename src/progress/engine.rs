@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -43,7 +43,10 @@ pub(crate) struct Engine {
     pub(super) ports: Mutex<Slab<Arc<dyn Driven>>>,
     ready: Mutex<Ready>,
     stopping: AtomicBool,
-    gone: AtomicBool,
+    /// Why nothing makes progress any more.
+    gone: OnceLock<Error>,
+    /// Who is to be woken then.
+    gone_wakers: Mutex<Vec<Waker>>,
     ended: tokio::sync::Notify,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
     regions_changed: AtomicBool,
@@ -71,7 +74,8 @@ impl Engine {
             ports: Mutex::new(Slab::new()),
             ready: Mutex::new(Ready::default()),
             stopping: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            gone: OnceLock::new(),
+            gone_wakers: Mutex::default(),
             ended: tokio::sync::Notify::new(),
             regions_changed: AtomicBool::new(false),
         });
@@ -99,12 +103,34 @@ impl Engine {
 
     /// The driver ended, mostly with its runtime: nothing makes progress any more (ruling 11).
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.gone.get().is_some()
     }
 
-    pub(super) fn set_gone(&self) {
-        self.gone.store(true, Ordering::Release);
+    pub(super) fn set_gone(&self, why: Error) {
+        let _ = self.gone.set(why);
         self.ended.notify_waiters();
+        let wakers = std::mem::take(&mut *self.lock_gone_wakers());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready, with the reason, once the driver has ended; the task is woken then.
+    pub(super) fn poll_gone(&self, cx: &Context<'_>) -> Poll<Error> {
+        if !self.is_gone() {
+            let mut wakers = self.lock_gone_wakers();
+            wakers.retain(|held| !held.will_wake(cx.waker()));
+            wakers.push(cx.waker().clone());
+        }
+        // Looked at last: who ends takes the wakers after that.
+        match self.gone.get() {
+            Some(error) => Poll::Ready(error.clone()),
+            None => Poll::Pending,
+        }
+    }
+
+    fn lock_gone_wakers(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
+        self.gone_wakers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the driver has ended.
@@ -119,11 +145,15 @@ impl Engine {
         Error::new(ErrorKind::DriverGone, "the domain's driver has ended")
     }
 
+    /// Why the driver ended; for who knows that it has.
+    pub(super) fn why_gone(&self) -> Error {
+        self.gone.get().cloned().unwrap_or_else(Engine::gone_error)
+    }
+
     pub(crate) fn check_alive(&self) -> Result<()> {
-        if self.is_gone() {
-            Err(Engine::gone_error())
-        } else {
-            Ok(())
+        match self.gone.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
         }
     }
 

@@ -293,7 +293,7 @@ impl PortWaker {
         // table any more.
         if engine.is_gone() {
             engine.lock_ports().remove(key);
-            return Err(Engine::gone_error());
+            return Err(engine.why_gone());
         }
         Ok(())
     }

@@ -224,7 +224,7 @@ impl Transport for FaultInjector {
         self.inner.stage()
     }
 
-    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.inner.poll_drive(cx)
     }
 

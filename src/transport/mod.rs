@@ -172,8 +172,9 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
     /// transport: first in each of its polls, since it makes links ready. Registers that task;
     /// ready when there was something to do. Backends without such work are pending for ever and
-    /// register nothing.
-    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// register nothing. An error says, at each call from then on, that the transport is lost, with
+    /// everything that was made by it: nothing of that makes progress any more.
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
     /// The task that drives has nothing left to do. True: it may sleep, and what is submitted from
     /// now on wakes it. False: something was submitted since its [`Transport::poll_drive`], which

@@ -1,6 +1,8 @@
 //! io_uring refused, and running out of descriptors or locked memory. All are states of a whole
 //! process, so each test runs a second one of itself.
 
+mod refused_enter;
+
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use tokio_fabric::{
     info::{Fallback, FallbackCause},
 };
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

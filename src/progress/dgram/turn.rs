@@ -6,7 +6,6 @@ use std::time::Instant;
 use crate::error::{Error, ErrorKind};
 use crate::progress::budget::Budget;
 use crate::progress::driven::{Driven, Turned};
-use crate::progress::engine::Engine;
 use crate::transport::{Clock, DATAGRAMS_PER_CALL, Departing, More, Place};
 
 use super::{DgramPort, FLUSH_TIMEOUT, State, closed};
@@ -76,7 +75,8 @@ impl Driven for DgramPort {
 
     fn driver_gone(&self) {
         let mut guard = self.lock("driver gone");
-        self.end(&mut guard, Engine::gone_error(), Engine::gone_error());
+        let why = self.engine.why_gone();
+        self.end(&mut guard, why.clone(), why);
     }
 }
 

@@ -358,16 +358,19 @@ impl<A: Audience> ListenTask<A> {
                     self.paused_until = Some(self.clock.now() + ACCEPT_BACKOFF);
                     return;
                 }
-                Poll::Ready(Err(error)) => {
-                    tracing::warn!(%error, "the listener is broken and closes");
-                    self.listener = None;
-                    self.shared.gone.store(true, Ordering::Release);
-                    self.broken = Some(error);
-                    return;
-                }
+                Poll::Ready(Err(error)) => return self.broke(error),
             }
         }
         cx.waker().wake_by_ref();
+    }
+
+    /// Listens no more; the audience is told. Peers on a lost transport go at their deadline.
+    fn broke(&mut self, error: Error) {
+        if self.listener.take().is_some() {
+            tracing::warn!(%error, "the listener is broken and closes");
+            self.shared.gone.store(true, Ordering::Release);
+            self.broken = Some(error);
+        }
     }
 
     fn begin(&mut self, raw: RawLink) {
@@ -726,7 +729,9 @@ impl<A: Audience> Future for ListenTask<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         // This task alone drives its transport. It goes first, since it makes peers ready.
-        let _ = this.config.transport.poll_drive(cx);
+        if let Poll::Ready(Err(lost)) = this.config.transport.poll_drive(cx) {
+            this.broke(lost);
+        }
         let ready = {
             let mut ready = this.shared.lock();
             ready.task = Some(cx.waker().clone());

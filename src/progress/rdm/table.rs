@@ -40,6 +40,8 @@ pub(super) struct Table {
     next_source: u64,
     next_connection: u64,
     stage: Stage,
+    /// Why it has gone before its time.
+    gone: Option<Error>,
     end_wakers: Vec<Waker>,
 }
 
@@ -65,6 +67,7 @@ impl Table {
             next_source: 0,
             next_connection: 0,
             stage: Stage::Open,
+            gone: None,
             end_wakers: Vec::new(),
         }
     }
@@ -75,7 +78,7 @@ impl Table {
             Stage::Closing | Stage::Ended => {
                 Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
             }
-            Stage::Gone => Err(Engine::gone_error()),
+            Stage::Gone => Err(self.gone.clone().unwrap_or_else(Engine::gone_error)),
         }
     }
 
@@ -91,8 +94,9 @@ impl Table {
 
     /// The endpoint has ended; who waits for that is to be woken.
     #[must_use]
-    pub(super) fn end(&mut self, stage: Stage) -> Vec<Waker> {
+    pub(super) fn end(&mut self, stage: Stage, why: &Error) -> Vec<Waker> {
         self.stage = stage;
+        self.gone = (stage == Stage::Gone).then(|| why.clone());
         std::mem::take(&mut self.end_wakers)
     }
 

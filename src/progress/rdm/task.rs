@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -39,6 +39,8 @@ pub(super) struct RdmTask {
     /// Ports on the side by which peers are checked.
     checks: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
     closing: bool,
+    /// Everything has ended, since the engine's driver has.
+    has_ended: bool,
 }
 
 struct Accepted {
@@ -66,6 +68,7 @@ impl RdmTask {
             reasons: HashMap::new(),
             checks: HashMap::new(),
             closing: false,
+            has_ended: false,
         }
     }
 
@@ -423,6 +426,13 @@ impl Audience for RdmTask {
     fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Instant> {
         let receives = Arc::clone(&self.rdm.config.receives);
         receives.set_waker(cx.waker());
+        if !self.has_ended
+            && self.rdm.lock_table("stage").stage() == Stage::Open
+            && let Poll::Ready(why) = self.rdm.engine.poll_gone(cx)
+        {
+            self.has_ended = true;
+            self.end(Stage::Gone, &why);
+        }
         self.go_on(now, Some(cx.waker()));
         let expires = receives.expire(now, |timed| self.rdm.orphan_timed(timed));
         expires.into_iter().chain(self.peers.next_deadline()).min()
@@ -433,26 +443,33 @@ impl Audience for RdmTask {
     }
 }
 
-impl Drop for RdmTask {
-    /// All has ended, or the runtime ends, and nobody will dial or accept any more.
-    fn drop(&mut self) {
-        let (stage, error) = if self.is_over() {
-            let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
-            (Stage::Ended, error)
-        } else {
-            (Stage::Gone, Engine::gone_error())
-        };
+impl RdmTask {
+    /// Ends everything that is posted, and what is posted later.
+    fn end(&self, stage: Stage, error: &Error) {
         let (ports, wakers) = {
             let mut table = self.rdm.lock_table("end");
-            (table.all_ports(), table.end(stage))
+            (table.all_ports(), table.end(stage, error))
         };
         for port in ports {
             port.end_now(error.clone());
         }
-        self.rdm.peer_feed.end(&error);
-        self.rdm.config.receives.close(error);
+        self.rdm.peer_feed.end(error);
+        self.rdm.config.receives.close(error.clone());
         for waker in wakers {
             waker.wake();
+        }
+    }
+}
+
+impl Drop for RdmTask {
+    /// All has ended, or the runtime ends, and nobody will dial or accept any more.
+    fn drop(&mut self) {
+        if self.has_ended {
+        } else if self.is_over() {
+            let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
+            self.end(Stage::Ended, &error);
+        } else {
+            self.end(Stage::Gone, &Engine::gone_error());
         }
     }
 }

@@ -125,7 +125,7 @@ impl Transport for EpollTransport {
         self.stages.take()
     }
 
-    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Pending
     }
 

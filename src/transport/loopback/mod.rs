@@ -396,7 +396,7 @@ impl Transport for LoopbackTransport {
         self.stages.take()
     }
 
-    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Pending
     }
 

@@ -18,6 +18,8 @@
 
 mod bufs;
 mod crowd;
+#[cfg(test)]
+pub(in crate::transport) mod filter;
 mod harvest;
 mod link;
 mod listener;
@@ -200,6 +202,7 @@ impl Transport for UringTransport {
     }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        self.ring.check()?;
         let socket = bound_listener(address, self.ports)?;
         let listener = listener::UringListener::new(&self.ring, socket.into())?;
         Ok(Box::new(listener))
@@ -211,6 +214,7 @@ impl Transport for UringTransport {
         from: Option<SocketAddr>,
         waker: Waker,
     ) -> Result<Box<dyn Link>> {
+        self.ring.check()?;
         let fd = started_connect(to, from)?.into();
         let stages = Arc::clone(&self.stages);
         if let Home::Runtime(places) = &self.home {
@@ -223,6 +227,7 @@ impl Transport for UringTransport {
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        self.ring.check()?;
         let RawLink::Socket { fd, peer, local } = raw else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -244,6 +249,7 @@ impl Transport for UringTransport {
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>> {
+        self.ring.check()?;
         let fd = open_datagrams(options, self.ports)?;
         let readiness = readiness::UringReadiness::new(&self.ring, fd, waker);
         Ok(Box::new(UdpSocket::new(readiness)?))
@@ -253,7 +259,7 @@ impl Transport for UringTransport {
         self.stages.take()
     }
 
-    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.ring.poll_drive(cx)
     }
 

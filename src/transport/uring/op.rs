@@ -30,6 +30,8 @@ pub(super) struct Op {
     /// Open at least as long as the kernel may look the number up.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: OpKind,
+    /// The number of its entry, in the order in which the kernel takes them.
+    pub(super) entry: u64,
     /// Who submitted it, of a staged receive.
     pub(super) mark: Option<Mark>,
     /// There exactly for `Send` and `Direct`.
@@ -52,7 +54,7 @@ pub(super) enum OpKind {
 
 impl Op {
     /// The kernel's form of this operation.
-    pub(super) fn entry(&self, key: Key) -> Entry {
+    pub(super) fn to_entry(&self, key: Key) -> Entry {
         let fd = types::Fd(self.fd.as_raw_fd());
         let entry = match (self.kind, &self.cargo) {
             (OpKind::Send, Some(cargo)) => cargo.send_entry(fd),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 use crate::error::{Error, ErrorKind};
 
@@ -33,12 +33,25 @@ pub(super) fn check(ring: &IoUring) -> io::Result<()> {
         }
         probe.is_supported(code)
     };
+    enter(ring)?;
     match NEEDED.into_iter().find(|(code, _)| !has(*code)) {
         None => Ok(()),
         Some((_, name)) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("it has no {name}"),
         )),
+    }
+}
+
+/// Fails when the kernel may not be entered for a ring, though one can be had: a filter may permit
+/// the one call and not the other.
+fn enter(ring: &IoUring) -> io::Result<()> {
+    let flags = EnterFlags::GETEVENTS.bits();
+    // SAFETY: no entries, no argument.
+    match unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) } {
+        // That of a thread is enabled later.
+        Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(()),
+        entered => entered.map(drop),
     }
 }
 

@@ -25,6 +25,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use io_uring::IoUring;
 use io_uring::squeue::Entry;
@@ -39,6 +40,7 @@ use super::outbox::Outbox;
 use super::thread::Seat;
 use super::workers::{Epoch, LINKS_MAX, Workers};
 use crate::buf::Stage;
+use crate::error::{Error, Result};
 use crate::slab::{Key, Slab};
 
 /// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
@@ -72,6 +74,8 @@ pub(super) struct State {
     pub(super) ops: Slab<Op>,
     pub(super) mailboxes: Slab<Mailbox>,
     pub(super) buffers: ManuallyDrop<BufferRing>,
+    /// Entries queued so far, those that found no room yet included.
+    pub(super) entries: u64,
     /// Entries for which the queue had no room.
     pub(super) backlog: VecDeque<Entry>,
     /// Staged receives that were pushed since the last submission, on a ring of anyone's.
@@ -88,6 +92,10 @@ pub(super) struct State {
     pub(super) seat: Seat,
     /// What wakes the thread of a ring that has one.
     pub(super) bell: Option<Entry>,
+    /// Since when the kernel has taken nothing, although it was asked again and again.
+    pub(super) refused_since: Option<Instant>,
+    /// Why the ring is of no use any more: the kernel refuses to be entered.
+    pub(super) failure: Option<Error>,
     /// Nothing is submitted any more, ever; what is in `ops` the kernel has not seen.
     pub(super) retired: bool,
     /// The kernel has given the buffers back.
@@ -143,6 +151,7 @@ impl Ring {
                 ops: Slab::new(),
                 mailboxes: Slab::new(),
                 buffers: ManuallyDrop::new(buffers),
+                entries: 0,
                 backlog: VecDeque::new(),
                 unmarked: Vec::new(),
                 driving: None,
@@ -151,6 +160,8 @@ impl Ring {
                 undriven: false,
                 seat,
                 bell: None,
+                refused_since: None,
+                failure: None,
                 retired: false,
                 buffers_are_ours: false,
                 spare: Vec::new(),
@@ -194,14 +205,18 @@ impl Ring {
     }
 
     /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
-    /// Ready when there was anything to harvest.
-    pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when there was anything to harvest, and once the ring has failed, with the reason.
+    pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if let Home::Reactor(fd) = &self.home {
             wait_in_reactor(fd, cx);
         }
         let submits = matches!(self.home, Home::Reactor(_));
-        let (harvested, is_more) = self.with(|state, ring| {
+        let (harvested, is_more, failure) = self.with(|state, ring| {
             let (mut harvested, mut is_more) = (false, false);
+            if let Some(error) = &state.failure {
+                state.dirty = false;
+                return (false, false, Some(error.clone()));
+            }
             self.workers.count_drive(&mut state.epoch);
             // In a ring of a thread nothing ends elsewhere.
             state.driving = submits.then(Mark::of_this_thread);
@@ -218,15 +233,26 @@ impl Ring {
             }
             state.driving = None;
             self.crowded.store(state.crowd.judge(), Ordering::Relaxed);
-            (harvested, is_more)
+            (harvested, is_more, state.failure.clone())
         });
+        if let Some(error) = failure {
+            return Poll::Ready(Err(error));
+        }
         if is_more {
             cx.waker().wake_by_ref();
         }
         if harvested {
-            Poll::Ready(())
+            Poll::Ready(Ok(()))
         } else {
             Poll::Pending
+        }
+    }
+
+    /// Fails, with the reason, once the ring has.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.with(|state, _| state.failure.clone()) {
+            None => Ok(()),
+            Some(error) => Err(error),
         }
     }
 
@@ -235,7 +261,7 @@ impl Ring {
         // A thread submits as it goes to sleep.
         let submits = matches!(self.home, Home::Reactor(_));
         self.with(|state, _| {
-            let rests = !(submits && state.dirty);
+            let rests = !(state.dirty && (submits || state.failure.is_some()));
             if rests {
                 state.driver = Some(driver.clone());
             }
@@ -247,6 +273,9 @@ impl Ring {
     /// the kernel says that this thread has something to complete.
     pub(super) fn look(&self) -> bool {
         self.with(|state, ring| {
+            if state.retired {
+                return false;
+            }
             // SAFETY: as in `unload_backlog`.
             if unsafe { ring.submission_shared() }.taskrun() {
                 // Whatever goes wrong, the next drive meets again.

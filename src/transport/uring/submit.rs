@@ -1,9 +1,11 @@
-//! Into the ring: operations get a slot, their entries are queued, and one system call submits them.
+//! Into the ring: operations get a slot, their entries are queued, and one system call submits
+//! them.
 
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use io_uring::squeue::Entry;
 use io_uring::{EnterFlags, IoUring};
@@ -12,6 +14,7 @@ use super::mark::Mark;
 use super::op::{Cargo, Op, OpKind, cancel_entry};
 use super::ring::State;
 use super::thread::Seat;
+use crate::limits::RING_REFUSAL_MAX;
 use crate::slab::Key;
 use crate::transport::epoll::Side;
 use crate::transport::{Direct, SendBatch};
@@ -119,11 +122,12 @@ impl State {
             owner: Some(owner),
             fd: Arc::clone(fd),
             kind,
+            entry: self.entries,
             mark: None,
             cargo,
         });
         if let Some(op) = self.ops.get(key) {
-            let entry = op.entry(key);
+            let entry = op.to_entry(key);
             self.push_entry(ring, entry);
         }
         key
@@ -145,6 +149,7 @@ impl State {
         if self.retired {
             return;
         }
+        self.entries += 1;
         self.backlog.push_back(entry);
         self.unload_backlog(ring);
         self.mark_dirty();
@@ -180,33 +185,55 @@ impl State {
         }
     }
 
-    /// The thread of the ring is about to sleep: puts what it can into the queue. Tells whether
-    /// there is anything to enter the kernel for, and whether some found no room.
-    pub(super) fn before_sleep(&mut self, ring: &IoUring) -> (bool, bool) {
+    /// How many entries the kernel has taken.
+    pub(super) fn entries_taken(&self, ring: &IoUring) -> u64 {
+        // SAFETY: as in `unload_backlog`.
+        let waiting = unsafe { ring.submission_shared() }.len() + self.backlog.len();
+        self.entries - waiting as u64
+    }
+
+    /// The thread of the ring is about to sleep: puts what it can into the queue, and tells how to
+    /// go on.
+    pub(super) fn before_sleep(&mut self, ring: &IoUring) -> BeforeSleep {
+        if self.failure.is_some() {
+            return match self.dirty {
+                true => BeforeSleep::Drive,
+                false => BeforeSleep::Failed,
+            };
+        }
         self.unload_backlog(ring);
         self.dirty = false;
         // SAFETY: as in `unload_backlog`.
         let queue = unsafe { ring.submission_shared() };
         let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        (has_work, !self.backlog.is_empty())
+        BeforeSleep::Enter {
+            has_work,
+            // Entering without waiting tells whether an interruption or a refusal has passed.
+            may_wait: self.backlog.is_empty() && self.refused_since.is_none(),
+        }
     }
 
     /// Gives the kernel what is in the queue.
     pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
-        if self.seat == Seat::Anyone {
-            return ring.submitter().submit();
+        let entered = if self.seat == Seat::Anyone {
+            ring.submitter().submit()
+        } else {
+            // SAFETY: as in `unload_backlog`.
+            let count = unsafe { ring.submission_shared() }.len() as u32;
+            let flags = EnterFlags::GETEVENTS.bits();
+            // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
+            // makes the kernel do what it has deferred.
+            unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
+        };
+        if entered.is_ok() {
+            self.refused_since = None;
         }
-        // SAFETY: as in `unload_backlog`.
-        let count = unsafe { ring.submission_shared() }.len() as u32;
-        let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
-        // makes the kernel do what it has deferred.
-        unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
+        entered
     }
 
     /// Submits everything that was pushed. True if there was anything.
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
-        if !self.seat.is_mine() || !mem::take(&mut self.dirty) {
+        if !self.seat.is_mine() || !mem::take(&mut self.dirty) || self.retired {
             return false;
         }
         for key in self.unmarked.drain(..) {
@@ -223,18 +250,10 @@ impl State {
                         return true;
                     }
                 }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // The kernel keeps completions for which the queue had no room.
-                    Some(libc::EBUSY) => {
-                        self.harvest_some(ring);
-                    }
-                    // Memory is short: the next drive tries again.
-                    Some(libc::EAGAIN) => break,
-                    _ => {
-                        tracing::error!(%error, "the ring takes no operations");
-                        return true;
-                    }
+                Err(error) => match self.refused(ring, &error) {
+                    Retry::Now => {}
+                    Retry::Later => break,
+                    Retry::Never => return true,
                 },
             }
         }
@@ -242,16 +261,64 @@ impl State {
         true
     }
 
+    /// The kernel refused to be entered: tells when to try again. A refusal that does not pass, or
+    /// that passes for none, ends the ring.
+    pub(super) fn refused(&mut self, ring: &IoUring, error: &io::Error) -> Retry {
+        let retry = match error.raw_os_error() {
+            // A signal came first.
+            Some(libc::EINTR) => Retry::Now,
+            // The kernel keeps completions that found the queue full, and takes entries once there
+            // is room.
+            Some(libc::EBUSY) => {
+                self.harvest_some(ring);
+                Retry::Now
+            }
+            // Memory is short.
+            Some(libc::EAGAIN) => Retry::Later,
+            _ => Retry::Never,
+        };
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        if retry == Retry::Never || since.elapsed() > RING_REFUSAL_MAX {
+            self.fail(ring, error);
+            return Retry::Never;
+        }
+        retry
+    }
+
     /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
     /// On a ring of another thread that thread does, which has been woken by the push.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
-        if !self.seat.is_mine() {
+        if !self.seat.is_mine() || self.retired {
             return;
         }
         self.submit(ring);
+        if self.retired {
+            return;
+        }
         if let (_, true) = self.harvest_some(ring) {
             // No edge will tell the driver of the rest.
             self.mark_dirty();
         }
     }
+}
+
+/// What the thread of a ring does before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BeforeSleep {
+    /// Enters the kernel, where it sleeps if it may; without work only to sleep.
+    Enter { has_work: bool, may_wait: bool },
+    /// Drives once more: the ring has failed, which the driver has not been told.
+    Drive,
+    /// Sleeps elsewhere: there is no ring any more.
+    Failed,
+}
+
+/// When to enter the kernel again after it refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    Now,
+    /// After a pause.
+    Later,
+    /// The ring has failed.
+    Never,
 }

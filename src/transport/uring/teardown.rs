@@ -1,22 +1,29 @@
 //! The end of operations that are not wanted any more, and that of the ring itself: everything is
 //! cancelled and waited for before its memory is freed (memory-model rule 7).
 
+use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::sync::PoisonError;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use io_uring::IoUring;
+use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::{EnterFlags, IoUring};
+use rustix::net::{Shutdown, shutdown};
 
 use super::harvest::refuse;
 use super::mail::Mailbox;
 use super::op::BELL;
 use super::ring::{Home, Ring, State};
 use super::thread::Seat;
+use crate::error::{Error, ErrorKind};
 use crate::slab::Key;
 
 /// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
 /// takes microseconds; what is longer is broken.
 const REAP_TIME: Duration = Duration::from_millis(500);
+/// The same of one that has failed, whose driver waits meanwhile.
+const REAP_TIME_OF_FAILED: Duration = Duration::from_millis(100);
 /// How long one step of the last wait may take.
 const REAP_STEP_NANOS: u32 = 1_000_000;
 
@@ -63,7 +70,7 @@ impl State {
 
     /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
     fn reap_some(&mut self, ring: &IoUring) -> bool {
-        if self.ops.len() == 0 || !self.seat.is_mine() {
+        if self.ops.len() == 0 || !self.seat.is_mine() || self.retired {
             return true;
         }
         let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
@@ -118,9 +125,7 @@ impl State {
         }
     }
 
-    /// Nothing is submitted from now on: everything is cancelled and waited for. What does not end
-    /// in time keeps its memory for ever, since the kernel may still use it (memory-model rule 7),
-    /// and so does everything that is in the hands of a thread other than this.
+    /// Nothing is submitted from now on: everything is cancelled and waited for, for a while.
     fn retire(&mut self, ring: &IoUring) {
         if self.retired {
             return;
@@ -128,29 +133,92 @@ impl State {
         self.cancel_all(ring);
         let deadline = Instant::now() + REAP_TIME;
         while !self.reap_some(ring) && Instant::now() < deadline {}
-        self.retired = true;
-        let was_submitted = mem::replace(&mut self.seat, Seat::Vacant) != Seat::Vacant;
-        let left = self.ops.keys();
-        if !was_submitted {
-            left.into_iter().for_each(|key| self.withdraw(key));
-        } else if !left.is_empty() {
+        if !mem::replace(&mut self.retired, true) {
+            self.free_what_ended(ring);
+        }
+        self.seat = Seat::Vacant;
+    }
+
+    /// The kernel refuses to be entered, and so gets and ends nothing any more by the usual way:
+    /// the ring is of no use. The driver is told (`poll_drive`), and ends everything.
+    pub(super) fn fail(&mut self, ring: &IoUring, error: &io::Error) {
+        if mem::replace(&mut self.retired, true) {
+            return;
+        }
+        let failure = failure(error);
+        tracing::error!(error = %failure, in_flight = self.ops.len(), "a ring has failed");
+        self.failure = Some(failure);
+        let taken = self.entries_taken(ring);
+        // A socket that is shut down ends what waits for it, and tells its peer.
+        for key in self.ops.keys() {
+            if let Some(op) = self.ops.get(key)
+                && op.entry < taken
+            {
+                let _ = shutdown(&op.fd, Shutdown::Both);
+            }
+        }
+        let deadline = Instant::now() + REAP_TIME_OF_FAILED;
+        loop {
+            // A system call of its own, which may be permitted still.
+            let any = CancelBuilder::any().all();
+            let step = Timespec::new().nsec(REAP_STEP_NANOS);
+            let _ = ring.submitter().register_sync_cancel(Some(step), any);
+            // Has the kernel do what it has deferred, if it lets itself be entered for that. Not
+            // one entry is submitted: their memory is freed below.
+            let flags = EnterFlags::GETEVENTS.bits();
+            // SAFETY: no entries, no argument.
+            let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+            while self.harvest_some(ring).1 && Instant::now() < deadline {}
+            let in_flight = |key: &Key| self.ops.get(*key).is_some_and(|op| op.entry < taken);
+            if !self.ops.keys().iter().any(in_flight) || Instant::now() >= deadline {
+                break;
+            }
+            // Whatever a thread does next, it completes what has ended first.
+            thread::park_timeout(Duration::from_nanos(REAP_STEP_NANOS.into()));
+        }
+        self.free_what_ended(ring);
+        self.mark_dirty();
+    }
+
+    /// Frees what the kernel has not taken, which it never will. What it has taken and not ended
+    /// keeps its memory for ever, since the kernel may still use it (memory-model rule 7), and so
+    /// do the buffers then.
+    fn free_what_ended(&mut self, ring: &IoUring) {
+        let taken = self.entries_taken(ring);
+        self.backlog.clear();
+        let mut leaked = 0;
+        for key in self.ops.keys() {
+            if self.ops.get(key).is_some_and(|op| op.entry >= taken) {
+                self.withdraw(key);
+            } else if let Some(op) = self.ops.remove(key) {
+                leaked += 1;
+                mem::forget(op.cargo);
+            }
+        }
+        if leaked > 0 {
             tracing::warn!(
-                left = left.len(),
+                leaked,
                 "operations did not end with their ring; memory is leaked"
             );
-            for key in left {
-                mem::forget(self.ops.remove(key));
-            }
             return;
         }
         if self.bell.take().is_some() {
             // The kernel keeps the bell's descriptor no longer than the thread.
-            let bell = io_uring::types::CancelBuilder::user_data(BELL);
+            let bell = CancelBuilder::user_data(BELL);
             let _ = ring.submitter().register_sync_cancel(None, bell);
         }
         let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
         self.buffers_are_ours = unregistered.is_ok();
     }
+}
+
+/// Why everything that was in a ring ends.
+fn failure(error: &io::Error) -> Error {
+    let what = format!(
+        "io_uring_enter: {error}; what was open in this ring has ended, open it anew (the backend \
+         epoll needs no ring)"
+    );
+    Error::new(ErrorKind::DriverGone, what).with_os(error.raw_os_error())
 }
 
 impl Drop for Ring {

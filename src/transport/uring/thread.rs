@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 
 use io_uring::squeue::Entry;
 use io_uring::{Submitter, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::op::BELL;
 use super::ring::Ring;
+use super::submit::{BeforeSleep, Retry};
 use crate::error::{Error, Result};
 use crate::transport::Clock;
 use crate::transport::run::Reactor;
@@ -159,6 +160,20 @@ impl Bell {
     }
 }
 
+impl Bell {
+    /// Sleeps until it rings or the time has passed, where no ring watches it.
+    fn sleep(&self, time: Option<Duration>) {
+        if time == Some(Duration::ZERO) || !self.may_sleep() {
+            return;
+        }
+        let time = time.and_then(|time| rustix::time::Timespec::try_from(time).ok());
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        // Whatever ends it, the thread looks around once more.
+        let _ = poll(&mut fds, time.as_ref());
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.ring();
@@ -183,11 +198,14 @@ impl RingThread {
     /// Submits what was pushed, and sleeps until something ends, somebody rings or a clock does.
     fn park(&self, submitter: &Submitter<'_>) {
         let time_left = self.desk.time_left();
-        let (has_work, has_backlog) = self.ring.with(|state, ring| state.before_sleep(ring));
-        let sleeps =
-            !has_backlog && time_left != Some(Duration::ZERO) && self.desk.bell.may_sleep();
+        let (has_work, may_wait) = match self.ring.with(|state, ring| state.before_sleep(ring)) {
+            BeforeSleep::Enter { has_work, may_wait } => (has_work, may_wait),
+            BeforeSleep::Drive => return,
+            BeforeSleep::Failed => return self.desk.bell.sleep(time_left),
+        };
+        let sleeps = may_wait && time_left != Some(Duration::ZERO) && self.desk.bell.may_sleep();
         let entered = match time_left {
-            _ if !sleeps && !has_work => return,
+            _ if !sleeps && may_wait && !has_work => return,
             _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
             None => submitter.submit_and_wait(1),
             Some(left) => {
@@ -195,17 +213,14 @@ impl RingThread {
                 submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
             }
         };
-        let Err(error) = entered else { return };
-        match error.raw_os_error() {
-            // Time is up, a signal came, completions wait to be taken in first: all seen to next.
-            Some(libc::ETIME | libc::EINTR | libc::EBUSY) => {}
-            // Memory is short. Whatever else it is, trying without a pause would not end it.
-            code => {
-                if code != Some(libc::EAGAIN) {
-                    tracing::error!(%error, "the ring takes no operations");
-                }
-                thread::park_timeout(PAUSE);
-            }
+        let retry = match entered {
+            Ok(_) => return,
+            // Time is up.
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => return,
+            Err(error) => self.ring.with(|state, ring| state.refused(ring, &error)),
+        };
+        if retry == Retry::Later {
+            thread::park_timeout(PAUSE);
         }
     }
 }

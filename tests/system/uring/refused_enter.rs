@@ -1,0 +1,400 @@
+//! A kernel that refuses to be entered for a ring while operations are under way: a filter that
+//! appears later, which cannot be taken away again, so that each test runs a second process.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
+use tokio_fabric::{
+    Backend, Driver, Endpoint, Error, ErrorKind, Event, EventQueue, Fabric, Hints, PassiveEndpoint,
+    RdmEndpoint,
+};
+
+use super::runtime;
+use crate::common::alone::alone;
+use crate::common::{backends, left_out};
+
+const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// ARCHITECTURE, "A ring that fails": "every operation ends with `DriverGone`, which names the system
+/// call and its error"; on a task and on a thread, where a system call is refused for good and where
+/// its refusal would pass, but does not.
+#[test]
+fn operations_in_a_ring_that_refuses_to_be_entered_end_with_that_reason() {
+    std::thread::scope(|scope| {
+        for name in ["eperm", "einval", "eintr", "ebusy", "eagain"] {
+            let name = format!("uring::refused_enter::refused_by_{name}");
+            scope.spawn(move || alone(&name));
+        }
+    });
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_by_eperm() {
+    everything_ends(libc::EPERM);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_by_einval() {
+    everything_ends(libc::EINVAL);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_by_eintr() {
+    everything_ends(libc::EINTR);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_by_ebusy() {
+    everything_ends(libc::EBUSY);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_by_eagain() {
+    everything_ends(libc::EAGAIN);
+}
+
+/// Pairs of connections between a domain on a ring and one on epoll.
+const PAIRS: usize = 20;
+
+/// A domain on a ring, with something of each kind under way.
+struct Busy {
+    peer: Peer,
+    /// Ours, and the peer's.
+    pairs: Vec<(Endpoint, Endpoint)>,
+    connectionless: RdmEndpoint,
+    requests: EventQueue,
+    listener: PassiveEndpoint,
+}
+
+impl Busy {
+    async fn new(net: Net, other: &Peer) -> Busy {
+        let peer = net.peer().unwrap();
+        let mut pairs = Vec::new();
+        for _ in 0..PAIRS {
+            // Without message credit, so that what nobody reads fills the connection.
+            let ours = peer.domain.endpoint().extension(false).open().unwrap();
+            let theirs = other.domain.endpoint().extension(false).open().unwrap();
+            connect_endpoints(&ours, &theirs, &other.fabric)
+                .await
+                .unwrap();
+            pairs.push((ours, theirs));
+        }
+        let requests = peer.fabric.event_queue().open().unwrap();
+        let listener = peer.fabric.passive_endpoint(&requests);
+        let listener = listener.listen_at(ANYWHERE).unwrap();
+        let connectionless = peer.rdm_endpoint().unwrap();
+        Busy {
+            peer,
+            pairs,
+            connectionless,
+            requests,
+            listener,
+        }
+    }
+
+    /// `refuse` has the kernel refuse.
+    async fn ends(mut self, other: &Peer, errno: i32, refuse: impl Future<Output = ()>) {
+        let receives: Vec<_> = (self.pairs.iter())
+            .map(|(ours, _)| ours.recv(vec![0; 2 << 20]).post().unwrap())
+            .collect();
+        let theirs: Vec<_> = (self.pairs.iter())
+            .map(|(_, theirs)| theirs.recv(vec![0; 16]).post().unwrap())
+            .collect();
+        // More than the sockets hold, so that the kernel has it.
+        let large: Vec<_> = (self.pairs.iter().skip(PAIRS / 2))
+            .map(|(ours, _)| ours.send(vec![5; 32 << 20]).post().unwrap())
+            .collect();
+        let anybodys = self.connectionless.recv(vec![0; 16]).post().unwrap();
+        // By the answer all of that has been submitted.
+        let (probe, answer) = connect(&self.peer, other).await.unwrap();
+        let (received, _) = tokio::join!(answer.recv(vec![0; 16]), probe.send("on its way?"));
+        received.unwrap();
+        refuse.await;
+        // Makes the listener's ring submit, and then the domain's.
+        let address = self.listener.local_addr();
+        let _caller = TcpStream::connect(address).unwrap();
+        is_reason(&connect(&self.peer, other).await.unwrap_err(), errno);
+
+        for receive in receives {
+            is_reason(&receive.await.unwrap_err().into(), errno);
+        }
+        for send in large {
+            is_reason(&send.await.unwrap_err().into(), errno);
+        }
+        is_reason(&anybodys.await.unwrap_err().into(), errno);
+        for receive in theirs {
+            let lost: Error = receive.await.unwrap_err().into();
+            let kinds = [
+                ErrorKind::PeerClosed,
+                ErrorKind::ConnectionReset,
+                ErrorKind::Truncated, // What did not fit has come as far as it could.
+            ];
+            assert!(kinds.contains(&lost.kind()), "{lost}");
+        }
+        let mut ended: Vec<_> = self.pairs.iter().map(|(ours, _)| ours.id()).collect();
+        while !ended.is_empty() {
+            match self.peer.events.next().await {
+                Some(Event::Connected { .. }) => {}
+                Some(Event::Shutdown { endpoint, .. }) => ended.retain(|it| *it != endpoint),
+                other => panic!("{other:?}"),
+            }
+        }
+        match self.requests.next().await {
+            Some(Event::Error(event)) => is_reason(&event.into(), errno),
+            other => panic!("{other:?}"),
+        }
+        assert!(!self.listener.is_listening());
+        self.later(errno).await;
+    }
+
+    /// What is asked for later says why it cannot be had.
+    async fn later(&mut self, errno: i32) {
+        let (ours, _) = self.pairs.pop().unwrap();
+        is_reason(&ours.send("later").await.unwrap_err().into(), errno);
+        is_reason(&ours.recv(vec![0; 8]).await.unwrap_err().into(), errno);
+        let later = self.connectionless.recv(vec![0; 8]).await;
+        is_reason(&later.unwrap_err().into(), errno);
+        is_reason(&self.peer.domain.endpoint().open().unwrap_err(), errno);
+        // Its listener would need a ring of its own.
+        let listener = self.peer.rdm_endpoint().unwrap_err();
+        assert_eq!(listener.os_error(), Some(errno), "{listener}");
+    }
+}
+
+#[track_caller]
+fn is_reason(error: &Error, errno: i32) {
+    assert_eq!(error.kind(), ErrorKind::DriverGone, "{error}");
+    assert_eq!(error.os_error(), Some(errno), "{error}");
+    assert!(error.to_string().contains("io_uring_enter"), "{error}");
+}
+
+fn everything_ends(errno: i32) {
+    if !backends().contains(&Backend::IoUring) {
+        return;
+    }
+    let ends = async {
+        let other = Net::on(Backend::Epoll).peer().unwrap();
+        let task = Busy::new(Net::on(Backend::IoUring).in_ring(), &other).await;
+        let thread = Busy::new(Net::on(Backend::IoUring).driver(Driver::Thread), &other).await;
+        let both = tokio::sync::Barrier::new(2);
+        let refuse = async || {
+            if both.wait().await.is_leader() {
+                refuse_to_enter(
+                    libc::SECCOMP_RET_ERRNO | errno as u32,
+                    libc::SECCOMP_FILTER_FLAG_TSYNC,
+                );
+            }
+            both.wait().await;
+        };
+        tokio::join!(
+            task.ends(&other, errno, refuse()),
+            thread.ends(&other, errno, refuse())
+        );
+        // A ring can be had still, but not be used: what is opened now says so, or does without.
+        let named = Net::on(Backend::IoUring).fabric().unwrap();
+        let refused = named.domain().open().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
+        assert_eq!(domain.backend(), Backend::Epoll);
+        assert!(domain.info().fallback.is_some());
+        let (a, b) = connect(&other, &Net::on(Backend::Epoll).peer().unwrap())
+            .await
+            .unwrap();
+        let (received, _) = tokio::join!(b.recv(vec![0; 8]), a.send("goes on"));
+        received.unwrap();
+    };
+    runtime().block_on(async {
+        tokio::time::timeout(Duration::from_secs(60), ends)
+            .await
+            .expect("what ends with its ring");
+    });
+}
+
+/// The refusals of a moment change nothing: a signal, a kernel short of memory, completions that
+/// are to be taken in first.
+#[test]
+fn refusals_that_pass_end_nothing() {
+    alone("uring::refused_enter::refused_for_a_moment");
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn refused_for_a_moment() {
+    if !backends().contains(&Backend::IoUring) {
+        return;
+    }
+    let Some(kernel) = Kernel::new() else {
+        return left_out("no filter may ask this process");
+    };
+    // What is made from here on is filtered, and the threads of a driver with it.
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            for net in [
+                Net::on(Backend::IoUring).in_ring(),
+                Net::on(Backend::IoUring).driver(Driver::Thread),
+            ] {
+                let (a, b) = net.pair().await.unwrap();
+                for errno in [libc::EINTR, libc::EBUSY, libc::EAGAIN] {
+                    for round in 0..30_u8 {
+                        kernel.refuse(errno, usize::from(round % 7));
+                        let large = vec![round; 1 << 20];
+                        let into = vec![0; 1 << 20];
+                        let (received, sent) = tokio::join!(b.recv(into), a.send(large));
+                        sent.unwrap();
+                        let (received, bytes) = received.unwrap();
+                        assert_eq!(received.len, 1 << 20);
+                        assert!(bytes.iter().all(|byte| *byte == round));
+                    }
+                    assert!(kernel.refused.load(Ordering::SeqCst) > 0, "it was asked");
+                }
+            }
+        });
+    })
+    .join()
+    .unwrap();
+}
+
+/// Answers each attempt of this process to enter for a ring.
+struct Kernel {
+    errno: Arc<AtomicI32>,
+    /// So many more are refused.
+    left: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Kernel {
+    /// For the calling thread and those that it starts from here on. `None`: the system does not
+    /// let processes be asked.
+    fn new() -> Option<Kernel> {
+        let kernel = Kernel {
+            errno: Arc::default(),
+            left: Arc::default(),
+            refused: Arc::default(),
+        };
+        let (errno, left) = (Arc::clone(&kernel.errno), Arc::clone(&kernel.left));
+        let refused = Arc::clone(&kernel.refused);
+        let (tell, told) = std::sync::mpsc::channel::<OwnedFd>();
+        // Started before the filter, so that its own calls need no answer.
+        std::thread::spawn(move || {
+            let Ok(fd) = told.recv() else { return };
+            while let Some(id) = asked(&fd) {
+                let is_refused = left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                        left.checked_sub(1)
+                    })
+                    .is_ok();
+                if is_refused {
+                    refused.fetch_add(1, Ordering::SeqCst);
+                }
+                let error = if is_refused {
+                    errno.load(Ordering::SeqCst)
+                } else {
+                    0
+                };
+                answer(&fd, id, error);
+            }
+        });
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        let fd = refuse_to_enter(libc::SECCOMP_RET_USER_NOTIF, flags);
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: a new descriptor, which is ours alone.
+        tell.send(unsafe { OwnedFd::from_raw_fd(fd) }).ok()?;
+        Some(kernel)
+    }
+
+    fn refuse(&self, errno: i32, times: usize) {
+        self.errno.store(errno, Ordering::SeqCst);
+        self.left.store(times, Ordering::SeqCst);
+    }
+}
+
+/// Waits for a call to be answered.
+fn asked(fd: &OwnedFd) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    loop {
+        // SAFETY: a plain structure of numbers, which must be zero.
+        let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure that this call fills outlives it.
+        let answer = unsafe {
+            libc::ioctl(
+                fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                &raw mut call,
+            )
+        };
+        match (answer, std::io::Error::last_os_error().raw_os_error()) {
+            (0, _) => return Some(call.id),
+            // A signal came, or whoever asked has gone.
+            (_, Some(libc::EINTR | libc::ENOENT)) => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Lets it go on, or fail with this number.
+fn answer(fd: &OwnedFd, id: u64, errno: i32) {
+    use std::os::fd::AsRawFd;
+    let answer = libc::seccomp_notif_resp {
+        id,
+        val: 0,
+        error: -errno,
+        flags: match errno {
+            0 => libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+            _ => 0,
+        },
+    };
+    // SAFETY: the structure that this call reads outlives it.
+    unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND,
+            &raw const answer,
+        )
+    };
+}
+
+/// From now on `io_uring_enter` is answered so; gives what the system says to that.
+fn refuse_to_enter(action: u32, flags: libc::c_ulong) -> i32 {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let enter = libc::SYS_io_uring_enter as u32;
+    let mut program = [
+        // The number of the call is the first word of what the filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, enter),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, action),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: a plain flag, and a filter whose program outlives the call; the kernel copies it.
+    let answer = unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        libc::syscall(libc::SYS_seccomp, mode, flags, &raw const filter)
+    };
+    let is_listener = flags == libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    assert!(
+        is_listener || answer == 0,
+        "{}",
+        std::io::Error::last_os_error()
+    );
+    answer as i32
+}
