@@ -72,6 +72,16 @@ pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 /// Keys of deregistered regions that a domain remembers, so that who comes late (its operation's
 /// time limit took the region away) does not count as guessing. 64 KiB at most, 16 bytes per key.
 pub const RECENT_KEYS_MAX: usize = 4096;
+/// Threads that fault in the pages of a domain's registrations at the same time: enough to keep one
+/// core of a small machine busy without taking the runtime's blocking threads from everybody else.
+pub const BLOCKING_THREADS_MAX: usize = 2;
+/// How long a blocking thread serves the queue before it asks the runtime for another turn: waking
+/// a thread takes 8 us, as long as several short registrations, and a runtime that ends waits for
+/// the blocking threads that run.
+pub const BLOCKING_TURN_MAX: Duration = Duration::from_millis(1);
+/// Bytes of a region that are faulted in before the registration looks whether it is still wanted,
+/// and before others get their turn: some 4 ms of a processor that clears 4 GB/s.
+pub const FAULT_CHUNK: usize = 16 << 20;
 /// Keys that a domain fetches from the operating system's random source at once: enough to share
 /// the cost of the system call (0.5 us), few enough that fetching them takes no longer than some
 /// microseconds.

@@ -79,7 +79,6 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    #[inline(always)]
     pub(super) fn new(traits: RegionTraits) -> Self {
         let backed = || Lock::new(Intervals::default());
         Attached {

@@ -103,7 +103,6 @@ impl Buffer {
     ///
     /// # Errors
     /// The buffer itself, if it was of another type.
-    #[inline(always)]
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
         B::from_held(self.held).map_err(Buffer::new)
     }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::smallvec;
 
 use super::buffer::Buffer;
-use super::draft::Place;
-use super::few::Few;
-use super::held::Held;
+use super::held::{Held, OwnedBuffers};
 use super::mapped::MappedBuffer;
 use super::payload::Payload;
 use super::piece::Memory;
@@ -28,17 +27,12 @@ macro_rules! convert_held {
                 }))
             }
 
-            #[inline(always)]
+            #[inline]
             fn into_held(self) -> Result<Held, Refused<Self>> {
                 Ok(Held::from(self))
             }
 
             #[inline]
-            fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
-                Ok(all.into_iter().map(Held::from).collect())
-            }
-
-            #[inline(always)]
             fn from_held(held: Held) -> Result<Self, Held> {
                 held.$back()
             }
@@ -134,19 +128,17 @@ impl<B: Convert> ConvertMany for B {
         self.into_memory(usage).map(Payload::from_memory)
     }
 
-    #[inline(always)]
-    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
-        place.put_one(self.into_held()?);
-        Ok(())
+    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
+        self.into_held().map(|held| smallvec![held])
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
         B::from_memory(payload.into_single()?).ok()
     }
 
-    #[inline]
-    fn from_taken(taken: Few<Held>) -> Option<Self> {
-        B::from_held(taken.into_one()?).ok()
+    fn from_owned(mut buffers: OwnedBuffers) -> Option<Self> {
+        let held = buffers.pop().filter(|_| buffers.is_empty())?;
+        B::from_held(held).ok()
     }
 
     fn count(&self) -> usize {
@@ -182,17 +174,28 @@ impl<B: Convert> ConvertMany for Vec<B> {
         Ok(Payload::from_pieces(pieces))
     }
 
-    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
-        place.put_many(B::all_held(self)?);
-        Ok(())
+    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
+        let mut owned = OwnedBuffers::with_capacity(self.len());
+        let mut rest = self.into_iter();
+        while let Some(buffer) = rest.next() {
+            match buffer.into_held() {
+                Ok(held) => owned.push(held),
+                Err((error, buffer)) => {
+                    let back = owned.into_iter().map(B::from_held);
+                    let back = back.filter_map(Result::ok).chain([buffer]);
+                    return Err((error, back.chain(rest).collect()));
+                }
+            }
+        }
+        Ok(owned)
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
         into_buffers(payload.into_pieces())
     }
 
-    fn from_taken(taken: Few<Held>) -> Option<Self> {
-        let back = taken.into_vec().into_iter();
+    fn from_owned(buffers: OwnedBuffers) -> Option<Self> {
+        let back = buffers.into_iter();
         back.map(|held| B::from_held(held).ok()).collect()
     }
 
@@ -216,16 +219,16 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
         Vec::from(self).into_payload(usage).map_err(all_back)
     }
 
-    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>> {
-        Vec::from(self).into_place(place).map_err(all_back)
+    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
+        Vec::from(self).into_owned().map_err(all_back)
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
         into_buffers(payload.into_pieces())?.try_into().ok()
     }
 
-    fn from_taken(taken: Few<Held>) -> Option<Self> {
-        Vec::from_taken(taken)?.try_into().ok()
+    fn from_owned(buffers: OwnedBuffers) -> Option<Self> {
+        Vec::from_owned(buffers)?.try_into().ok()
     }
 
     fn count(&self) -> usize {

@@ -23,6 +23,7 @@ use std::slice;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 use super::copy;
 use super::injected;
@@ -63,6 +64,9 @@ enum Owner {
     /// Dissolved again; only seen by the drop that follows.
     Gone,
 }
+
+/// The buffers of a region, in order. One, the usual case, takes no allocation.
+pub type OwnedBuffers = SmallVec<[Held; 1]>;
 
 /// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
 /// would.
@@ -392,7 +396,7 @@ impl Held {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
         let Owner::Mapped { mapped, pages } = self.owner else {
             return Err(self);
@@ -470,7 +474,7 @@ impl Drop for Held {
 }
 
 impl From<Vec<u8>> for Held {
-    #[inline(always)]
+    #[inline]
     fn from(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         Held {
@@ -538,7 +542,7 @@ impl From<BytesMut> for Held {
 }
 
 impl From<MappedBuffer> for Held {
-    #[inline(always)]
+    #[inline]
     fn from(buffer: MappedBuffer) -> Self {
         let (span, mapped, pages) = buffer.into_parts();
         Held {

@@ -17,11 +17,8 @@ const HUGE_PAGE: usize = 2 << 20;
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// Which pages the system gave for a [`MappedBuffer`].
-// A word, so that a value that has one is moved word by word. The bytes beside a single byte are
-// moved in halves that overlap, and the processor waits for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[repr(usize)]
 pub enum PageKind {
     /// Pages of the ordinary size.
     Ordinary,

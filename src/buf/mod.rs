@@ -29,9 +29,7 @@ mod carving;
 mod convert;
 mod copy;
 mod denied;
-mod draft;
 mod exclusive;
-mod few;
 mod frame;
 mod held;
 mod injected;
@@ -64,11 +62,9 @@ pub use traits::{
 pub(crate) use attached::RegionTraits;
 pub(crate) use carving::Carving;
 pub(crate) use denied::Denied;
-pub(crate) use draft::Draft;
 pub(crate) use exclusive::Exclusive;
-pub(crate) use few::Few;
 pub(crate) use frame::Frame;
-pub(crate) use held::Held;
+pub(crate) use held::{Held, OwnedBuffers};
 #[cfg(feature = "test-util")]
 pub(crate) use injected::drop_kept as drop_injected;
 pub(crate) use payload::{Leases, Payload};

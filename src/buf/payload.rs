@@ -1,8 +1,9 @@
 //! What an operation holds: its memory, in order, whatever it is made of.
 
+use smallvec::SmallVec;
+
 use super::buffer::Buffer;
 use super::denied::Denied;
-use super::few::Few;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
@@ -378,14 +379,12 @@ impl Payload {
 
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
     /// taken from the user there, the bytes are in the region.
-    pub(crate) fn into_buffers(self) -> Few<Buffer> {
+    pub(crate) fn into_buffers(self) -> SmallVec<[Buffer; 1]> {
         let buffer = |memory| into_held(memory).map(Buffer::new);
         match self.pieces {
-            Pieces::None | Pieces::Zeros => Few::None,
-            Pieces::One(memory) => buffer(memory).map_or(Few::None, Few::One),
-            Pieces::Many(memories) => {
-                Few::from(memories.into_iter().filter_map(buffer).collect::<Vec<_>>())
-            }
+            Pieces::None | Pieces::Zeros => SmallVec::new(),
+            Pieces::One(memory) => buffer(memory).into_iter().collect(),
+            Pieces::Many(memories) => memories.into_iter().filter_map(buffer).collect(),
         }
     }
 

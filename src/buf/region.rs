@@ -11,17 +11,14 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem;
-#[cfg(test)]
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
 
 use super::attached::{Attached, RegionTraits};
 use super::copy;
 use super::denied::Denied;
-#[cfg(test)]
-use super::draft::Draft;
-use super::few::Few;
-use super::held::Held;
+use super::held::{Held, OwnedBuffers};
 use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
@@ -64,7 +61,7 @@ impl Segment {
 
 /// The shared memory of a region. See the module's page for who may touch it when.
 pub(crate) struct RegionMemory {
-    segments: Few<Segment>,
+    segments: SmallVec<[Segment; 1]>,
     len: usize,
     /// All buffers are writable, or none is.
     writable: bool,
@@ -76,13 +73,12 @@ pub(crate) struct RegionMemory {
     /// them.
     pins: OnceLock<Lock<Option<Pins>>>,
     /// The buffers themselves; none once they are taken. Read by whoever is inside the gate;
-    /// changed by who has the only reference to all of this, or by who has claimed the gate, after
-    /// which nobody is inside any more. Those of read-only memory are not changed, and are read
-    /// also once the gate is over.
+    /// changed by who has claimed the gate, after which nobody is inside any more. Those of
+    /// read-only memory are not changed, and are read also once the gate is over.
     owners: Owners,
 }
 
-struct Owners(UnsafeCell<Few<Held>>);
+struct Owners(UnsafeCell<OwnedBuffers>);
 
 // SAFETY: used as the one field says that has it, by one at a time or to read; a `Held` may be sent
 // and shared.
@@ -90,7 +86,7 @@ unsafe impl Sync for Owners {}
 
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
-    is_shared::<Few<Held>>();
+    is_shared::<OwnedBuffers>();
 };
 
 impl Gated for RegionMemory {
@@ -100,24 +96,34 @@ impl Gated for RegionMemory {
 }
 
 impl RegionMemory {
-    /// Of buffers that are joined at once: [`Draft::join`].
-    #[cfg(test)]
+    /// Joins buffers, in order. They come back if there is none, if writable and read-only ones or
+    /// ranges and owned ones are mixed, if a range wraps around, or if their lengths do not add up
+    /// within an address space.
     pub(crate) fn new(
-        buffers: impl Into<Few<Held>>,
+        buffers: impl Into<OwnedBuffers>,
         traits: RegionTraits,
-    ) -> Result<Arc<Self>, Few<Held>> {
-        let draft = Draft::of_held(buffers, traits);
-        draft.join().map_err(Draft::into_held)
-    }
-
-    /// Without buffers: what a [`Draft`] is made of.
-    #[inline(always)]
-    pub(super) fn blank(traits: RegionTraits) -> Self {
-        RegionMemory {
-            segments: Few::None,
-            len: 0,
-            writable: false,
-            kernel_only: false,
+    ) -> Result<Arc<Self>, OwnedBuffers> {
+        let buffers = buffers.into();
+        let Some(first) = buffers.first() else {
+            return Err(buffers);
+        };
+        let (writable, kernel_only) = (first.is_writable(), first.is_range());
+        let mut segments = SmallVec::with_capacity(buffers.len());
+        let mut len = 0usize;
+        for held in &buffers {
+            let kind = (held.is_writable(), held.is_range());
+            let is_alike = kind == (writable, kernel_only) && !held.wraps_around();
+            let Some(end) = len.checked_add(held.len()).filter(|_| is_alike) else {
+                return Err(buffers);
+            };
+            segments.push(Segment::of(held, len));
+            len = end;
+        }
+        Ok(Arc::new(RegionMemory {
+            segments,
+            len,
+            writable,
+            kernel_only,
             gate: if traits.disabled {
                 Gate::new_disabled()
             } else {
@@ -125,40 +131,8 @@ impl RegionMemory {
             },
             attached: Attached::new(traits),
             pins: OnceLock::new(),
-            owners: Owners(UnsafeCell::new(Few::None)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn owners_mut(&mut self) -> &mut Few<Held> {
-        self.owners.0.get_mut()
-    }
-
-    /// Finds the places of its buffers. False if they cannot be one region: [`Draft::join`].
-    #[inline]
-    pub(super) fn join(&mut self) -> bool {
-        let owners = &*self.owners.0.get_mut();
-        let Some(first) = owners.first() else {
-            return false;
-        };
-        (self.writable, self.kernel_only) = (first.is_writable(), first.is_range());
-        if let [one] = &**owners {
-            (self.segments, self.len) = (Few::One(Segment::of(one, 0)), one.len());
-            return !one.wraps_around();
-        }
-        let mut segments = Vec::with_capacity(owners.len());
-        let mut end = 0usize;
-        for held in owners.iter() {
-            let kind = (held.is_writable(), held.is_range());
-            let is_alike = kind == (self.writable, self.kernel_only) && !held.wraps_around();
-            let Some(next) = end.checked_add(held.len()).filter(|_| is_alike) else {
-                return false;
-            };
-            segments.push(Segment::of(held, end));
-            end = next;
-        }
-        (self.segments, self.len) = (Few::Many(segments), end);
-        true
+            owners: Owners(UnsafeCell::new(buffers)),
+        }))
     }
 
     /// Length in bytes of the whole region.
@@ -324,18 +298,17 @@ impl RegionMemory {
     /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
     /// or if they have been taken already. Read-only buffers are shared, and stay here too.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Few<Held>> {
+    pub(crate) fn take(&self) -> Option<OwnedBuffers> {
         if !self.writable {
             return self.share();
         }
-        let owners = mem::replace(self.claim()?, Few::None);
+        let owners = mem::take(self.claim()?);
         (!owners.is_empty()).then_some(owners)
     }
 
     /// The buffers of writable memory, for the first who asks once the gate is over.
-    #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]
-    fn claim(&self) -> Option<&mut Few<Held>> {
+    fn claim(&self) -> Option<&mut OwnedBuffers> {
         if !self.writable || !self.gate.claim() {
             return None;
         }
@@ -346,7 +319,7 @@ impl RegionMemory {
     }
 
     #[cold]
-    fn share(&self) -> Option<Few<Held>> {
+    fn share(&self) -> Option<OwnedBuffers> {
         if self.writable || !self.gate.is_over() {
             return None;
         }
@@ -354,8 +327,8 @@ impl RegionMemory {
         // SAFETY: the buffers of read-only memory are not changed while it is shared.
         let owners = unsafe { &*self.owners.0.get() };
         let shared = owners.iter().map(Held::share);
-        let shared = shared.collect::<Option<Vec<_>>>()?;
-        (!shared.is_empty()).then(|| Few::from(shared))
+        let shared = shared.collect::<Option<OwnedBuffers>>()?;
+        (!shared.is_empty()).then_some(shared)
     }
 
     #[inline]

@@ -173,7 +173,7 @@ fn several_buffers_come_back_in_order_and_only_as_what_they_were() {
 fn buffer_gives_bytes_vec_and_type_back() {
     let vec = vec![1, 2, 3];
     let at = vec.as_ptr();
-    let mut buffer = Payload::from_vec(vec).into_buffers().take_first().unwrap();
+    let mut buffer = Payload::from_vec(vec).into_buffers().pop().unwrap();
     buffer.as_mut_slice().unwrap()[0] = 9;
     assert_eq!((&*buffer, buffer.len()), (&[9, 2, 3][..], 3));
     assert_eq!(format!("{buffer:?}"), "Buffer(3 bytes)");

@@ -2,9 +2,7 @@
 //! are those whose taking apart and putting together `held.rs` has proven.
 
 use super::buffer::Buffer;
-use super::draft::Place;
-use super::few::Few;
-use super::held::Held;
+use super::held::{Held, OwnedBuffers};
 use super::payload::Payload;
 use super::piece::Memory;
 use crate::error::Error;
@@ -43,24 +41,6 @@ pub trait Convert: Sized {
     #[doc(hidden)]
     fn into_held(self) -> Result<Held, Refused<Self>>;
 
-    /// As [`Convert::into_held`], of several: all or none.
-    #[doc(hidden)]
-    fn all_held(all: Vec<Self>) -> Result<Vec<Held>, Refused<Vec<Self>>> {
-        let mut held = Vec::with_capacity(all.len());
-        let mut rest = all.into_iter();
-        while let Some(buffer) = rest.next() {
-            match buffer.into_held() {
-                Ok(one) => held.push(one),
-                Err((error, buffer)) => {
-                    let back = held.into_iter().map(Self::from_held);
-                    let back = back.filter_map(Result::ok).chain([buffer]);
-                    return Err((error, back.chain(rest).collect()));
-                }
-            }
-        }
-        Ok(held)
-    }
-
     /// As [`Convert::from_memory`], of memory that is no part of a region.
     #[doc(hidden)]
     fn from_held(held: Held) -> Result<Self, Held>;
@@ -95,10 +75,9 @@ pub trait ConvertMany: Sized {
     #[doc(hidden)]
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;
 
-    /// As the memory of a region: taken apart and put straight into their place, which is empty
-    /// so far. All or none.
+    /// As the memory of a region. All or none.
     #[doc(hidden)]
-    fn into_place(self, place: Place<'_>) -> Result<(), Refused<Self>>;
+    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>>;
 
     /// The buffers again, same types, same order; `None` if the payload came from others.
     #[doc(hidden)]
@@ -106,7 +85,7 @@ pub trait ConvertMany: Sized {
 
     /// As [`ConvertMany::from_payload`], of what a region gave back.
     #[doc(hidden)]
-    fn from_taken(taken: Few<Held>) -> Option<Self>;
+    fn from_owned(buffers: OwnedBuffers) -> Option<Self>;
 
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.
     #[doc(hidden)]

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use smallvec::SmallVec;
+
 use super::source::Source;
-use crate::buf::{Buffer, Few};
+use crate::buf::Buffer;
 use crate::error::{Error, OperationKind};
 use crate::id::{EndpointId, FabricAddr, UserContext};
 
@@ -66,7 +68,7 @@ pub struct Completion {
     /// How it ended.
     pub result: Result<(), CompletionError>,
     source: Option<Source>,
-    buffers: Few<Buffer>,
+    buffers: SmallVec<[Buffer; 1]>,
 }
 
 impl Completion {
@@ -112,7 +114,7 @@ impl Completion {
             endpoint,
             result: Ok(()),
             source: None,
-            buffers: Few::None,
+            buffers: SmallVec::new(),
         }
     }
 
@@ -143,7 +145,7 @@ impl Completion {
         self
     }
 
-    pub(crate) fn with_buffers(mut self, buffers: Few<Buffer>) -> Self {
+    pub(crate) fn with_buffers(mut self, buffers: SmallVec<[Buffer; 1]>) -> Self {
         self.buffers = buffers;
         self
     }
@@ -152,12 +154,12 @@ impl Completion {
     /// the order in which they were given. `None` when there are no more: an operation on region
     /// slices or inlined bytes gives nothing back. Buffers not taken are freed with the completion.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
-        self.buffers.take_first()
+        (!self.buffers.is_empty()).then(|| self.buffers.remove(0))
     }
 
     /// Takes all buffers that were not taken yet, in the order in which they were given.
     pub fn take_buffers(&mut self) -> Vec<Buffer> {
-        std::iter::from_fn(|| self.take_buffer()).collect()
+        std::mem::take(&mut self.buffers).into_vec()
     }
 
     /// How many buffers are left to take.

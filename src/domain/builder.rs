@@ -14,7 +14,7 @@ use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, TransportOptions};
 
 use super::auth::domain_secret;
-use super::workers::Workers;
+use super::blocking::BlockingPool;
 use super::{Binding, Domain, Inner, expected_regions};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
@@ -151,10 +151,10 @@ impl DomainBuilder {
         )
         .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(table));
-        let workers = match first.runner.runtime() {
-            Some(runtime) if random.is_seeded() => Workers::tasks(runtime.clone()),
-            Some(runtime) => Workers::of_runtime(runtime.clone()),
-            None => Workers::threads(),
+        let blocking = match first.runner.runtime() {
+            Some(runtime) if random.is_seeded() => BlockingPool::tasks(runtime.clone()),
+            Some(runtime) => BlockingPool::of_runtime(runtime.clone()),
+            None => BlockingPool::threads(),
         };
         let shards = Shards::start(selections.into_iter().map(|selection| EngineConfig {
             transport: selection.transport,
@@ -170,7 +170,7 @@ impl DomainBuilder {
                 transport: self.transport,
                 shards,
                 regions,
-                workers,
+                blocking,
                 binding: Mutex::new(Binding {
                     _fabric: self.dependence,
                     ..Binding::default()

@@ -4,7 +4,8 @@ use crate::buf::{IoBuf, RegionContents};
 use crate::eq::Event;
 use crate::id::UserContext;
 use crate::mr::{
-    Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, NewRegion, NotMade, ReadOnlyRegion,
+    Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, PreparedRegion, ReadOnlyRegion,
+    RegisterError,
 };
 
 /// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
@@ -19,42 +20,40 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
-    fn create(parts: NewRegion) -> Result<Self, NotMade>;
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>>;
 
-    /// What tells of its registration.
+    /// The event that reports its registration.
     #[doc(hidden)]
-    fn told(&self, context: UserContext) -> Event;
+    fn complete_event(&self, context: UserContext) -> Event;
 
     #[doc(hidden)]
     fn region_key(&self) -> u64;
 }
 
-/// What a job makes: a region's handle, or what a cache makes its own of. Of the latter no event
-/// tells.
-pub(super) trait Made: Send + Sized + 'static {
-    fn make(parts: NewRegion) -> Result<Self, NotMade>;
+/// What a [`RegisterTask`](super::register_task::RegisterTask) gives: a region's handle, or the
+/// registration that a cache takes in, which no event reports.
+pub(super) trait RegistrationOutput: Send + Sized + 'static {
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>>;
     fn event(&self, context: UserContext) -> Option<Event>;
-    fn key_made(&self) -> u64;
+    fn key(&self) -> u64;
 }
 
-impl<R: RegionHandle> Made for R {
-    #[inline]
-    fn make(parts: NewRegion) -> Result<Self, NotMade> {
-        R::create(parts)
+impl<R: RegionHandle> RegistrationOutput for R {
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
+        <R as RegionHandle>::create(parts)
     }
 
     fn event(&self, context: UserContext) -> Option<Event> {
-        Some(self.told(context))
+        Some(self.complete_event(context))
     }
 
-    fn key_made(&self) -> u64 {
+    fn key(&self) -> u64 {
         self.region_key()
     }
 }
 
-impl Made for FreshRegion {
-    #[inline]
-    fn make(parts: NewRegion) -> Result<Self, NotMade> {
+impl RegistrationOutput for FreshRegion {
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         FreshRegion::create(parts)
     }
 
@@ -62,7 +61,7 @@ impl Made for FreshRegion {
         None
     }
 
-    fn key_made(&self) -> u64 {
+    fn key(&self) -> u64 {
         KEY_NOT_AVAILABLE
     }
 }
@@ -71,13 +70,12 @@ impl<B: RegionContents> RegionHandle for MemoryRegion<B> {
     const ACCESS_MAX: Access = Access::all();
     const IS_WRITABLE: bool = true;
 
-    #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
-    fn create(parts: NewRegion) -> Result<Self, NotMade> {
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         Self::create(parts)
     }
 
-    fn told(&self, context: UserContext) -> Event {
+    fn complete_event(&self, context: UserContext) -> Event {
         Event::MrComplete {
             context,
             region: self.erase(),
@@ -93,13 +91,12 @@ impl<B: IoBuf> RegionHandle for ReadOnlyRegion<B> {
     const ACCESS_MAX: Access = Access::READ_ONLY;
     const IS_WRITABLE: bool = false;
 
-    #[inline]
     #[allow(private_interfaces, reason = "as in the trait")]
-    fn create(parts: NewRegion) -> Result<Self, NotMade> {
+    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         Self::create(parts)
     }
 
-    fn told(&self, context: UserContext) -> Event {
+    fn complete_event(&self, context: UserContext) -> Event {
         Event::MrReadOnlyComplete {
             context,
             region: self.erase(),

@@ -7,17 +7,17 @@ mod atomic;
 mod auth;
 mod available;
 mod bind;
+mod blocking;
 mod builder;
 mod cache;
 mod handle;
-mod job;
 mod raw;
 mod refresh;
 mod register;
+mod register_task;
 mod registration;
 mod request;
 mod watch;
-mod workers;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ use crate::progress::{Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
-use workers::Workers;
+use blocking::BlockingPool;
 
 pub use builder::DomainBuilder;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
@@ -94,7 +94,7 @@ struct Inner {
     shards: Shards,
     regions: SharedTable,
     /// Where registrations fault pages in.
-    workers: Workers,
+    blocking: BlockingPool,
     binding: Mutex<Binding>,
     /// Bound with `REG_MR`.
     registers: AtomicBool,
@@ -247,7 +247,6 @@ impl Domain {
     /// one, pages that were never touched are faulted in beside the runtime, and the returned
     /// future, the event and the [progress](Register::progress) tell when all are there;
     /// [`Register::lazily`] leaves them.
-    #[inline(always)]
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }
@@ -388,8 +387,8 @@ impl Domain {
     }
 
     fn vector_builder(&self, keep: Option<Keep>) -> AddressVectorBuilder {
-        let workers = self.inner.workers.others();
-        let run = Box::new(move |work| workers.clone().run(work));
+        let blocking = self.inner.blocking.others();
+        let run = Box::new(move |work| blocking.clone().run(work));
         let info = self.inner.info.clone();
         AddressVectorBuilder::new(info, run, keep)
     }

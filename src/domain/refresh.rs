@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::job::FAULT_PIECE;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::FAULT_CHUNK;
 use crate::mr::MemoryRegion;
 use crate::progress::{Engine, beside_or_task};
 use crate::sync::{Drained, Gated};
@@ -58,7 +58,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.memory().forget_pages(part.clone());
         while at < part.end {
             let (memory, from) = (self.memory().clone(), at);
-            let step = FAULT_PIECE.min(part.end - at);
+            let step = FAULT_CHUNK.min(part.end - at);
             let (tell, told) = tokio::sync::oneshot::channel();
             beside_or_task(self.is_seeded(), move || {
                 // Nobody listens when the refresh was given up.

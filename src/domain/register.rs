@@ -1,10 +1,10 @@
 //! Registration: awaited, at once, or reported by an event (`fi_mr(3)`, rulings 7 and 8).
 //!
 //! In a domain bound with `REG_MR` the work that takes time, faulting pages in, runs on the
-//! runtime's blocking threads, a piece at a time, so that it can be cancelled between pieces.
+//! runtime's blocking threads, a chunk at a time, so that it can be cancelled between chunks.
 //! Registration without such work is O(1) on TCP and done on the spot, whatever the size.
 //!
-//! The end of a job happens in one order: result stored, event readable, wakers woken.
+//! A registration ends in one order: result stored, event readable, wakers woken.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -18,7 +18,7 @@ use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
 
 use super::handle::RegionHandle;
-use super::job::{Job, register_now, start_job};
+use super::register_task::{RegisterTask, register_now, start_task};
 use super::registration::Registration;
 use super::request::{RegisterBufs, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
@@ -50,7 +50,6 @@ impl<B: RegisterBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
 }
 
 impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
-    #[inline(always)]
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
         Register {
             domain,
@@ -139,7 +138,6 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// # Errors
     /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
     /// registers asynchronously only. The buffers come back with the error.
-    #[inline(always)]
     pub fn now(self) -> Result<R, Failed<B>> {
         if self.domain.registers_asynchronously() {
             let what = "this domain is bound with REG_MR and registers asynchronously";
@@ -149,21 +147,15 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     }
 
     /// Registers within this call, whatever the domain is bound to.
-    #[inline(always)]
     pub(super) fn within(self) -> Result<R, Failed<B>> {
-        // Each on its own from here on: what is lent to a function stands in memory, and the
-        // buffers had better not.
         let Register {
             domain,
             buffers,
             request,
             ..
         } = self;
-        let draft = take_buffers(&domain, buffers, &request)?;
-        match register_now(domain, draft, &request) {
-            Ok(region) => Ok(region),
-            Err(refused) => Err(give_buffers(refused)),
-        }
+        let owned = take_buffers(&domain, buffers, &request)?;
+        register_now(domain, owned, &request).map_err(give_buffers)
     }
 
     #[cold]
@@ -196,9 +188,9 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             request,
             ..
         } = self;
-        let draft = take_buffers(&domain, buffers, &request)?;
-        let job = Arc::new(Job::<R>::new(Some(slot), request.context, false));
-        start_job(domain, draft, request, job);
+        let owned = take_buffers(&domain, buffers, &request)?;
+        let task = Arc::new(RegisterTask::<R>::new(Some(slot), request.context, false));
+        start_task(domain, owned, request, task);
         Ok(())
     }
 }
@@ -208,7 +200,6 @@ impl<B: RegisterBufs, R: RegionHandle> IntoFuture for Register<B, R> {
     type IntoFuture = Registration<B, R>;
 
     /// Submits the registration; polling only waits.
-    #[inline(always)]
     fn into_future(self) -> Registration<B, R> {
         Registration::begin(self)
     }

@@ -15,8 +15,8 @@ use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
 
 use super::handle::RegionHandle;
-use super::job::{Job, start_job};
 use super::register::Register;
+use super::register_task::{RegisterTask, start_task};
 use super::request::{RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
@@ -36,8 +36,8 @@ enum State<B: RegisterBufs, R: RegionHandle> {
     Now(Box<Register<B, R>>),
     /// Waits for a slot in the event queue.
     AwaitSlot(Box<AwaitSlot<B, R>>),
-    /// The job runs.
-    Running(Arc<Job<R>>),
+    /// Pages are faulted in, or the event is written.
+    Running(Arc<RegisterTask<R>>),
     /// There was nothing to wait for.
     Made(R),
     /// It could not be submitted.
@@ -52,7 +52,6 @@ struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
 
 impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// Submits.
-    #[inline(always)]
     pub(super) fn begin(register: Register<B, R>) -> Self {
         let (domain, request) = (&register.domain, &register.request);
         let is_bound = domain.registers_asynchronously();
@@ -95,10 +94,10 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
             ..
         } = register;
         match take_buffers(&domain, buffers, &request) {
-            Ok(draft) => {
-                let job = Arc::new(Job::new(slot, request.context, true));
-                start_job(domain, draft, request, Arc::clone(&job));
-                State::Running(job)
+            Ok(owned) => {
+                let task = Arc::new(RegisterTask::new(slot, request.context, true));
+                start_task(domain, owned, request, Arc::clone(&task));
+                State::Running(task)
             }
             // The slot goes back unused: a submission that fails writes no event.
             Err(failed) => State::Failed(Box::new(failed)),
@@ -111,7 +110,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
         match &self.state {
-            State::Running(job) => job.key(),
+            State::Running(task) => task.key(),
             State::Made(region) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
@@ -121,7 +120,6 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
 impl<B: RegisterBufs, R: RegionHandle> Future for Registration<B, R> {
     type Output = Result<R, Failed<B>>;
 
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let ended = match mem::replace(&mut self.state, State::Done) {
@@ -159,9 +157,9 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
                     Poll::Ready(Err(failed))
                 }
             },
-            State::Running(job) => match job.poll(cx.waker()) {
+            State::Running(task) => match task.poll(cx.waker()) {
                 Poll::Pending => {
-                    self.state = State::Running(job);
+                    self.state = State::Running(task);
                     Poll::Pending
                 }
                 Poll::Ready(result) => Poll::Ready(result.map_err(give_buffers)),
@@ -173,8 +171,8 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
 
 impl<B: RegisterBufs, R: RegionHandle> Drop for Registration<B, R> {
     fn drop(&mut self) {
-        if let State::Running(job) = &self.state {
-            job.abandon();
+        if let State::Running(task) = &self.state {
+            task.abandon();
         }
     }
 }

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::buf::{ConvertMany, Draft, Held, RegionMemory, RegionTraits, check_kernel_copies};
+use crate::buf::{
+    ConvertMany, Held, OwnedBuffers, RegionMemory, RegionTraits, check_kernel_copies,
+};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
 use crate::info::{AuthKey, Caps, MrMode};
-use crate::mr::{Access, MrFlags, NewRegion, NotMade};
+use crate::mr::{Access, MrFlags, PreparedRegion, RegisterError};
 use crate::op_error::Failed;
 
 use super::{Domain, RegistrationProgress};
@@ -38,7 +40,6 @@ pub(super) struct Request {
 }
 
 impl Request {
-    #[inline]
     pub(super) fn new(access: Access) -> Self {
         Request {
             access,
@@ -53,19 +54,8 @@ impl Request {
         }
     }
 
-    /// Judges what can be judged without the memory.
-    #[inline(always)]
+    /// Checks what can be checked without the memory.
     pub(super) fn check(&self, domain: &Domain) -> Result<()> {
-        // All that most ask for.
-        let is_plain = self.offset == 0
-            && Access::all().contains(self.access)
-            && self.flags.is_empty()
-            && self.auth_key.is_none();
-        if is_plain { Ok(()) } else { self.judge(domain) }
-    }
-
-    #[cold]
-    fn judge(&self, domain: &Domain) -> Result<()> {
         if self.offset != 0 {
             let message = "offset is reserved and must be 0 (fi_mr(3))";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -95,8 +85,7 @@ impl Request {
         Ok(())
     }
 
-    /// Judges the memory.
-    #[inline]
+    /// Checks the memory.
     pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
         if self.flags.contains(MrFlags::RMA_PMEM) {
             check_files(held)?;
@@ -108,7 +97,7 @@ impl Request {
         Ok(())
     }
 
-    pub(super) fn tell_ready(&self, bytes: usize) {
+    pub(super) fn add_ready(&self, bytes: usize) {
         if let Some(progress) = &self.progress {
             progress.add(bytes);
         }
@@ -135,15 +124,17 @@ pub(super) fn show(
 
 impl Domain {
     /// True if an event queue was bound with `REG_MR`.
-    #[inline(always)]
     pub(super) fn registers_asynchronously(&self) -> bool {
         self.inner.registers.load(Ordering::Acquire)
     }
 
-    /// What makes a region of the domain; takes the domain, which the region keeps.
-    #[inline]
-    pub(super) fn new_region(self, memory: Arc<RegionMemory>, request: &Request) -> NewRegion {
-        NewRegion {
+    /// All that makes a region of this memory; takes the domain, which the region keeps.
+    pub(super) fn prepared_region(
+        self,
+        memory: Arc<RegionMemory>,
+        request: &Request,
+    ) -> PreparedRegion {
+        PreparedRegion {
             memory,
             requested_key: request.key,
             auth_key: self.auth_secret(request.auth_key.as_ref()),
@@ -159,7 +150,6 @@ impl Domain {
 
     /// Whether the registration makes all pages present. With FI_MR_MMU_NOTIFY the application
     /// says when they are.
-    #[inline]
     pub(super) fn faults_in(&self, request: &Request) -> bool {
         let mode = self.inner.mr_mode;
         let by_default = request.populates && !mode.contains(MrMode::MMU_NOTIFY);
@@ -167,14 +157,12 @@ impl Domain {
     }
 
     /// Whether a registration takes longer the larger the memory is.
-    #[inline]
     pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
         let notes = self.inner.mr_mode.contains(MrMode::MMU_NOTIFY);
         notes || request.pinned || self.faults_in(request)
     }
 
     /// What a region asked for so is, by the domain's modes.
-    #[inline]
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);
@@ -191,30 +179,29 @@ impl Domain {
     }
 }
 
-/// Judges what is asked for, and takes the buffers.
-#[inline(always)]
+/// Checks the request, and takes the buffers apart.
 pub(super) fn take_buffers<B: RegisterBufs>(
     domain: &Domain,
     buffers: B,
     request: &Request,
-) -> Result<Draft, Failed<B>> {
-    let judged = request.check(domain).and_then(|()| {
+) -> Result<OwnedBuffers, Failed<B>> {
+    let checked = request.check(domain).and_then(|()| {
         let (count, limit) = (buffers.count(), domain.info().domain.mr_iov_limit);
         match count <= limit {
             true => Ok(()),
             false => Err(too_many(count, limit)),
         }
     });
-    if let Err(error) = judged {
+    if let Err(error) = checked {
         return Err(refuse(error, buffers));
     }
-    let mut draft = match Draft::of(buffers, domain.traits(request)) {
-        Ok(draft) => draft,
+    let owned = match buffers.into_owned() {
+        Ok(owned) => owned,
         Err((error, buffers)) => return Err(refuse(error, buffers)),
     };
-    match request.check_memory(draft.held()) {
-        Ok(()) => Ok(draft),
-        Err(error) => Err(give_buffers(Box::new((error, draft.into_held())))),
+    match request.check_memory(&owned) {
+        Ok(()) => Ok(owned),
+        Err(error) => Err(give_buffers(RegisterError::new(error, owned))),
     }
 }
 
@@ -252,8 +239,8 @@ pub(super) fn check_address_ranges() -> Result<()> {
 
 #[cold]
 #[allow(clippy::boxed_local, reason = "as it comes, for `map_err`")]
-pub(super) fn give_buffers<B: RegisterBufs>(refused: NotMade) -> Failed<B> {
-    let (error, held) = *refused;
+pub(super) fn give_buffers<B: RegisterBufs>(refused: Box<RegisterError>) -> Failed<B> {
+    let RegisterError { error, buffers } = *refused;
     let error = error.with_operation(OperationKind::Register);
-    Failed::new(error, B::from_taken(held))
+    Failed::new(error, B::from_owned(buffers))
 }

@@ -12,10 +12,10 @@ use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
 use super::slice::RegionSlice;
 use super::table::MrTable;
-use crate::buf::{Denied, Draft, Few, Held, RegionMemory};
+use crate::buf::{Denied, Held, OwnedBuffers, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
-use crate::sync::{Drained, GateClosed, Gated, Lock, arc};
+use crate::sync::{Drained, GateClosed, Gated, Lock};
 
 /// What a region needs of its domain, which it holds.
 pub(crate) trait Parent: Send + Sync {
@@ -25,8 +25,8 @@ pub(crate) trait Parent: Send + Sync {
     fn nudge(&self);
 }
 
-/// All that makes a region of prepared memory.
-pub(crate) struct NewRegion {
+/// Memory that is to become a region, and all that makes it one.
+pub(crate) struct PreparedRegion {
     /// From [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
@@ -36,46 +36,55 @@ pub(crate) struct NewRegion {
     pub(crate) parent: Arc<dyn Parent>,
 }
 
-/// Why a registration failed, and its buffers. Boxed, so that a registration that succeeds does not
-/// move room for it about.
-pub(crate) type NotMade = Box<(Error, Few<Held>)>;
-
-/// Joins the buffers of a registration under the rights it asks for. Nobody else knows of the
-/// memory yet, so this is when its pages are faulted in.
-#[inline]
-pub(crate) fn prepare(mut draft: Draft) -> Result<Arc<RegionMemory>, NotMade> {
-    let access = Access::from_bits_truncate(draft.traits().rights);
-    // All are of the kind of the first, or are not joined.
-    let read_only = draft.held().first().is_some_and(|it| !it.is_writable());
-    if read_only && !Access::READ_ONLY.contains(access) {
-        return Err(judged(draft));
-    }
-    draft.join().map_err(judged)
+/// Why a registration failed, and its buffers.
+#[derive(Debug)]
+pub(crate) struct RegisterError {
+    pub(crate) error: Error,
+    pub(crate) buffers: OwnedBuffers,
 }
 
-/// Why these buffers cannot be a region with these rights.
-#[cold]
-fn judged(mut draft: Draft) -> NotMade {
-    let access = Access::from_bits_truncate(draft.traits().rights);
-    let held = draft.held();
-    let message = if held.is_empty() {
+impl RegisterError {
+    /// Boxed, since it is large.
+    #[cold]
+    pub(crate) fn new(error: Error, buffers: OwnedBuffers) -> Box<Self> {
+        Box::new(RegisterError { error, buffers })
+    }
+
+    /// Takes the buffers out of memory that never became a region.
+    #[cold]
+    pub(crate) fn of_memory(error: Error, memory: &RegionMemory) -> Box<Self> {
+        // Neither can fail: nobody else has ever had this memory.
+        let _ = memory.gate().close();
+        Self::new(error, memory.take().unwrap_or_default())
+    }
+}
+
+/// Joins the buffers of a registration, and checks that they can grant the rights it asks for.
+/// Nobody else knows of the memory yet, so this is when its pages are faulted in.
+pub(crate) fn prepare(
+    buffers: OwnedBuffers,
+    traits: RegionTraits,
+) -> Result<Arc<RegionMemory>, Box<RegisterError>> {
+    let access = Access::from_bits_truncate(traits.rights);
+    let message = if buffers.is_empty() {
         "a region has at least one buffer"
-    } else if !held.iter().all(Held::is_writable) && !Access::READ_ONLY.contains(access) {
+    } else if !buffers.iter().all(Held::is_writable) && !Access::READ_ONLY.contains(access) {
         "access of a read-only region is among SEND, WRITE and REMOTE_READ"
-    } else if held.iter().any(Held::wraps_around) {
+    } else if buffers.iter().any(Held::wraps_around) {
         "len: the range goes beyond the last address"
     } else {
-        "the buffers of a region are of one kind and add up within the address space"
+        match RegionMemory::new(buffers, traits) {
+            Ok(memory) => return Ok(memory),
+            Err(back) => {
+                let message = "the buffers of a region are of one kind and add up within the \
+                               address space";
+                let error = Error::new(ErrorKind::InvalidArgument, message);
+                return Err(RegisterError::new(error, back));
+            }
+        }
     };
     let error = Error::new(ErrorKind::InvalidArgument, message);
-    Box::new((error, draft.into_held()))
-}
-
-/// Gives the buffers of memory that never became a region back.
-pub(crate) fn unprepare(error: Error, memory: &RegionMemory) -> NotMade {
-    // Neither can fail: nobody else has ever had this memory.
-    let _ = memory.gate().close();
-    Box::new((error, memory.take().unwrap_or(Few::None)))
+    Err(RegisterError::new(error, buffers))
 }
 
 /// One registered region. Its handles share it; when the last one goes the region is deregistered.
@@ -94,20 +103,9 @@ pub(super) struct RegionCore {
 }
 
 impl RegionCore {
-    /// A region that has handles.
-    #[inline]
-    pub(super) fn create(parts: NewRegion) -> Result<Arc<Self>, NotMade> {
-        Self::enter(parts, |core| arc(|| core))
-    }
-
-    /// Enters it into the table, and puts it where it stays.
-    #[inline(always)]
-    pub(super) fn enter<T>(
-        parts: NewRegion,
-        put: impl FnOnce(RegionCore) -> T,
-    ) -> Result<T, NotMade> {
-        // Each on its own from here on, not to be moved together.
-        let NewRegion {
+    /// Enters prepared memory into the domain's table.
+    pub(super) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
+        let PreparedRegion {
             memory,
             requested_key,
             auth_key,
@@ -120,7 +118,7 @@ impl RegionCore {
         let inserted = table.insert(requested_key, &memory, auth_key);
         drop(table);
         match inserted {
-            Ok(key) => Ok(put(RegionCore {
+            Ok(key) => Ok(RegionCore {
                 memory,
                 key,
                 raw_only,
@@ -128,8 +126,8 @@ impl RegionCore {
                 context,
                 parent,
                 ended: AtomicBool::new(false),
-            })),
-            Err(error) => Err(unprepare(error, &memory)),
+            }),
+            Err(error) => Err(RegisterError::of_memory(error, &memory)),
         }
     }
 

@@ -12,9 +12,7 @@ use crate::error::Result;
 use crate::sync::{Drained, Draining, Gated};
 
 /// Deregisters at its first poll, waits for those inside, and takes the buffers, which the region
-/// was made of as a `B`, or which any `B` can be made of. Written by hand, so that the usual way is
-/// part of its caller: a buffer is a handful of words, and the processor waits for those that are
-/// written one by one and read in pairs.
+/// was made of as a `B`, or which any `B` can be made of.
 pub(super) struct Deregistration<B> {
     core: Arc<RegionCore>,
     state: State,
@@ -28,7 +26,6 @@ enum State {
 }
 
 impl<B> Deregistration<B> {
-    #[inline(always)]
     pub(super) fn new(core: &Arc<RegionCore>) -> Self {
         Deregistration {
             core: Arc::clone(core),
@@ -53,7 +50,6 @@ impl<B> Deregistration<B> {
 impl<B: ConvertMany> Future for Deregistration<B> {
     type Output = Result<B>;
 
-    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
         let is_drained = match self.state {
             State::Open => self.core.deregister()?,
@@ -64,7 +60,7 @@ impl<B: ConvertMany> Future for Deregistration<B> {
             ready!(self.wait(context));
         }
         let taken = self.core.memory().take().ok_or_else(given_back)?;
-        let back = B::from_taken(taken);
+        let back = B::from_owned(taken);
         Poll::Ready(Ok(back.expect("the handle has the type of its buffers")))
     }
 }

@@ -45,7 +45,7 @@ pub use region::MemoryRegion;
 pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
-pub(crate) use self::core::{NewRegion, NotMade, Parent, closed, prepare, unprepare};
+pub(crate) use self::core::{Parent, PreparedRegion, RegisterError, closed, prepare};
 pub(crate) use auth::{AuthSecret, Sealed, SessionKey, Through};
 pub(crate) use cache::{
     FreshRegion, Kind as CacheKind, Missed as CacheMissed, Settings as CacheSettings,

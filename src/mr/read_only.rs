@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, NotMade, RegionCore, unprepare};
+use super::core::{PreparedRegion, RegionCore, RegisterError};
 use super::deregistration::Deregistration;
 use super::remote::RemoteRegion;
 use super::slice::RegionSlice;
@@ -39,15 +39,15 @@ impl<B: 'static> Clone for ReadOnlyRegion<B> {
 impl<B: IoBuf> ReadOnlyRegion<B> {
     /// Registers prepared memory; the buffers come back if it is not read-only and of one piece, or
     /// if the key cannot be had.
-    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
+    pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         if parts.memory.as_read_only().is_none() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
                 "a read-only region is made of one read-only buffer",
             );
-            return Err(unprepare(error, &parts.memory));
+            return Err(RegisterError::of_memory(error, &parts.memory));
         }
-        RegionCore::create(parts).map(ReadOnlyRegion::of)
+        RegionCore::create(parts).map(|core| ReadOnlyRegion::of(Arc::new(core)))
     }
 
     /// Takes the region out of the domain and gives its buffer back; as

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{NewRegion, NotMade, RegionCore, check_range, closed, denied, unprepare};
+use super::core::{PreparedRegion, RegionCore, RegisterError, check_range, closed, denied};
 use super::deregistration::Deregistration;
 use super::flags::MrFlags;
 use super::quiesce::Quiesced;
@@ -60,15 +60,15 @@ impl<B: RegionContents> MemoryRegion<B> {
     /// Registers prepared memory; the buffers come back if it is read-only, or if the key cannot be
     /// had.
     #[inline]
-    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
+    pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
         if !parts.memory.is_writable() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
                 "read-only buffers make a read-only region",
             );
-            return Err(unprepare(error, &parts.memory));
+            return Err(RegisterError::of_memory(error, &parts.memory));
         }
-        RegionCore::create(parts).map(MemoryRegion::of)
+        RegionCore::create(parts).map(|core| MemoryRegion::of(Arc::new(core)))
     }
 
     /// Takes the region out of the domain and gives its buffers back (`fi_close` of `fi_mr(3)`):
@@ -87,7 +87,6 @@ impl<B: RegionContents> MemoryRegion<B> {
     /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
     /// buffers stay with the region: call again to get them, or they are freed with the last
     /// handle.
-    #[inline(always)]
     pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
         Deregistration::new(&self.core)
     }

@@ -122,9 +122,9 @@ fn enokey_requested_key_is_already_in_use() {
     let buffer = vec![2; 4];
     let at = buffer.as_ptr();
     let refused = home.try_region(vec![buffer.into()], Access::all(), Some(42));
-    let (error, back) = *refused.unwrap_err();
+    let RegisterError { error, mut buffers } = *refused.unwrap_err();
     assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::KeyInUse, 266));
-    assert_eq!(Buffer::new(back.into_one().unwrap()).as_ptr(), at);
+    assert_eq!(Buffer::new(buffers.pop().unwrap()).as_ptr(), at);
     drop(first);
     assert!(
         home.try_region(vec![vec![3].into()], Access::all(), Some(42))
@@ -154,7 +154,7 @@ fn ekeyrejected_key_out_of_the_supported_range() {
         match made {
             Ok(region) => assert!(expected && region.key() == key, "{key:x} of {key_size}"),
             Err(refused) => {
-                let error = refused.0;
+                let error = refused.error;
                 assert_eq!(
                     (error.kind(), error.fi_errno()),
                     (ErrorKind::KeyRejected, 129)
@@ -172,7 +172,7 @@ fn ekeyrejected_key_out_of_the_supported_range() {
 fn ekeyrejected_where_the_provider_chooses_keys() {
     let home = Home::new(MrAddressing::Offset, KeyPolicy::Provider);
     let refused = home.try_region(vec![vec![1].into()], Access::all(), Some(7));
-    assert_eq!(refused.unwrap_err().0.kind(), ErrorKind::KeyRejected);
+    assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::KeyRejected);
     let (one, two) = (home.region(1, Access::all()), home.region(1, Access::all()));
     assert_ne!(one.key(), two.key());
     assert!(one.key() != 0 && one.key() != u64::MAX);
@@ -189,7 +189,7 @@ fn chosen_keys_are_free_and_in_range_down_to_the_last() {
     seen.sort_unstable();
     assert_eq!(seen, (1..=255).collect::<Vec<_>>());
     let refused = home.try_region(vec![vec![1].into()], Access::all(), None);
-    assert_eq!(refused.unwrap_err().0.kind(), ErrorKind::LimitReached);
+    assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::LimitReached);
 
     let wide = self::home();
     let high = (0..64).filter(|_| wide.region(1, Access::all()).key() >> 32 != 0);
@@ -305,7 +305,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
     .unwrap();
     let refused = ReadOnlyRegion::<Bytes>::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
-        (refused.0.kind(), refused.1.len()),
+        (refused.error.kind(), refused.buffers.len()),
         (ErrorKind::InvalidArgument, 1)
     );
     let memory = prepare(
@@ -315,7 +315,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
     .unwrap();
     let refused = <MemoryRegion>::create(home.parts(memory, None)).unwrap_err();
     assert_eq!(
-        (refused.0.kind(), refused.1.len()),
+        (refused.error.kind(), refused.buffers.len()),
         (ErrorKind::InvalidArgument, 1)
     );
     assert!(prepare(Vec::new(), RegionTraits::plain(Access::SEND.bits())).is_err());

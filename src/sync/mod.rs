@@ -6,7 +6,6 @@ mod attach;
 mod dependents;
 mod gate;
 mod lock;
-mod made;
 #[cfg(loom)]
 pub(crate) mod model;
 mod primitives;
@@ -18,7 +17,6 @@ pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::Lock;
-pub(crate) use made::arc;
 pub(crate) use primitives::{AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};

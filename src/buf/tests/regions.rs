@@ -177,13 +177,7 @@ fn stalled_peer_does_not_hold_the_buffers() {
     let mut stalled = Payload::from_region_uses(vec![stalled]);
     assert!(memory.take().is_none(), "open regions keep their buffers");
     memory.gate().close().unwrap();
-    let vec = memory
-        .take()
-        .unwrap()
-        .into_one()
-        .unwrap()
-        .into_vec()
-        .unwrap();
+    let vec = memory.take().unwrap().pop().unwrap().into_vec().unwrap();
     assert_eq!((vec.as_ptr().addr() as u64, &vec[..]), (at, &b"bytes"[..]));
     assert!(memory.take().is_none(), "given away once");
     drop(vec);

@@ -83,11 +83,11 @@ fn an_erased_buffer_is_changed_only_if_its_type_is_owned_and_writable() {
 #[test]
 fn an_erased_buffer_is_no_memory_of_a_region() {
     for (name, buffer) in one_of_each() {
-        let refused = Draft::of(buffer, RegionTraits::plain(0)).err();
+        let refused = buffer.into_owned().err();
         assert!(refused.is_some(), "{name}");
     }
     let several: Vec<Buffer> = one_of_each().into_iter().map(|(_, it)| it).collect();
-    let (_, back) = Draft::of(several, RegionTraits::plain(0)).err().unwrap();
+    let (_, back) = several.into_owned().err().unwrap();
     assert_eq!(back.len(), one_of_each().len(), "all come back");
 }
 
@@ -119,7 +119,7 @@ fn counted_memory_that_is_held_cannot_be_taken_for_writing_by_its_other_owners()
     let memory =
         RegionMemory::new(vec![Held::from(counted.clone())], RegionTraits::plain(0)).unwrap();
     let _ = memory.gate().close();
-    let back = memory.take().and_then(Few::into_one).unwrap();
+    let back = memory.take().unwrap();
     assert!(Arc::get_mut(&mut counted).is_none());
     drop(back);
     // Readers of a read-only region may still look at it.

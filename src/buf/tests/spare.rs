@@ -42,19 +42,19 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
     // A post that was refused, or an operation that failed.
     assert_eq!(Vec::<u8>::from_payload(offer()).unwrap(), [0u8; 0]);
     // A completion without its type.
-    let buffer = offer().into_buffers().take_first().unwrap();
+    let buffer = offer().into_buffers().pop().unwrap();
     assert_eq!((&*buffer, buffer.len()), (&[][..], 0));
     assert_eq!(buffer.into_vec().unwrap(), [0u8; 0]);
     let mut ended = offer();
     ended.copy_in(0, b"seen").unwrap();
     ended.end(4);
-    let buffer = ended.into_buffers().take_first().unwrap();
+    let buffer = ended.into_buffers().pop().unwrap();
     assert_eq!(&*buffer, b"seen");
     let back = buffer.downcast::<Vec<u8>>().unwrap();
     assert_eq!((&back[..], back.capacity()), (&b"seen"[..], 64));
     // What a buffer for many messages was: its parts show zeros at most.
     let mut carving = Carving::new(offer(), 1).unwrap();
-    let part = carving.carve(16).into_buffers().take_first().unwrap();
+    let part = carving.carve(16).into_buffers().pop().unwrap();
     assert_eq!(&*part, [0; 16]);
     drop(carving);
     assert_eq!(

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use smallvec::smallvec;
 use tokio::task::coop;
 
-use crate::buf::{Draft, Held, SharedMemory};
+use crate::buf::{Held, OwnedBuffers, SharedMemory};
 use crate::domain::RegistrationProgress;
-use crate::domain::job::{Job, register_now, start_job};
+use crate::domain::register_task::{RegisterTask, register_now, start_task};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{Access, CacheKind, CacheMissed, CacheShared, CachedRegion, FreshRegion};
@@ -33,7 +34,7 @@ struct Miss {
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
-    draft: Draft,
+    windows: OwnedBuffers,
     request: Request,
 }
 
@@ -105,13 +106,13 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             return Err(error.with_operation(OperationKind::Register));
         }
         let miss = self.miss()?;
-        let made: Result<FreshRegion, _> = register_now(domain.clone(), miss.draft, &miss.request);
+        let made: Result<FreshRegion, _> =
+            register_now(domain.clone(), miss.windows, &miss.request);
         // What was made for the registration goes away with it.
-        let fresh = made.map_err(|it| it.0.with_operation(OperationKind::Register))?;
+        let fresh = made.map_err(|it| it.error.with_operation(OperationKind::Register))?;
         Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, missed, fresh))
     }
 
-    #[inline]
     fn miss(&self) -> Result<Miss> {
         let mut request = Request::new(self.access);
         request.progress = self.progress.clone();
@@ -127,21 +128,17 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let asked = self.range.clone().ok_or_else(outside)?;
         let offset = asked.start - self.memory.addresses().start;
         let (owner, len) = (self.memory.owner(), asked.len());
-        let traits = domain.traits(&request);
         self.memory.tell(shared.told());
-        let (addresses, draft) = if shared.settings().merges {
-            let (addresses, windows) =
-                shared.extent(kind, &asked, Held::window(&owner, offset, len));
-            (addresses, Draft::of_held(windows, traits))
-        } else {
-            let draft = Draft::of_window(&owner, offset, len, traits);
-            (asked.clone(), draft)
+        let window = Held::window(&owner, offset, len);
+        let (addresses, windows) = match shared.settings().merges {
+            true => shared.extent(kind, &asked, window),
+            false => (asked.clone(), smallvec![window]),
         };
         Ok(Miss {
             kind,
             asked,
             addresses,
-            draft,
+            windows,
             request,
         })
     }
@@ -149,10 +146,15 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     fn start(self, missed: CacheMissed) -> Result<Waiting<M>> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
-        let job = Arc::new(Job::new(None, None, true));
-        start_job(domain.clone(), miss.draft, miss.request, Arc::clone(&job));
+        let task = Arc::new(RegisterTask::new(None, None, true));
+        start_task(
+            domain.clone(),
+            miss.windows,
+            miss.request,
+            Arc::clone(&task),
+        );
         Ok(Waiting {
-            job,
+            task,
             kind: miss.kind,
             asked: miss.asked,
             addresses: miss.addresses,
@@ -211,9 +213,9 @@ enum State<M> {
     Waiting(Waiting<M>),
 }
 
-/// A job that will give what the cache is to take in.
+/// A registration that the cache will take in.
 struct Waiting<M> {
-    job: Arc<Job<FreshRegion>>,
+    task: Arc<RegisterTask<FreshRegion>>,
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
@@ -225,7 +227,7 @@ struct Waiting<M> {
 
 impl<M> Drop for Waiting<M> {
     fn drop(&mut self) {
-        self.job.abandon();
+        self.task.abandon();
     }
 }
 
@@ -239,13 +241,13 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
                 .take()
                 .expect("a future is not polled after its end"),
             State::Waiting(waiting) => {
-                let made = ready!(waiting.job.poll(cx.waker()));
+                let made = ready!(waiting.task.poll(cx.waker()));
                 let addresses = waiting.addresses.clone();
                 made.map(|fresh| {
                     let Waiting { shared, kind, .. } = &*waiting;
                     shared.insert(*kind, &waiting.asked, addresses, waiting.missed, fresh)
                 })
-                .map_err(|it| it.0.with_operation(OperationKind::Register))
+                .map_err(|it| it.error.with_operation(OperationKind::Register))
             }
         };
         budget.made_progress();

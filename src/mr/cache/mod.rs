@@ -26,11 +26,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 
+use smallvec::smallvec;
+
 use super::Access;
-use super::core::{NewRegion, NotMade, RegionCore};
-use crate::buf::{Few, Held, Notices, Released, Watched, join_windows};
+use super::core::{PreparedRegion, RegionCore, RegisterError};
+use crate::buf::{Held, Notices, OwnedBuffers, Released, Watched, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
-use crate::sync::{Lock, arc};
+use crate::sync::Lock;
 
 use region::Cached;
 use state::{Gone, State};
@@ -49,8 +51,8 @@ pub(crate) struct FreshRegion(Arc<Cached>);
 pub(crate) struct Missed(u64);
 
 impl FreshRegion {
-    pub(crate) fn create(parts: NewRegion) -> Result<Self, NotMade> {
-        RegionCore::enter(parts, |core| FreshRegion(arc(|| Cached::new(core))))
+    pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
+        RegionCore::create(parts).map(|core| FreshRegion(Arc::new(Cached::new(core))))
     }
 }
 
@@ -126,8 +128,8 @@ impl Shared {
         kind: Kind,
         range: &Range<usize>,
         window: Held,
-    ) -> (Range<usize>, Few<Held>) {
-        let alone = |window| (range.clone(), Few::One(window));
+    ) -> (Range<usize>, OwnedBuffers) {
+        let alone = |window| (range.clone(), smallvec![window]);
         if range.is_empty() {
             return alone(window);
         }
@@ -161,8 +163,8 @@ impl Shared {
         if windows.len() > CACHE_PIECES_MAX {
             // The one asked for is among them, but cut.
             let part = windows.iter().filter(|it| it.overlaps(range));
-            let part: Option<Vec<_>> = part.map(|it| it.narrowed(range)).collect();
-            return (range.clone(), part.unwrap_or_default().into());
+            let part: Option<OwnedBuffers> = part.map(|it| it.narrowed(range)).collect();
+            return (range.clone(), part.unwrap_or_default());
         }
         (merged, windows.into())
     }

@@ -22,7 +22,6 @@ pub(super) struct Cached {
 
 impl Cached {
     /// For a cache to take in.
-    #[inline(always)]
     pub(super) fn new(core: RegionCore) -> Self {
         Cached {
             core,

@@ -11,7 +11,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
     let registered = |auth_key: Option<&AuthSecret>| {
         let traits = RegionTraits::plain(Access::REMOTE.bits());
         let memory = prepare(vec![vec![0; 8].into()], traits).unwrap();
-        <MemoryRegion>::create(NewRegion {
+        <MemoryRegion>::create(PreparedRegion {
             auth_key: auth_key.cloned(),
             ..home.parts(memory, None)
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
-use crate::buf::{Draft, Held, RegionMemory, RegionTraits, RegionUse};
+use crate::buf::{Held, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::random::RandomSource;
@@ -54,8 +54,12 @@ impl Home {
         Home { parent }
     }
 
-    pub(super) fn parts(&self, memory: Arc<RegionMemory>, requested_key: Option<u64>) -> NewRegion {
-        NewRegion {
+    pub(super) fn parts(
+        &self,
+        memory: Arc<RegionMemory>,
+        requested_key: Option<u64>,
+    ) -> PreparedRegion {
+        PreparedRegion {
             memory,
             requested_key,
             auth_key: None,
@@ -69,7 +73,7 @@ impl Home {
         buffers: Vec<Held>,
         access: Access,
         key: Option<u64>,
-    ) -> Result<MemoryRegion, NotMade> {
+    ) -> Result<MemoryRegion, Box<RegisterError>> {
         <MemoryRegion>::create(
             self.parts(prepare(buffers, RegionTraits::plain(access.bits()))?, key),
         )
@@ -103,8 +107,8 @@ impl Home {
 pub(super) fn prepare(
     buffers: Vec<Held>,
     traits: RegionTraits,
-) -> Result<Arc<RegionMemory>, NotMade> {
-    crate::mr::prepare(Draft::of_held(buffers, traits))
+) -> Result<Arc<RegionMemory>, Box<RegisterError>> {
+    crate::mr::prepare(buffers.into(), traits)
 }
 
 pub(super) fn home() -> Home {

@@ -14,7 +14,7 @@ async fn revoked_removed_or_reused_key_never_resolves() {
     assert_eq!(refused, Refusal::Revoked);
     let taken = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
     assert_eq!(
-        taken.unwrap_err().0.kind(),
+        taken.unwrap_err().error.kind(),
         ErrorKind::KeyInUse,
         "revoked, still registered"
     );

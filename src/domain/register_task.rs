@@ -1,54 +1,51 @@
-//! A registration at work: what it does, where, and how its end is told.
+//! The part of a registration that takes time, and how its result is delivered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::buf::{Draft, Few, RegionMemory};
+use crate::buf::{OwnedBuffers, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
 use crate::info::MrMode;
-use crate::mr::{KEY_NOT_AVAILABLE, NotMade, prepare, unprepare};
+use crate::mr::{KEY_NOT_AVAILABLE, RegisterError, prepare};
 use crate::sync::WakeList;
 
 use super::Domain;
 use super::available;
-use super::handle::Made;
+use super::blocking::BlockingPool;
+use super::handle::RegistrationOutput;
 use super::request::Request;
-use super::workers::Workers;
+use crate::limits::FAULT_CHUNK;
 
-/// Bytes faulted in between two looks at whether the registration is still wanted, and before
-/// others get their turn.
-pub(super) const FAULT_PIECE: usize = 16 << 20;
+pub(super) type Outcome<R> = Result<R, Box<RegisterError>>;
 
-pub(super) type Outcome<R> = Result<R, NotMade>;
-
-/// A registration at work, shared by its future and the thread that does the work.
-pub(super) struct Job<R> {
+/// A registration that runs, shared by its future and the thread that does the work.
+pub(super) struct RegisterTask<R> {
     abandoned: AtomicBool,
-    state: Mutex<JobState<R>>,
+    state: Mutex<TaskState<R>>,
 }
 
-struct JobState<R> {
+struct TaskState<R> {
     slot: Option<EventSlot>,
     context: Option<UserContext>,
-    /// Somebody awaits the result; else the event alone carries it.
+    /// The result goes to a future; else the event alone carries it.
     awaited: bool,
     result: Option<Outcome<R>>,
     finished: bool,
     waker: Option<Waker>,
 }
 
-impl<R: Made> Job<R> {
+impl<R: RegistrationOutput> RegisterTask<R> {
     pub(super) fn new(
         slot: Option<EventSlot>,
         context: Option<UserContext>,
         awaited: bool,
     ) -> Self {
-        Job {
+        RegisterTask {
             abandoned: AtomicBool::new(false),
-            state: Mutex::new(JobState {
+            state: Mutex::new(TaskState {
                 slot,
                 context,
                 awaited,
@@ -59,7 +56,7 @@ impl<R: Made> Job<R> {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, JobState<R>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TaskState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +91,7 @@ impl<R: Made> Job<R> {
     /// The key of the region it has made, if it has and nobody has taken that yet.
     pub(super) fn key(&self) -> u64 {
         match &self.lock().result {
-            Some(Ok(region)) => region.key_made(),
+            Some(Ok(region)) => region.key(),
             _ => KEY_NOT_AVAILABLE,
         }
     }
@@ -104,14 +101,14 @@ impl<R: Made> Job<R> {
         let mut state = self.lock();
         state.finished = true;
         let outcome = if self.is_abandoned() {
-            Err(alone(canceled()))
+            Err(without_buffers(canceled()))
         } else {
             outcome
         };
         let event = state.context.and_then(|context| match &outcome {
             Ok(region) => region.event(context),
             Err(refused) => {
-                let failed = EventError::new(refused.0.clone()).with_context(Some(context));
+                let failed = EventError::new(refused.error.clone()).with_context(Some(context));
                 Some(Event::Error(failed))
             }
         });
@@ -134,69 +131,75 @@ fn canceled() -> Error {
 }
 
 /// Without buffers: they are gone, or nobody waits for them.
-fn alone(error: Error) -> NotMade {
-    Box::new((error, Few::None))
+fn without_buffers(error: Error) -> Box<RegisterError> {
+    RegisterError::new(error, OwnedBuffers::new())
 }
 
-pub(super) fn start_job<R: Made>(domain: Domain, draft: Draft, request: Request, job: Arc<Job<R>>) {
+/// Runs a registration, on a blocking thread if its pages are faulted in.
+pub(super) fn start_task<R: RegistrationOutput>(
+    domain: Domain,
+    buffers: OwnedBuffers,
+    request: Request,
+    task: Arc<RegisterTask<R>>,
+) {
     if !domain.looks_at_pages(&request) {
-        job.finish(make_region(domain, draft, &request));
+        task.finish(register_now(domain, buffers, &request));
         return;
     }
-    let memory = match prepare(draft) {
+    let memory = match prepare(buffers, domain.traits(&request)) {
         Ok(memory) => memory,
-        Err(refused) => return job.finish(Err(refused)),
+        Err(refused) => return task.finish(Err(refused)),
     };
-    let workers = domain.inner.workers.clone();
+    let pool = domain.inner.blocking.clone();
     let work = Work {
-        end: FinishGuard(Some(job)),
+        end: FinishGuard(Some(task)),
         memory,
         ready: 0,
         domain,
         request,
     };
-    do_in_pieces(&workers, work);
+    run_in_chunks(&pool, work);
 }
 
-/// A piece each in the order of asking: a short registration does not wait for the end of a long
+/// Queues one chunk at a time, so that a short registration does not wait for the end of a long
 /// one.
-fn do_in_pieces<R: Made>(workers: &Workers, work: Work<R>) {
-    let again = workers.clone();
-    workers.run(move || {
-        // The result comes through the job; workers that go away drop the work instead, and with
-        // it the guard.
+fn run_in_chunks<R: RegistrationOutput>(pool: &BlockingPool, work: Work<R>) {
+    let again = pool.clone();
+    pool.run(move || {
+        // A pool whose runtime has ended drops the work, and with it the guard, which finishes the
+        // task.
         if let Some(rest) = work.step() {
-            do_in_pieces(&again, rest);
+            run_in_chunks(&again, rest);
         }
     });
 }
 
-/// Tells the job of its end even if the work is dropped before it is done.
-struct FinishGuard<R: Made>(Option<Arc<Job<R>>>);
+/// Finishes the task even if the work is dropped before it is done.
+struct FinishGuard<R: RegistrationOutput>(Option<Arc<RegisterTask<R>>>);
 
-impl<R: Made> FinishGuard<R> {
+impl<R: RegistrationOutput> FinishGuard<R> {
     fn finish(mut self, outcome: Outcome<R>) {
-        if let Some(job) = self.0.take() {
-            job.finish(outcome);
+        if let Some(task) = self.0.take() {
+            task.finish(outcome);
         }
     }
 
     fn is_wanted(&self) -> bool {
-        self.0.as_ref().is_some_and(|job| !job.is_abandoned())
+        self.0.as_ref().is_some_and(|task| !task.is_abandoned())
     }
 }
 
-impl<R: Made> Drop for FinishGuard<R> {
+impl<R: RegistrationOutput> Drop for FinishGuard<R> {
     fn drop(&mut self) {
-        if let Some(job) = self.0.take() {
-            job.finish(Err(alone(crate::progress::Engine::gone_error())));
+        if let Some(task) = self.0.take() {
+            task.finish(Err(without_buffers(crate::progress::Engine::gone_error())));
         }
     }
 }
 
-/// What is left to do of a registration that faults its pages in. Dropping it tells the job that
-/// the runtime is gone.
-struct Work<R: Made> {
+/// The rest of a registration that faults its pages in. Dropping it finishes the task with
+/// `DriverGone`.
+struct Work<R: RegistrationOutput> {
     end: FinishGuard<R>,
     memory: Arc<RegionMemory>,
     /// Bytes that are there already.
@@ -205,18 +208,18 @@ struct Work<R: Made> {
     request: Request,
 }
 
-impl<R: Made> Work<R> {
-    /// One piece; gives what is left after it. What ends here is freed here too, beside the
-    /// runtime.
+impl<R: RegistrationOutput> Work<R> {
+    /// Does one chunk and returns the rest, if any. What ends here is freed here too, on the
+    /// blocking thread.
     fn step(mut self) -> Option<Self> {
         let outcome = if self.end.is_wanted() {
-            match look_at_piece(&self.domain, &self.memory, &mut self.ready, &self.request) {
+            match look_at_chunk(&self.domain, &self.memory, &mut self.ready, &self.request) {
                 Ok(()) if self.ready < self.memory.len() => return Some(self),
                 Ok(()) => create(self.domain, self.memory, &self.request),
-                Err(error) => Err(unprepare(error, &self.memory)),
+                Err(error) => Err(RegisterError::of_memory(error, &self.memory)),
             }
         } else {
-            Err(unprepare(canceled(), &self.memory))
+            Err(RegisterError::of_memory(canceled(), &self.memory))
         };
         self.end.finish(outcome);
         None
@@ -225,19 +228,19 @@ impl<R: Made> Work<R> {
 
 /// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is
 /// remembered; with FI_MR_ALLOCATED, or by default beside the runtime, all gets them.
-fn look_at_piece(
+fn look_at_chunk(
     domain: &Domain,
     memory: &RegionMemory,
     ready: &mut usize,
     request: &Request,
 ) -> Result<()> {
-    let step = FAULT_PIECE.min(memory.len() - *ready);
+    let step = FAULT_CHUNK.min(memory.len() - *ready);
     if request.pinned {
         memory.pin(*ready, step)?;
     }
     if domain.faults_in(request) {
-        // A region of one piece is small beside what a system has.
-        if memory.len() > FAULT_PIECE && !memory.is_kernel_only() {
+        // A region of one chunk is small beside what a system has.
+        if memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
             available::check(step, memory.len())?;
         }
         memory.find_pages(*ready, step)?;
@@ -245,43 +248,41 @@ fn look_at_piece(
         memory.note_pages(*ready, step)?;
     }
     *ready += step;
-    request.tell_ready(step);
+    request.add_ready(step);
     Ok(())
 }
 
-#[inline]
-pub(super) fn register_now<R: Made>(domain: Domain, draft: Draft, request: &Request) -> Outcome<R> {
-    if !domain.looks_at_pages(request) {
-        return make_region(domain, draft, request);
-    }
-    let memory = prepare(draft)?;
+/// Registers within this call.
+pub(super) fn register_now<R: RegistrationOutput>(
+    domain: Domain,
+    buffers: OwnedBuffers,
+    request: &Request,
+) -> Outcome<R> {
+    // 1. The buffers become one range of memory, which nobody else knows of yet.
+    let memory = prepare(buffers, domain.traits(request))?;
+    // 2. Its pages are made present, or looked for, if the request or the domain asks for that.
     let mut ready = 0;
-    while ready < memory.len() {
-        if let Err(error) = look_at_piece(&domain, &memory, &mut ready, request) {
-            return Err(unprepare(error, &memory));
+    if domain.looks_at_pages(request) {
+        while ready < memory.len() {
+            if let Err(error) = look_at_chunk(&domain, &memory, &mut ready, request) {
+                return Err(RegisterError::of_memory(error, &memory));
+            }
         }
     }
-    create(domain, memory, request)
+    // 3. It is entered into the domain's table, under a key, from where on peers find it.
+    let left = memory.len() - ready;
+    let region = create(domain, memory, request)?;
+    request.add_ready(left);
+    Ok(region)
 }
 
-#[inline]
-fn make_region<R: Made>(domain: Domain, draft: Draft, request: &Request) -> Outcome<R> {
-    let memory = prepare(draft)?;
-    let len = memory.len();
-    let made = create(domain, memory, request);
-    if made.is_ok() {
-        request.tell_ready(len);
-    }
-    made
-}
-
-#[inline]
-fn create<R: Made>(domain: Domain, memory: Arc<RegionMemory>, request: &Request) -> Outcome<R> {
-    match R::make(domain.new_region(memory, request)) {
-        Ok(region) => Ok(region),
-        Err(refused) => {
-            let (error, held) = *refused;
-            Err(Box::new((error.with_phase(Phase::Ended), held)))
-        }
-    }
+fn create<R: RegistrationOutput>(
+    domain: Domain,
+    memory: Arc<RegionMemory>,
+    request: &Request,
+) -> Outcome<R> {
+    R::create(domain.prepared_region(memory, request)).map_err(|mut refused| {
+        refused.error = refused.error.with_phase(Phase::Ended);
+        refused
+    })
 }
