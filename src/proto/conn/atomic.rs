@@ -82,14 +82,14 @@ impl<T> Connection<T> {
         };
         let capacity = if judged.is_ok() { len } else { 0 };
         let form = call.form;
-        self.rx = Rx::Payload(Landing {
+        self.rx.go(Rx::Payload(Landing {
             target: Target::Atomic(Box::new(AskedAtomic { form, judged })),
             payload: Some(room(capacity as usize)), // at most two arrays, as the wire has checked
             capacity,
             len,
             done: 0,
             ack: false,
-        });
+        }));
         Ok(())
     }
 

@@ -24,7 +24,7 @@ impl<T> Connection<T> {
         let Rx::AwaitCommit { data, memory: None } = self.rx else {
             return; // The connection has ended meanwhile.
         };
-        self.rx = Rx::Header;
+        self.rx.go(Rx::Header);
         match result {
             Ok(()) => {
                 self.tx.push_control(FrameHeader::Ack, Payload::empty());

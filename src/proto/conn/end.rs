@@ -8,7 +8,6 @@ use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
-use super::rendezvous::Incoming;
 use super::rx::{Landing, Rx, Target};
 use super::shared::Taken;
 use super::{Connection, Lifecycle};
@@ -31,7 +30,7 @@ impl<T> Connection<T> {
             landing.payload.is_none() && !matches!(landing.target, Target::Stored { .. })
         };
         if matches!(&self.rx, Rx::Payload(landing) if is_gone(landing)) {
-            self.rx = Rx::Closed;
+            self.rx.close();
         }
     }
 
@@ -159,7 +158,7 @@ impl<T> Connection<T> {
                 memory.insert(key, post.into_payload());
             }
         }
-        if let Rx::Payload(landing) = std::mem::replace(&mut self.rx, Rx::Closed) {
+        if let Rx::Payload(landing) = self.rx.close() {
             match (landing.target, landing.payload) {
                 (
                     Target::Receive { op, .. } | Target::Read { op } | Target::ReadData { op },
@@ -176,7 +175,7 @@ impl<T> Connection<T> {
                 _ => {}
             }
         }
-        self.incoming = Incoming::default();
+        self.incoming.clear();
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
         }

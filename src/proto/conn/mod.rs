@@ -38,6 +38,8 @@ mod shared;
 mod state;
 mod transmit;
 mod tx;
+#[cfg(test)]
+pub(in crate::proto) mod walked;
 
 use std::collections::VecDeque;
 
@@ -61,6 +63,10 @@ pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
 use rendezvous::Incoming;
+#[cfg(test)]
+pub(in crate::proto) use rendezvous::IncomingState;
+#[cfg(test)]
+pub(in crate::proto) use rx::RxState;
 use rx::{PartialHeader, Rx};
 pub(crate) use state::Lifecycle;
 use tx::Tx;

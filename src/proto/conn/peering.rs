@@ -15,7 +15,6 @@ use super::auth::ProvenKey;
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
 use super::refusal::Refusals;
-use super::rendezvous::Incoming;
 use super::rx::{PartialHeader, Rx};
 use super::shared::Taken;
 use super::{Connection, Lifecycle, Sizes, Terms};
@@ -220,7 +219,7 @@ impl<T> Connection<T> {
         self.partial = PartialHeader::new();
         self.receive_credit = ReceiveCredit::default();
         self.last_bytes = None;
-        self.incoming = Incoming::default();
+        self.incoming.clear();
         self.refusals = Refusals::default();
         self.ending.begin_again();
         if let Some(peer) = &mut self.peer {

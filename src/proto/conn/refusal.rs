@@ -207,14 +207,14 @@ impl<T> Connection<T> {
             entry.phase = Phase::AwaitingPeer;
             entry.payload.take()
         });
-        self.rx = Rx::Payload(Landing {
+        self.rx.go(Rx::Payload(Landing {
             target: Target::ReadData { op },
             capacity: if payload.is_some() { end } else { 0 },
             payload: Some(payload.unwrap_or_else(Payload::empty)),
             len: end,
             done,
             ack: false,
-        });
+        }));
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl<T> Connection<T> {
 
     /// Begins a write that is refused: its bytes are dropped, and then it is answered.
     pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {
-        self.rx = Rx::Payload(Landing {
+        self.rx.go(Rx::Payload(Landing {
             target: Target::Refused {
                 reason,
                 reserved: false,
@@ -265,7 +265,7 @@ impl<T> Connection<T> {
             len,
             done: 0,
             ack: true,
-        });
+        }));
     }
 
     /// The transport gives a direct receive back since its memory is not there; nothing was taken
@@ -301,7 +301,7 @@ impl<T> Connection<T> {
         self.refusals.theirs.add(self.refusals.now);
         if self.refusals.theirs.count >= self.guess_limit().0 {
             self.refusals.enough = true;
-            self.rx = Rx::Closed;
+            self.rx.close();
         }
     }
 

@@ -24,19 +24,52 @@ use super::rx::{Landing, Rx, Target};
 use super::shared::Taken;
 use super::{Connection, Lifecycle, violation};
 
-/// A message that the peer has announced.
+/// A message that the peer has announced and not sent.
 #[derive(Clone, Copy, Debug)]
-struct Announced {
+struct IncomingMessage {
     arrival: Arrival,
     ack: bool,
     /// The receive that awaits its data; `None`: it is kept by the shared receives.
     receive: Option<Taken>,
 }
 
+/// How far the message of a name has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto) enum IncomingState {
+    /// The name is free.
+    Free,
+    /// The shared receives keep its announcement.
+    Kept,
+    /// A receive awaits its data.
+    Awaited,
+}
+
+impl IncomingState {
+    /// Every legal edge; all others are bugs of ours.
+    pub(in crate::proto) const EDGES: [(IncomingState, IncomingState); 5] = {
+        use IncomingState::*;
+        [
+            (Free, Kept),
+            (Free, Awaited),
+            (Kept, Awaited),
+            (Kept, Free),
+            (Awaited, Free),
+        ]
+    };
+
+    fn of(message: Option<&IncomingMessage>) -> Self {
+        match message {
+            None => IncomingState::Free,
+            Some(IncomingMessage { receive: None, .. }) => IncomingState::Kept,
+            Some(_) => IncomingState::Awaited,
+        }
+    }
+}
+
 /// What the peer has announced and not sent, by name. At most 254, as there are names.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    named: BTreeMap<u8, Announced>,
+    named: BTreeMap<u8, IncomingMessage>,
 }
 
 impl Incoming {
@@ -52,7 +85,33 @@ impl Incoming {
 
     /// Forgets what has no receive.
     pub(super) fn forget_kept(&mut self) {
-        self.named.retain(|_, it| it.receive.is_some());
+        let kept = self.named.iter().filter(|(_, it)| it.receive.is_none());
+        let kept: Vec<u8> = kept.map(|(index, _)| *index).collect();
+        for index in kept {
+            self.go(index, None);
+        }
+    }
+
+    /// Forgets all: the connection ends, or the attempt is given up.
+    pub(super) fn clear(&mut self) {
+        while let Some((&index, _)) = self.named.first_key_value() {
+            self.go(index, None);
+        }
+    }
+
+    /// Moves the message of this name along a legal edge; `None`: its name is free again. Gives
+    /// what was there.
+    fn go(&mut self, index: u8, to: Option<IncomingMessage>) -> Option<IncomingMessage> {
+        let next = IncomingState::of(to.as_ref());
+        let before = match to {
+            Some(message) => self.named.insert(index, message),
+            None => self.named.remove(&index),
+        };
+        let edge = (IncomingState::of(before.as_ref()), next);
+        debug_assert!(IncomingState::EDGES.contains(&edge), "no edge {edge:?}");
+        #[cfg(test)]
+        super::walked::note(format!("{:?} -> {:?}", edge.0, edge.1));
+        before
     }
 }
 
@@ -63,7 +122,6 @@ impl<T> Connection<T> {
         header: FrameHeader,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        self.rx = Rx::Header;
         let FrameHeader::Rts {
             index,
             tag,
@@ -88,19 +146,19 @@ impl<T> Connection<T> {
             Arrived::Receive(receive) => Some(receive),
             Arrived::Store => None,
             Arrived::NoRoom => {
-                self.rx = Rx::AwaitReceive { header };
+                self.rx.go(Rx::AwaitReceive { header });
                 return Ok(());
             }
         };
         self.receive_credit.arrive(0);
-        let announced = Announced {
+        let message = IncomingMessage {
             arrival: announcement.arrival,
             ack,
             receive: None,
         };
-        self.incoming.named.insert(index, announced);
-        if let Some(receive) = receive {
-            self.await_data(index, receive);
+        match receive {
+            Some(receive) => self.await_data(index, message, receive),
+            None => drop(self.incoming.go(index, Some(message))),
         }
         Ok(())
     }
@@ -114,27 +172,31 @@ impl<T> Connection<T> {
                 announcement: Announcement { arrival, index },
             }) = shared.poll_clear_to_send()
         {
-            let kept = self.incoming.named.get(&index);
+            let kept = self.incoming.named.get(&index).copied();
             // Another of this name may have come, if this one was withdrawn.
-            let is_it = |it: &Announced| it.receive.is_none() && it.arrival.order == arrival.order;
+            let kept = kept.filter(|it| it.receive.is_none() && it.arrival.order == arrival.order);
             let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
-            if kept.is_some_and(is_it) && is_up && !self.ending.is_said() {
-                self.await_data(index, receive);
-            } else {
-                let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
-                shared.put_back(receive, gone);
+            match kept.filter(|_| is_up && !self.ending.is_said()) {
+                Some(message) => self.await_data(index, message, receive),
+                None => {
+                    let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+                    shared.put_back(receive, gone);
+                }
             }
         }
     }
 
-    fn await_data(&mut self, index: u8, receive: PostedReceive<T>) {
+    /// A receive takes a message that was announced: asks the peer for it.
+    fn await_data(&mut self, index: u8, message: IncomingMessage, receive: PostedReceive<T>) {
         let (taken, payload) = self.adopt(receive, Phase::AwaitingPeer);
         if let Some(op) = self.ops.get_mut(taken.op) {
             op.payload = Some(payload);
         }
-        if let Some(announced) = self.incoming.named.get_mut(&index) {
-            announced.receive = Some(taken);
-        }
+        let message = IncomingMessage {
+            receive: Some(taken),
+            ..message
+        };
+        self.incoming.go(index, Some(message));
         self.tx
             .push_control(FrameHeader::Cts { index }, Payload::empty());
     }
@@ -145,10 +207,14 @@ impl<T> Connection<T> {
         index: u8,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        match self.incoming.named.remove(&index) {
+        let message = self.incoming.named.get(&index).copied();
+        if message.is_some() {
+            self.incoming.go(index, None);
+        }
+        match message {
             None if self.ending.is_said() => {} // It was void.
             None => return Err(violation("a withdrawal of what is not announced")),
-            Some(Announced {
+            Some(IncomingMessage {
                 arrival,
                 receive: None,
                 ..
@@ -157,7 +223,7 @@ impl<T> Connection<T> {
                     shared.withdrawn(&Announcement { arrival, index });
                 }
             }
-            Some(Announced {
+            Some(IncomingMessage {
                 receive: Some(receive),
                 ..
             }) => {
@@ -175,7 +241,7 @@ impl<T> Connection<T> {
     /// The bytes of an announced message come.
     pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
         let announced = self.incoming.named.get(&index);
-        let Some(&Announced {
+        let Some(&IncomingMessage {
             arrival,
             ack,
             receive: Some(taken),
@@ -186,7 +252,7 @@ impl<T> Connection<T> {
         if len != arrival.len {
             return Err(violation("data of another length than announced"));
         }
-        self.incoming.named.remove(&index);
+        self.incoming.go(index, None);
         let op = taken.op;
         self.set_landing(Some(taken));
         let payload = self.ops.get_mut(op).and_then(|entry| {
@@ -194,7 +260,7 @@ impl<T> Connection<T> {
             entry.payload.take()
         });
         let payload = payload.expect("a receive keeps its buffer until its data comes");
-        self.rx = Rx::Payload(Landing {
+        self.rx.go(Rx::Payload(Landing {
             target: Target::Receive {
                 op,
                 data: arrival.data,
@@ -206,7 +272,7 @@ impl<T> Connection<T> {
             len,
             done: 0,
             ack,
-        });
+        }));
         Ok(())
     }
 }

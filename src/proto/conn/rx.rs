@@ -1,5 +1,18 @@
 //! The receive side of a connection: from bytes to frames to where their payload shall land.
 //!
+//! ```text
+//!              ┌─────── whole ────────┐
+//!              ▼    it has a payload  │
+//!   ┌──────▶ Header ──────────────▶ Payload
+//!   │          │ │ └─ a write that is to be persistent has landed ──▶ AwaitCommit ─┐
+//!   │          │ └─ no receive, and no room to keep it ──▶ AwaitReceive ────────────┤
+//!   │          └─ no room for its completion or answer ──▶ AwaitRoom ───────────────┤
+//!   └──────────────────────── what was awaited is there ────────────────────────────┘
+//!
+//!   each ──▶ Closed: the connection ends, or the peer is heard no more
+//! ```
+//! A frame that waited is looked at anew, from its header on.
+//!
 //! Invariants: payload_done ≤ payload_len; bytes are consumed exactly once and in order; while
 //! paused nothing is consumed.
 
@@ -85,7 +98,69 @@ pub(super) enum Rx {
     Closed,
 }
 
+/// The states of [`Rx`], without what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::proto) enum RxState {
+    Header,
+    Payload,
+    AwaitReceive,
+    AwaitRoom,
+    AwaitCommit,
+    Closed,
+}
+
+impl RxState {
+    /// Every legal edge; all others are bugs of ours. An attempt that is given up begins with a new
+    /// [`Rx`].
+    pub(in crate::proto) const EDGES: [(RxState, RxState); 13] = {
+        use RxState::*;
+        [
+            (Header, Payload),
+            (Header, AwaitReceive),
+            (Header, AwaitRoom),
+            (Header, AwaitCommit),
+            (Payload, Header),
+            (AwaitReceive, Header),
+            (AwaitRoom, Header),
+            (AwaitCommit, Header),
+            (Header, Closed),
+            (Payload, Closed),
+            (AwaitReceive, Closed),
+            (AwaitRoom, Closed),
+            (AwaitCommit, Closed),
+        ]
+    };
+}
+
 impl Rx {
+    fn state(&self) -> RxState {
+        match self {
+            Rx::Header => RxState::Header,
+            Rx::Payload(_) => RxState::Payload,
+            Rx::AwaitReceive { .. } => RxState::AwaitReceive,
+            Rx::AwaitRoom { .. } => RxState::AwaitRoom,
+            Rx::AwaitCommit { .. } => RxState::AwaitCommit,
+            Rx::Closed => RxState::Closed,
+        }
+    }
+
+    /// Moves along a legal edge; gives what was there.
+    pub(super) fn go(&mut self, to: Rx) -> Rx {
+        let edge = (self.state(), to.state());
+        debug_assert!(RxState::EDGES.contains(&edge), "no edge {edge:?}");
+        #[cfg(test)]
+        super::walked::note(format!("{:?} -> {:?}", edge.0, edge.1));
+        std::mem::replace(self, to)
+    }
+
+    /// Reads no more, whatever the state; gives what was there.
+    pub(super) fn close(&mut self) -> Rx {
+        match self {
+            Rx::Closed => Rx::Closed,
+            _ => self.go(Rx::Closed),
+        }
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         matches!(
             self,
@@ -114,26 +189,19 @@ impl PartialHeader {
         self.have == 0
     }
 
-    /// Takes from `input` what belongs to the header. Returns the bytes taken, and the header when
-    /// whole.
+    /// Decodes the header at the front of `input`, in its place: the usual case, in which nothing
+    /// of it has come before.
     #[inline]
-    pub(super) fn collect(
-        &mut self,
-        input: &[u8],
-        order: ByteOrder,
-    ) -> Result<(usize, Option<FrameHeader>), WireError> {
-        // The usual case: the whole header lies in the input, no copy needed.
-        if self.have == 0
-            && let Decoded::Frame {
-                header, header_len, ..
-            } = decode(input, order)?
-        {
-            return Ok((header_len, Some(header)));
+    pub(super) fn decode(&self, input: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
+        match self.have {
+            0 => decode(input, order),
+            _ => Ok(Decoded::Need(0)),
         }
-        self.collect_rest(input, order)
     }
 
-    fn collect_rest(
+    /// Takes from `input` what belongs to the header. Returns the bytes taken, and the header when
+    /// whole.
+    pub(super) fn collect(
         &mut self,
         input: &[u8],
         order: ByteOrder,

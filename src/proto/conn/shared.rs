@@ -71,24 +71,24 @@ impl<T> Connection<T> {
                 Some(store) => (Target::Stored { arrival }, Payload::from_vec(store)),
                 None => {
                     shared.abandoned(&arrival);
-                    self.rx = Rx::AwaitReceive { header };
+                    self.rx.go(Rx::AwaitReceive { header });
                     return;
                 }
             },
             Arrived::NoRoom => {
-                self.rx = Rx::AwaitReceive { header };
+                self.rx.go(Rx::AwaitReceive { header });
                 return;
             }
         };
         self.receive_credit.arrive(len);
-        self.rx = Rx::Payload(Landing {
+        self.rx.go(Rx::Payload(Landing {
             target,
             capacity: payload.len() as u64,
             payload: Some(payload),
             len,
             done: 0,
             ack: header.wants_ack(),
-        });
+        }));
     }
 
     /// A receive that was matched to a message of this connection becomes an operation of it; gives

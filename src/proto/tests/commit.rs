@@ -10,7 +10,7 @@ use crate::wire::ByteOrder;
 const KEY: u64 = 77;
 
 /// Two machines, the second with a persistent region; with the extension, they live with refusals.
-fn pair(extended: bool) -> Pair {
+pub(super) fn pair(extended: bool) -> Pair {
     let living = Terms {
         capabilities: OFFERED,
         refusals_max: 8,
@@ -29,7 +29,7 @@ fn pair(extended: bool) -> Pair {
     pair
 }
 
-fn commit(side: &mut Side, token: u64, data: Option<u64>) {
+pub(super) fn commit(side: &mut Side, token: u64, data: Option<u64>) {
     let post = Post::Write {
         payload: Payload::from_vec(vec![token as u8; 8]),
         data,

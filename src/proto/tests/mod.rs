@@ -23,6 +23,7 @@ mod refusal;
 mod rendezvous;
 mod script;
 mod shared_model;
+mod states;
 mod withdraw;
 
 pub(crate) use model::depth;

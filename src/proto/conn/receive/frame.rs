@@ -1,0 +1,76 @@
+//! What each frame means, once its header is there.
+
+use crate::error::Error;
+use crate::limits::READ_REQUESTS_MAX;
+use crate::proto::Host;
+use crate::proto::conn::rx::Rx;
+use crate::proto::conn::{Connection, violation};
+use crate::wire::{CloseReason, FrameHeader, WireError};
+
+impl<T> Connection<T> {
+    /// Does what a header asks for. The state is that between two frames, as after the frame before
+    /// it; what has a payload, or has to wait, changes that.
+    pub(super) fn begin_frame(
+        &mut self,
+        header: FrameHeader,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
+        let passes = header.is_answer() || matches!(header, FrameHeader::Ping { .. });
+        if self.tx.queued_answers() > READ_REQUESTS_MAX && !passes {
+            // Its answers pile up because the peer does not read: it may not ask for more.
+            self.rx.go(Rx::AwaitRoom { header });
+            return Ok(());
+        }
+        if let FrameHeader::Message { data, len, .. } | FrameHeader::Tagged { data, len, .. } =
+            header
+            && let Some(arrival) = self.arrival(header.tag(), len, data)
+        {
+            self.begin_shared(header, arrival, host);
+            self.finish_landing(host);
+            return Ok(());
+        }
+        match header {
+            FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
+            FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
+            FrameHeader::Rts { .. } => self.handle_rts(header, host)?,
+            FrameHeader::Cts { index } => self.handle_cts(index)?,
+            FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
+            FrameHeader::Withdraw { index } => self.handle_withdraw(index, host)?,
+            FrameHeader::Withdrawn { index } => self.handle_withdrawn(index)?,
+            FrameHeader::Ack => self.handle_answer(Ok(()))?,
+            FrameHeader::Acks { count } => self.handle_acks(count)?,
+            FrameHeader::Refused { reason } => self.handle_answer(Err(reason))?,
+            FrameHeader::ReadRequest { segments } => self.begin_read(&segments, host)?,
+            FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
+            FrameHeader::ReadData { len } => self.begin_read_data(len)?,
+            FrameHeader::ReadEnd { refused } => self.handle_read_end(refused)?,
+            FrameHeader::Ping { token } => self.tx.signs_mut().answer(token),
+            FrameHeader::Pong { .. } => {}
+            FrameHeader::Credit { posted } => self.handle_credit(posted),
+            FrameHeader::Stalled { .. } => self.handle_stalled(host),
+            FrameHeader::Close {
+                reason: CloseReason::Refusals,
+            } => {
+                self.rx.close();
+                self.handle_end_of_patience();
+            }
+            FrameHeader::Close {
+                reason: CloseReason::Done,
+            } => self.handle_close()?,
+            FrameHeader::Hello { .. } => return Err(violation("a second hello")),
+            FrameHeader::Write {
+                data,
+                ack,
+                commit,
+                segments,
+            } => self.begin_write(data, ack, commit, segments, host)?,
+            FrameHeader::Atomic {
+                call,
+                ref segments,
+                len,
+            } => self.begin_atomic(call, segments, len, host)?,
+        }
+        self.finish_landing(host);
+        Ok(())
+    }
+}
