@@ -12,6 +12,8 @@ use futures::Stream;
 use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Ends;
+use crate::sync::WaiterKey;
 
 use super::{Endpoint, Op, RdmEndpoint, Received};
 
@@ -78,6 +80,8 @@ pub struct Messages {
     buffers: Arc<Buffers>,
     depth: usize,
     ended: bool,
+    /// Of the connection's end, while that is awaited.
+    end_waiter: Option<WaiterKey>,
 }
 
 /// Where messages come to.
@@ -124,6 +128,7 @@ impl Messages {
             }),
             depth,
             ended: false,
+            end_waiter: None,
         };
         // What refuses it now does when the stream is read, which tells.
         let _ = messages.post();
@@ -228,7 +233,11 @@ impl Stream for Messages {
                 Some(error) if this.posted.is_empty() => {
                     if let Incoming::Connection(endpoint) = &this.from
                         && (error.is_connection_lost() || error.kind() == ErrorKind::BadState)
-                        && endpoint.inner.port.poll_ended(cx.waker()).is_pending()
+                        && (endpoint
+                            .inner
+                            .port
+                            .poll_ended(&mut this.end_waiter, cx.waker()))
+                        .is_pending()
                     {
                         return Poll::Pending;
                     }
@@ -236,6 +245,14 @@ impl Stream for Messages {
                 }
                 _ => Poll::Pending,
             },
+        }
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        if let Incoming::Connection(endpoint) = &self.from {
+            endpoint.inner.port.forget_waiter(&mut self.end_waiter);
         }
     }
 }

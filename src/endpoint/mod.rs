@@ -32,7 +32,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::Port;
+use crate::progress::{Ends, Port};
 
 use common::Common;
 use place::Place;
@@ -167,7 +167,7 @@ impl Endpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        std::future::poll_fn(|cx| self.inner.port.poll_ended(cx.waker())).await;
+        self.inner.port.ended().await;
         Ok(())
     }
 

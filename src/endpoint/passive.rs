@@ -10,7 +10,7 @@ use crate::error::{OperationKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
-use crate::progress::{EventAudience, ListenConfig, Listening};
+use crate::progress::{EventHandler, ListenConfig, Listening};
 use crate::sync::{Dependence, Keep};
 use crate::transport::{self, TransportOptions};
 
@@ -109,7 +109,7 @@ impl PassiveEndpointBuilder {
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
         };
-        let audience = EventAudience::new(&self.events, id, self.context);
+        let audience = EventHandler::new(&self.events, id, self.context);
         let listening = Listening::bind(config)
             .and_then(|(listening, bound)| {
                 bound.start(selection.runner, audience)?;

@@ -7,7 +7,6 @@ mod sources;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Waker;
 
 use crate::av::AddressVector;
 use crate::buf::Payload;
@@ -16,7 +15,7 @@ use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
 use crate::progress::{
-    Manner, OpCell, PeerReader, Port, Posted, Rdm, ReceiveContext, Report, Sought,
+    Ends, Manner, OpCell, PeerReader, Port, Posted, Rdm, ReceiveContext, Report, Sought,
 };
 use crate::proto::{OpKey, Post, SourceId, Withdrawn};
 
@@ -207,7 +206,7 @@ impl RdmEndpoint {
     pub async fn shutdown(&self) -> Result<()> {
         let rdm = &self.inner.rdm;
         rdm.begin_close();
-        std::future::poll_fn(|cx| rdm.poll_ended(cx.waker())).await;
+        rdm.ended().await;
         Ok(())
     }
 
@@ -356,7 +355,7 @@ impl Inner {
 
     /// True once it is closed, with all its connections.
     pub(super) fn has_ended(&self) -> bool {
-        self.rdm.poll_ended(Waker::noop()).is_ready()
+        self.rdm.has_ended()
     }
 
     /// True if another port is to be asked for since this one's connection ends.

@@ -31,7 +31,7 @@ pub use event::{Event, EventError};
 pub(crate) use handles::HandleWatch;
 use handles::Handles;
 pub use request::ConnRequest;
-pub(crate) use request::Verdict;
+pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 
 /// A queue of [`Event`]s, read as a [`Stream`] or without waiting (`fi_eq(3)`).
 ///

@@ -4,19 +4,37 @@
 //! The listener's side keeps the connection and waits for the verdict; the request is only a ticket
 //! to decide. So a request may be kept, moved to other tasks and dropped at will.
 
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::id::EndpointId;
 use crate::sync::{Ticket, TicketHolder};
+use crate::transport::RawLink;
+use crate::wire::{ByteOrder, Offer};
+
+/// What a connection request says to whoever accepts it, beside the application's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectParams {
+    pub(crate) order: ByteOrder,
+    pub(crate) offer: Option<Offer>,
+}
+
+/// An accepted connection on its way from the listener to a domain.
+pub(crate) struct AcceptedLink {
+    pub(crate) raw: RawLink,
+    pub(crate) params: ConnectParams,
+    /// How long what is left of the handshake may take.
+    pub(crate) timeout: Duration,
+}
 
 /// What became of a connection request.
 pub(crate) enum Verdict {
-    /// Accepted; the parts are whatever `endpoint` and the listener's side agree on.
-    Accept(Box<dyn Any + Send>),
+    /// Accepted: the listener sends the connection here.
+    Accept(oneshot::Sender<AcceptedLink>),
     /// Rejected, with private data for the peer (may be empty).
     Reject(Bytes),
 }

@@ -303,12 +303,14 @@ async fn a_request_is_decided_once_and_dropping_it_decides_too() {
     assert_eq!(asked.local_addr().port(), 7471);
     assert_eq!(&asked.data()[..], b"hello");
     assert!(!asked.is_withdrawn());
-    let sent = asked.take_ticket().decide(Verdict::Accept(Box::new(5u8)));
+    let (sender, arrives) = tokio::sync::oneshot::channel();
+    let sent = asked.take_ticket().decide(Verdict::Accept(sender));
     assert!(sent.is_ok());
     match poll_fn(|cx| holder.poll_verdict(cx)).await {
-        Some(Verdict::Accept(parts)) => assert_eq!(parts.downcast_ref(), Some(&5u8)),
+        Some(Verdict::Accept(sender)) => drop(sender),
         other => panic!("{other:?}"),
     }
+    assert!(arrives.await.is_err(), "whom it was sent to dropped it");
     let (dropped, mut holder) = request();
     drop(dropped);
     assert!(poll_fn(|cx| holder.poll_verdict(cx)).await.is_none());

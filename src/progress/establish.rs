@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::eq::{AcceptedLink, ConnectParams};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::proto::Lifecycle;
 
-use super::listen::{Asked, Handover};
 use super::port::{Closing, Port, PortState};
 
 impl Port {
@@ -45,7 +45,7 @@ impl Port {
     /// Takes over an accepted connection and answers its request.
     pub(crate) fn accept(
         &self,
-        handover: Handover,
+        accepted: AcceptedLink,
         data: &[u8],
         context: Option<UserContext>,
     ) -> Result<()> {
@@ -57,13 +57,13 @@ impl Port {
         let link = self
             .engine
             .transport
-            .adopt(handover.raw, self.waker.clone())?;
+            .adopt(accepted.raw, self.waker.clone())?;
         state.peer = Some(link.peer_addr());
         state.local = Some(link.local_addr());
         state.link = Some(link);
         state.connect_context = context;
-        state.timeout = Some(handover.timeout);
-        let Asked { order, offer } = handover.asked;
+        state.timeout = Some(accepted.timeout);
+        let ConnectParams { order, offer } = accepted.params;
         state.machine.begin_accept(data, order, offer);
         drop(state);
         self.waker.wake_by_ref();
@@ -119,18 +119,6 @@ impl Port {
         state.machine.begin_end();
         state.timeout = None;
         state.deadline = None;
-    }
-
-    /// Ready once all operations have ended and the connection with them.
-    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        let mut state = self.lock("poll ended");
-        if state.ended {
-            return Poll::Ready(());
-        }
-        if !state.end_wakers.iter().any(|held| held.will_wake(waker)) {
-            state.end_wakers.push(waker.clone());
-        }
-        Poll::Pending
     }
 }
 

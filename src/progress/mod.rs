@@ -26,6 +26,7 @@ mod deadlines;
 mod dgram;
 mod driven;
 mod driver;
+mod ended;
 mod engine;
 mod establish;
 mod leftovers;
@@ -45,8 +46,9 @@ mod turn;
 
 pub(crate) use beside::{beside_of, beside_or_task};
 pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
+pub(crate) use ended::Ends;
 pub(crate) use engine::{Engine, EngineConfig};
-pub(crate) use listen::{EventAudience, ListenConfig, Listening, accept_ticket};
+pub(crate) use listen::{EventHandler, ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
 pub(crate) use posting::Manner;

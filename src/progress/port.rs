@@ -27,6 +27,7 @@ use crate::wire::{Capabilities, Hello, Nonce};
 use super::commit::Commit;
 use super::deadlines::Deadlines;
 use super::driven::Driven;
+use super::ended::{EndState, Ends};
 use super::engine::Engine;
 use super::leftovers;
 use super::liveness::{Liveness, PortLiveness};
@@ -212,10 +213,9 @@ pub(super) struct PortState {
     pub(super) unasked: VecDeque<CqSlot>,
     pub(super) establishing: Establishing,
     pub(super) connect_context: Option<UserContext>,
-    pub(super) ended: bool,
+    pub(super) end: EndState,
     /// As it should.
     pub(super) ended_in_order: bool,
-    pub(super) end_wakers: Vec<Waker>,
     pub(super) closing: Closing,
     /// A time limit that the driver turns into a deadline: only it has the backend's clock.
     pub(super) timeout: Option<Duration>,
@@ -325,6 +325,12 @@ impl Wake for PortWaker {
     }
 }
 
+impl Ends for Port {
+    fn with_end<R>(&self, run: impl FnOnce(&mut EndState) -> R) -> R {
+        run(&mut self.lock("end").end)
+    }
+}
+
 impl Port {
     /// A port without a connection, known to the engine; `id` is its endpoint's.
     pub(crate) fn open(
@@ -373,9 +379,8 @@ impl Port {
             unasked: VecDeque::new(),
             establishing: Establishing::default(),
             connect_context: None,
-            ended: false,
+            end: EndState::default(),
             ended_in_order: false,
-            end_wakers: Vec::new(),
             closing: Closing::No,
             timeout: None,
             deadline: None,

@@ -114,7 +114,7 @@ impl Port {
         self.establish(state, Err(error.clone()));
         if state.machine.lifecycle() == Lifecycle::Closed {
             state.bindings.shutdown = None;
-            self.mark_ended(state);
+            state.end.set_ended(&mut state.wakes);
             self.tell_closed(state, Some(error));
         }
     }
@@ -204,18 +204,8 @@ impl Port {
             let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
             self.establish(state, Err(error));
         }
-        self.mark_ended(state);
+        state.end.set_ended(&mut state.wakes);
         self.tell_closed(state, lost);
-    }
-
-    fn mark_ended(&self, state: &mut PortState) {
-        state.ended = true;
-        let PortState {
-            end_wakers, wakes, ..
-        } = state;
-        for waker in end_wakers.drain(..) {
-            wakes.push(waker);
-        }
     }
 }
 

@@ -8,7 +8,6 @@ mod posting;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::common::Common;
 use super::{Op, Queued, QueuedOp, post};
@@ -17,7 +16,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::DgramPort;
+use crate::progress::{DgramPort, Ends};
 use crate::proto::{OpKey, Withdrawn};
 
 pub use builder::DgramEndpointBuilder;
@@ -83,7 +82,7 @@ impl Drop for Inner {
 impl Inner {
     /// True once it is closed.
     pub(super) fn has_ended(&self) -> bool {
-        self.port.poll_ended(Waker::noop()).is_ready()
+        self.port.has_ended()
     }
 }
 
@@ -145,7 +144,7 @@ impl DgramEndpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        std::future::poll_fn(|cx| self.inner.port.poll_ended(cx.waker())).await;
+        self.inner.port.ended().await;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ mod turn;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::av::AddressVector;
@@ -22,6 +22,7 @@ use crate::transport::{Arrived, DatagramOptions, DatagramSocket, Membership, Pla
 
 use super::deadlines::Deadlines;
 use super::driven::Driven;
+use super::ended::{EndState, Ends};
 use super::engine::Engine;
 use super::port::{CounterSet, PortWaker};
 use super::report::Report;
@@ -51,8 +52,7 @@ struct State {
     /// This side ends: until when queued sends may wait for room, once the driver has seen it.
     closing: bool,
     flush_until: Option<Instant>,
-    ended: bool,
-    end_wakers: Vec<Waker>,
+    end: EndState,
     /// A post was sent inline since the driver last ran; the next is gathered.
     inline_spent: bool,
     /// The last receive filled all its places.
@@ -100,8 +100,7 @@ impl DgramPort {
             alarm: None,
             closing: false,
             flush_until: None,
-            ended: false,
-            end_wakers: Vec::new(),
+            end: EndState::default(),
             inline_spent: false,
             flowing: false,
             places: Vec::new(),
@@ -204,17 +203,11 @@ impl DgramPort {
         self.lock("begin close").closing = true;
         self.waker.wake_by_ref();
     }
+}
 
-    /// Ready once all operations have ended.
-    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        let mut state = self.lock("poll ended");
-        if state.ended {
-            return Poll::Ready(());
-        }
-        if !state.end_wakers.iter().any(|held| held.will_wake(waker)) {
-            state.end_wakers.push(waker.clone());
-        }
-        Poll::Pending
+impl Ends for DgramPort {
+    fn with_end<R>(&self, run: impl FnOnce(&mut EndState) -> R) -> R {
+        run(&mut self.lock("end").end)
     }
 }
 

@@ -33,7 +33,7 @@ impl DgramPort {
         let mut guard = self.lock("post");
         let state = &mut *guard;
         // One that has ended has its own reason to tell.
-        if state.closing && !state.ended {
+        if state.closing && !state.end.has_ended() {
             let error = closed().with_operation(post.operation());
             return Err((error, post.into_payload()));
         }

@@ -51,7 +51,7 @@ impl Driven for DgramPort {
             self.wake_state.is_queued_again();
         }
         Turned {
-            is_over: state.ended,
+            is_over: state.end.has_ended(),
             is_cut,
             alarm: next_alarm(state, now),
             stale: None,
@@ -149,7 +149,7 @@ impl DgramPort {
 
     /// Moves an endpoint that ends one step on.
     fn close_step(&self, state: &mut State, now: Instant) {
-        if !state.closing || state.ended {
+        if !state.closing || state.end.has_ended() {
             return;
         }
         let until = *state.flush_until.get_or_insert(now + FLUSH_TIMEOUT);
@@ -167,11 +167,8 @@ impl DgramPort {
         state.machine.close(error, later);
         self.publish(state);
         state.closing = true;
-        state.ended = true;
         state.flush_until = None;
-        for waker in state.end_wakers.drain(..) {
-            state.wakes.push(waker);
-        }
+        state.end.set_ended(&mut state.wakes);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The audience of a passive endpoint: its event queue, and the application behind it.
+//! The handler of a passive endpoint: its event queue, and the application behind it.
 
 use std::task::Context;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use crate::id::{EndpointId, UserContext};
 use crate::sync::WakeList;
 use crate::wire::Offer;
 
-use super::{Asking, Audience, Handover, Told};
+use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 
 /// Tells an event queue of requests; each waits for a slot there (ruling 8).
-pub(crate) struct EventAudience {
+pub(crate) struct EventHandler {
     /// The application alone keeps its queue.
     events: WeakEventQueue,
     watch: HandleWatch,
@@ -23,10 +23,10 @@ pub(crate) struct EventAudience {
     context: Option<UserContext>,
 }
 
-impl EventAudience {
+impl EventHandler {
     pub(crate) fn new(events: &EventQueue, id: EndpointId, context: Option<UserContext>) -> Self {
         let events = events.downgrade();
-        EventAudience {
+        EventHandler {
             watch: events.watch(),
             events,
             id,
@@ -44,22 +44,27 @@ impl EventAudience {
     }
 }
 
-impl Audience for EventAudience {
-    fn tell(&mut self, asking: &Asking<'_>, _now: Instant, cx: &mut Context<'_>) -> Told {
+impl RequestHandler for EventHandler {
+    fn on_request(
+        &mut self,
+        request: &IncomingRequest<'_>,
+        _now: Instant,
+        cx: &mut Context<'_>,
+    ) -> RequestDecision {
         let Some(slot) = self.slot(cx) else {
-            return Told::NoRoom;
+            return RequestDecision::NoRoom;
         };
-        let Asking {
+        let IncomingRequest {
             peer,
             local,
             data,
-            offer,
+            params,
             ..
-        } = *asking;
-        let has_auth_key = offer.is_some_and(Offer::proves_key);
+        } = *request;
+        let has_auth_key = params.offer.is_some_and(Offer::proves_key);
         let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
         slot.fill(Event::ConnRequest(request), &mut WakeList::new());
-        Told::Later(holder)
+        RequestDecision::Deferred(holder)
     }
 
     fn hand_over(&mut self, handover: Option<Handover>, _now: Instant) {
@@ -70,7 +75,7 @@ impl Audience for EventAudience {
         self.watch.is_gone(cx)
     }
 
-    fn broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool {
+    fn on_broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool {
         let Some(slot) = self.slot(cx) else {
             return false;
         };

@@ -26,7 +26,6 @@ mod tests;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
@@ -36,6 +35,7 @@ use crate::proto::{ConnectionId, Identity, SourceId, canonical};
 use crate::sync::{Lock, MutexGuard};
 use crate::transport::{Runner, Transport};
 
+use super::ended::{EndState, Ends};
 use super::engine::Engine;
 use super::listen::{ListenConfig, Listening};
 use super::port::{CounterSet, Extending, Port, PortSizes};
@@ -108,6 +108,12 @@ pub(crate) struct Rdm {
     notices: Arc<Notices>,
     peer_feed: Arc<PeerFeed>,
     listening: Listening,
+}
+
+impl Ends for Rdm {
+    fn with_end<R>(&self, run: impl FnOnce(&mut EndState) -> R) -> R {
+        run(self.lock_table("end").end_state())
+    }
 }
 
 impl Rdm {
@@ -226,11 +232,6 @@ impl Rdm {
     /// True once its orderly end has begun.
     pub(crate) fn is_closing(&self) -> bool {
         self.lock_table("ask whether open").check_open().is_err()
-    }
-
-    /// Ready once all connections have ended, and the listener with them.
-    pub(crate) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        self.lock_table("poll ended").poll_ended(waker)
     }
 
     /// The peer's port, for the task.

@@ -192,15 +192,17 @@ impl Port {
         match self
             .engine
             .transport
-            .adopt(handover.raw, self.waker.clone())
+            .adopt(handover.link.raw, self.waker.clone())
         {
             Ok(link) => {
                 state.local = Some(link.local_addr());
                 state.link = Some(link);
-                state.timeout = Some(handover.timeout);
-                state
-                    .machine
-                    .begin_accept_peer(&asked, handover.asked.order, handover.proven);
+                state.timeout = Some(handover.link.timeout);
+                state.machine.begin_accept_peer(
+                    &asked,
+                    handover.link.params.order,
+                    handover.proven,
+                );
                 self.waker.wake_by_ref();
             }
             Err(error) => side.tell_failed(Failure::Passing, error, &mut state.wakes),

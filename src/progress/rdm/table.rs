@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
+use crate::sync::WakeList;
 
+use super::super::ended::EndState;
 use super::super::engine::Engine;
 use super::super::port::Port;
 use super::sources::SourceAddresses;
@@ -42,7 +43,7 @@ pub(super) struct Table {
     stage: Stage,
     /// Why it has gone before its time.
     gone: Option<Error>,
-    end_wakers: Vec<Waker>,
+    end: EndState,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Table {
             next_connection: 0,
             stage: Stage::Open,
             gone: None,
-            end_wakers: Vec::new(),
+            end: EndState::default(),
         }
     }
 
@@ -94,20 +95,16 @@ impl Table {
 
     /// The endpoint has ended; who waits for that is to be woken.
     #[must_use]
-    pub(super) fn end(&mut self, stage: Stage, why: &Error) -> Vec<Waker> {
+    pub(super) fn end(&mut self, stage: Stage, why: &Error) -> WakeList {
         self.stage = stage;
         self.gone = (stage == Stage::Gone).then(|| why.clone());
-        std::mem::take(&mut self.end_wakers)
+        let mut wakes = WakeList::new();
+        self.end.set_ended(&mut wakes);
+        wakes
     }
 
-    pub(super) fn poll_ended(&mut self, waker: &Waker) -> Poll<()> {
-        if matches!(self.stage, Stage::Ended | Stage::Gone) {
-            return Poll::Ready(());
-        }
-        if !self.end_wakers.iter().any(|held| held.will_wake(waker)) {
-            self.end_wakers.push(waker.clone());
-        }
-        Poll::Pending
+    pub(super) fn end_state(&mut self) -> &mut EndState {
+        &mut self.end
     }
 
     /// The port to post to, if it takes posts.

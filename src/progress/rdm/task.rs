@@ -17,7 +17,7 @@ use crate::proto::{
 use crate::wire::{ByteOrder, Offer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::engine::Engine;
-use super::super::listen::{Asking, Audience, Handover, Told};
+use super::super::listen::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 use super::super::port::Port;
 use super::notice::Notice;
 use super::side::{Accepting, NotTaken};
@@ -279,7 +279,7 @@ impl RdmTask {
 
     /// What the peer is to prove before its request counts. `None`: it offered no proof that could
     /// be right, or there are no random bytes.
-    fn challenge(&self, asked: &PeerData, order: ByteOrder) -> Option<Told> {
+    fn challenge(&self, asked: &PeerData, order: ByteOrder) -> Option<RequestDecision> {
         let extending = &self.rdm.config.extending;
         let secret = extending.auth_key.clone()?;
         let mut nonce = [0; 32];
@@ -291,7 +291,7 @@ impl RdmTask {
         let terms = extending.terms(&self.rdm.engine);
         let incarnation = self.rdm.incarnation;
         let (challenge, bytes) = Challenge::new(terms, secret, nonce, incarnation, (asked, order))?;
-        Some(Told::Challenge(Box::new(challenge), bytes))
+        Some(RequestDecision::Challenge(Box::new(challenge), bytes))
     }
 
     fn give_up(&mut self, peer: SocketAddr, why: GiveUp, now: Instant) {
@@ -342,24 +342,29 @@ impl RdmTask {
     }
 }
 
-impl Audience for RdmTask {
-    fn tell(&mut self, asking: &Asking<'_>, now: Instant, _cx: &mut Context<'_>) -> Told {
+impl RequestHandler for RdmTask {
+    fn on_request(
+        &mut self,
+        incoming: &IncomingRequest<'_>,
+        now: Instant,
+        _cx: &mut Context<'_>,
+    ) -> RequestDecision {
         // What has happened before the request counts before it.
         self.go_on(now, None);
-        if is_rxm_request(asking.data) {
-            return Told::Reject(Bytes::from_static(&RXM_REJECT));
+        if is_rxm_request(incoming.data) {
+            return RequestDecision::Reject(Bytes::from_static(&RXM_REJECT));
         }
-        let asked = match PeerData::read(asking.data) {
+        let asked = match PeerData::read(incoming.data) {
             Ok(asked) if asked.port() != 0 => asked,
-            _ => return Told::Reject(Bytes::new()),
+            _ => return RequestDecision::Reject(Bytes::new()),
         };
         // Who has a key talks to those only who have one too, and who has none to those who do not.
         let has_key = self.rdm.config.extending.auth_key.is_some();
         let reject = asked.reject(self.rdm.incarnation, has_key);
         if has_key != asked.offer().is_some_and(Offer::proves_key) {
-            return Told::Reject(reject.into());
+            return RequestDecision::Reject(reject.into());
         }
-        let (mut from, mut to) = (asking.peer, asking.local);
+        let (mut from, mut to) = (incoming.peer, incoming.local);
         from.set_port(asked.port());
         to.set_port(self.rdm.local_addr().port());
         let from = canonical(from);
@@ -368,21 +373,21 @@ impl Audience for RdmTask {
             to: canonical(to),
             incarnation: asked.incarnation(),
             undialable: asked.is_behind_firewall(),
-            is_proven: asking.is_proven,
+            is_proven: incoming.is_proven,
             is_known: self.rdm.lock_table("is known").is_known(from),
         };
-        if has_key && !asking.is_proven {
+        if has_key && !incoming.is_proven {
             let challenge = match self.peers.would_accept(&request) {
-                true => self.challenge(&asked, asking.order),
+                true => self.challenge(&asked, incoming.params.order),
                 false => None,
             };
-            return challenge.unwrap_or_else(|| Told::Reject(reject.into()));
+            return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
         }
         let answer = self.peers.request(&request, now);
         tracing::debug!(?request, ?answer, "asked for a connection");
         self.carry_out(now);
         let attempt = match answer {
-            Answer::Reject => return Told::Reject(reject.into()),
+            Answer::Reject => return RequestDecision::Reject(reject.into()),
             Answer::Accept(attempt) => Some(attempt),
             Answer::AcceptAside => None,
         };
@@ -391,7 +396,7 @@ impl Audience for RdmTask {
             attempt,
             asked,
         });
-        Told::Accept
+        RequestDecision::Accept
     }
 
     fn hand_over(&mut self, handover: Option<Handover>, now: Instant) {
@@ -418,7 +423,7 @@ impl Audience for RdmTask {
         self.carry_out(now);
     }
 
-    fn broken(&mut self, _error: &Error, _cx: &mut Context<'_>) -> bool {
+    fn on_broken(&mut self, _error: &Error, _cx: &mut Context<'_>) -> bool {
         // Told to the log already. Whoever is dialled from here is reached all the same.
         true
     }
@@ -446,7 +451,7 @@ impl Audience for RdmTask {
 impl RdmTask {
     /// Ends everything that is posted, and what is posted later.
     fn end(&self, stage: Stage, error: &Error) {
-        let (ports, wakers) = {
+        let (ports, wakes) = {
             let mut table = self.rdm.lock_table("end");
             (table.all_ports(), table.end(stage, error))
         };
@@ -455,9 +460,7 @@ impl RdmTask {
         }
         self.rdm.peer_feed.end(error);
         self.rdm.config.receives.close(error.clone());
-        for waker in wakers {
-            waker.wake();
-        }
+        drop(wakes);
     }
 }
 

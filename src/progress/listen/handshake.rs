@@ -1,0 +1,307 @@
+//! One peer of a listener, from its TCP connection to the decision on its request.
+//!
+//! ```text
+//!                  request complete          the handler decides later      accepted
+//!   ReadingRequest ─────────────▶ Pending ─────────────────────────▶ Deciding ──────▶ HandedOver
+//!                                  ▲ │ │ └─── rejected ───▶ Rejecting ◀─┘ rejected        ▲
+//!                       key proven │ │ │                        ▲                         │
+//!                                  │ ▼ └── accepted at once ────┼─────────────────────────┘
+//!                               ProvingKey ─── key refused ─────┘
+//! ```
+//! A connection that breaks, or sends what it may not, is closed in any state.
+
+use std::net::IpAddr;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::buf::{Frame, Payload};
+use crate::eq::{ConnectParams, Verdict};
+use crate::error::Error;
+use crate::proto::{Challenge, Challenged, ProvenKey};
+use crate::sync::TicketHolder;
+use crate::transport::{Link, Outcome, Receive, Received, SendBatch};
+use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
+
+use super::task::ListenTask;
+use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
+
+/// How long a rejected peer may take to read its rejection.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A peer between its TCP connection and its verdict.
+pub(super) struct Peer {
+    pub(super) id: u64,
+    pub(super) host: IpAddr,
+    pub(super) link: Box<dyn Link>,
+    pub(super) waker: Waker,
+    /// Changed by [`Deadlines::set`] only.
+    pub(super) deadline: Option<Instant>,
+    pub(super) handshake: Handshake,
+}
+
+pub(super) enum Handshake {
+    /// Its request is being read.
+    ReadingRequest(Box<CmDecoder>),
+    /// Its request waits for room at the handler.
+    Pending { request: CompleteRequest },
+    /// It is to prove its key, and then its request is passed on again.
+    ProvingKey {
+        challenge: Box<Challenge>,
+        request: CompleteRequest,
+        /// The challenge has been sent.
+        is_sent: bool,
+    },
+    /// The handler has the request, and decides.
+    Deciding {
+        holder: TicketHolder<Verdict>,
+        params: ConnectParams,
+    },
+    /// Its rejection is on its way.
+    Rejecting,
+    /// Its connection is the handler's.
+    HandedOver,
+}
+
+impl Handshake {
+    /// Every legal edge; all others are bugs of ours.
+    fn may_become(&self, to: &Handshake) -> bool {
+        use Handshake::*;
+        matches!(
+            (self, to),
+            (ReadingRequest(_), Pending { .. } | Rejecting)
+                | (
+                    Pending { .. },
+                    ProvingKey { .. } | Deciding { .. } | Rejecting | HandedOver
+                )
+                | (ProvingKey { .. }, Pending { .. } | Rejecting)
+                | (Deciding { .. }, Rejecting)
+        )
+    }
+
+    /// Moves along a legal edge.
+    fn go(&mut self, to: Handshake) {
+        debug_assert!(self.may_become(&to), "no such edge");
+        *self = to;
+    }
+}
+
+/// A request that has come in full.
+pub(super) struct CompleteRequest {
+    data: Bytes,
+    params: ConnectParams,
+    proven: Option<ProvenKey>,
+}
+
+/// A batch of one frame.
+fn batch_of(frame: Frame) -> SendBatch {
+    SendBatch {
+        frames: [frame].into(),
+        leases: Vec::new(),
+    }
+}
+
+impl<H: RequestHandler> ListenTask<H> {
+    /// One step of a peer. `false`: it is done, or broken; its connection closes.
+    pub(super) fn step(&mut self, peer: &mut Peer) -> bool {
+        while let Some(outcome) = peer.link.poll_outcome() {
+            match (outcome, &mut peer.handshake) {
+                (Outcome::Received(Received::Stage(bytes)), Handshake::ReadingRequest(decoder)) => {
+                    match decoder.feed(&bytes) {
+                        Err(error) => return self.close_for(peer, &error.into()),
+                        Ok(CmDecoded::Need(_)) => peer.link.receive(Receive::Stage),
+                        Ok(CmDecoded::Frame {
+                            frame,
+                            order,
+                            consumed,
+                        }) => {
+                            // Only a request may come, and nothing after it before our answer.
+                            if frame.kind() != ControlKind::Request || consumed != bytes.len() {
+                                return false;
+                            }
+                            let params = ConnectParams {
+                                order,
+                                offer: frame.offer(),
+                            };
+                            self.complete_request(
+                                peer,
+                                CompleteRequest {
+                                    data: frame.into_data(),
+                                    params,
+                                    proven: None,
+                                },
+                            );
+                        }
+                    }
+                }
+                (Outcome::Sent { batch, result }, Handshake::ProvingKey { is_sent, .. }) => {
+                    let SendBatch { frames, .. } = batch;
+                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
+                        return false;
+                    };
+                    frame.advance(sent);
+                    match frame.remaining() {
+                        0 => *is_sent = true,
+                        _ => peer.link.send(batch_of(frame)),
+                    }
+                }
+                (
+                    Outcome::Received(Received::Stage(bytes)),
+                    Handshake::ProvingKey {
+                        challenge,
+                        request,
+                        is_sent,
+                    },
+                ) => match challenge.feed(&bytes) {
+                    Err(error) => return self.close_for(peer, &error),
+                    Ok(Challenged::Need) => peer.link.receive(Receive::Stage),
+                    // Who answers what was not sent does not know what it answers.
+                    Ok(_) if !*is_sent => return false,
+                    Ok(Challenged::Refused(frame)) => self.send_last(peer, frame),
+                    Ok(Challenged::Proven(key)) => {
+                        let request = CompleteRequest {
+                            data: std::mem::take(&mut request.data),
+                            params: request.params,
+                            proven: Some(key),
+                        };
+                        self.complete_request(peer, request);
+                    }
+                },
+                (Outcome::Sent { batch, result }, Handshake::Rejecting) => {
+                    let SendBatch { frames, .. } = batch;
+                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
+                        return false;
+                    };
+                    frame.advance(sent);
+                    if frame.remaining() == 0 {
+                        // The peer reads the rejection, then our end; its own end lets us close
+                        // without resetting the connection under it.
+                        peer.link.finish();
+                        peer.link.receive(Receive::Stage);
+                    } else {
+                        peer.link.send(batch_of(frame));
+                    }
+                }
+                _ => return false,
+            }
+        }
+        self.decide(peer)
+    }
+
+    /// The request has come in full, and waits for the handler.
+    fn complete_request(&mut self, peer: &mut Peer, request: CompleteRequest) {
+        self.deadlines.set(peer.id, &mut peer.deadline, None);
+        peer.handshake.go(Handshake::Pending { request });
+        peer.link.watch();
+        self.pending.push_back(peer.id);
+    }
+
+    /// The peer's connection closes for what it sent.
+    fn close_for(&self, peer: &Peer, error: &Error) -> bool {
+        let from = peer.link.peer_addr();
+        tracing::debug!(%from, %error, "a connection that is no request is closed");
+        false
+    }
+
+    /// Carries out the handler's verdict once there is one.
+    fn decide(&mut self, peer: &mut Peer) -> bool {
+        let Handshake::Deciding { holder, params } = &mut peer.handshake else {
+            return true;
+        };
+        let params = *params;
+        let verdict = match holder.poll_verdict(&mut Context::from_waker(&peer.waker)) {
+            Poll::Pending => return true,
+            Poll::Ready(verdict) => verdict,
+        };
+        let data = match verdict {
+            Some(Verdict::Accept(sender)) => {
+                peer.link.cancel_receive();
+                if let Some(raw) = peer.link.take_raw() {
+                    // An acceptor that has gone away meanwhile drops it, which closes it.
+                    let _ = sender.send(self.config.accepted(raw, params));
+                }
+                return false;
+            }
+            Some(Verdict::Reject(data)) => data,
+            None => Bytes::new(),
+        };
+        self.reject(peer, data);
+        self.count_half_open(peer.id, peer.host)
+    }
+
+    pub(super) fn reject(&mut self, peer: &mut Peer, data: Bytes) {
+        let frame =
+            ControlFrame::new(ControlKind::Reject, data).expect("who decided has checked the data");
+        self.send_last(peer, frame.encode());
+    }
+
+    /// Sends what the peer gets last. The connection then counts as half open, if it did not.
+    fn send_last(&mut self, peer: &mut Peer, frame: Vec<u8>) {
+        let frame = Frame::new(&[], Payload::from_vec(frame), u64::MAX);
+        peer.handshake.go(Handshake::Rejecting);
+        let deadline = self.clock.now() + REJECT_TIMEOUT;
+        self.deadlines
+            .set(peer.id, &mut peer.deadline, Some(deadline));
+        peer.link.cancel_receive();
+        peer.link.send(batch_of(frame));
+        peer.waker.wake_by_ref();
+    }
+
+    /// Passes the request of one peer on. False: there is no room.
+    pub(super) fn pass_on(&mut self, peer: &mut Peer, cx: &mut Context<'_>) -> bool {
+        let Handshake::Pending { request } = &mut peer.handshake else {
+            return true;
+        };
+        let (params, now) = (request.params, self.clock.now());
+        let incoming = IncomingRequest {
+            peer: peer.link.peer_addr(),
+            local: peer.link.local_addr(),
+            data: &request.data,
+            params,
+            is_proven: request.proven.is_some(),
+        };
+        match self.handler.on_request(&incoming, now, cx) {
+            RequestDecision::NoRoom => return false,
+            RequestDecision::Deferred(holder) => {
+                self.half_open.remove(peer.id, peer.host);
+                peer.handshake.go(Handshake::Deciding { holder, params });
+                // Registers for the verdict.
+                peer.waker.wake_by_ref();
+            }
+            RequestDecision::Challenge(challenge, bytes) => {
+                let request = CompleteRequest {
+                    data: std::mem::take(&mut request.data),
+                    params,
+                    proven: None,
+                };
+                peer.handshake.go(Handshake::ProvingKey {
+                    challenge,
+                    request,
+                    is_sent: false,
+                });
+                let deadline = now.checked_add(self.config.handshake_timeout);
+                self.deadlines.set(peer.id, &mut peer.deadline, deadline);
+                let frame = Frame::new(&[], Payload::from_vec(bytes), u64::MAX);
+                peer.link.send(batch_of(frame));
+                peer.link.receive(Receive::Stage);
+                peer.waker.wake_by_ref();
+            }
+            RequestDecision::Reject(data) if request.proven.is_none() => self.reject(peer, data),
+            // Our response has gone out: the end of the connection has to do.
+            RequestDecision::Reject(_) => peer.handshake.go(Handshake::HandedOver),
+            RequestDecision::Accept => {
+                let proven = request.proven.take();
+                peer.link.cancel_receive();
+                let raw = peer.link.take_raw();
+                let handover = raw.map(|raw| Handover {
+                    link: self.config.accepted(raw, params),
+                    proven,
+                });
+                self.handler.hand_over(handover, now);
+                peer.handshake.go(Handshake::HandedOver);
+            }
+        }
+        true
+    }
+}
