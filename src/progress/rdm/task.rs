@@ -75,7 +75,7 @@ impl RdmTask {
     /// Hears what there is to hear, and does what follows from it.
     fn go_on(&mut self, now: Instant, task: Option<&Waker>) {
         while let Some(notice) = self.rdm.notices.pop(task) {
-            self.hear(notice, now);
+            self.handle_notice(notice, now);
         }
         if !self.closing && self.rdm.lock_table("stage").stage() == Stage::Closing {
             self.begin_close(now);
@@ -84,10 +84,7 @@ impl RdmTask {
         self.carry_out(now);
     }
 
-    fn hear(&mut self, notice: Notice, now: Instant) {
-        let Some(notice) = self.hear_check(notice, now) else {
-            return;
-        };
+    fn handle_notice(&mut self, notice: Notice, now: Instant) {
         match notice {
             Notice::Want { peer } => self.peers.want(peer, now),
             Notice::Connected {
@@ -96,14 +93,30 @@ impl RdmTask {
                 connection,
                 incarnation,
             } => {
-                self.reasons.remove(&peer);
-                if let Some(attempt) = attempt {
-                    self.peers.connected(peer, attempt, incarnation, now);
+                match attempt.map(|attempt| (attempt, self.checks.remove(&attempt))) {
+                    Some((attempt, Some(check))) => {
+                        self.check_connected(peer, attempt, check, incarnation, now);
+                    }
+                    Some((attempt, None)) => {
+                        self.reasons.remove(&peer);
+                        self.peers.connected(peer, attempt, incarnation, now);
+                    }
+                    None => drop(self.reasons.remove(&peer)),
                 }
                 if self.closing {
                     let port = self.rdm.lock_table("connected").port(connection);
                     port.inspect(|port| port.begin_close());
                 }
+            }
+            Notice::Failed {
+                peer,
+                attempt,
+                incarnation,
+                error,
+                ..
+            } if self.checks.contains_key(&attempt) => {
+                self.end_check(attempt, error);
+                self.peers.check_failed(peer, attempt, incarnation, now);
             }
             Notice::Failed {
                 peer,
@@ -122,61 +135,42 @@ impl RdmTask {
                 connection,
                 in_order,
             } => {
-                self.reasons.remove(&peer);
                 let port = self.rdm.lock_table("closed").remove(peer, connection);
                 drop(port);
-                if let Some(attempt) = attempt {
-                    self.peers.closed(peer, attempt, in_order, now);
+                match attempt {
+                    Some(attempt) if self.checks.remove(&attempt).is_some() => {
+                        self.peers.check_failed(peer, attempt, None, now);
+                    }
+                    Some(attempt) => {
+                        self.reasons.remove(&peer);
+                        self.peers.closed(peer, attempt, in_order, now);
+                    }
+                    None => drop(self.reasons.remove(&peer)),
                 }
             }
         }
     }
 
-    /// What is told of a check; anything else comes back.
-    fn hear_check(&mut self, notice: Notice, now: Instant) -> Option<Notice> {
-        match notice {
-            Notice::Connected {
-                peer,
-                attempt: Some(attempt),
-                incarnation,
-                ..
-            } if self.checks.contains_key(&attempt) => {
-                let (port, connection) = self.checks.remove(&attempt)?;
-                match self.peers.check_connected(peer, attempt, incarnation, now) {
-                    CheckEnd::Promote => {
-                        let mut table = self.rdm.lock_table("promote");
-                        let old = table.replace(peer, &port, connection);
-                        drop(table);
-                        tracing::debug!(%peer, "the peer has restarted, as a check shows");
-                        old.inspect(|old| old.end_now(restarted(peer)));
-                    }
-                    CheckEnd::Drop => port.begin_close(),
-                }
-                if self.closing {
-                    port.begin_close();
-                }
-                None
+    /// A check has become a connection: the peer's, if that of its old life was there or has ended,
+    /// and one too many if not.
+    fn check_connected(
+        &mut self,
+        peer: SocketAddr,
+        attempt: AttemptId,
+        (port, connection): (Arc<Port>, ConnectionId),
+        incarnation: u32,
+        now: Instant,
+    ) {
+        match self.peers.check_connected(peer, attempt, incarnation, now) {
+            CheckEnd::Promote => {
+                let old = self
+                    .rdm
+                    .lock_table("promote")
+                    .replace(peer, &port, connection);
+                tracing::debug!(%peer, "the peer has restarted, as a check shows");
+                old.inspect(|old| old.end_now(restarted(peer)));
             }
-            Notice::Failed {
-                peer,
-                attempt,
-                incarnation,
-                error,
-                ..
-            } if self.checks.contains_key(&attempt) => {
-                self.end_check(attempt, error);
-                self.peers.check_failed(peer, attempt, incarnation, now);
-                None
-            }
-            Notice::Closed {
-                peer,
-                attempt: Some(attempt),
-                ..
-            } if self.checks.remove(&attempt).is_some() => {
-                self.peers.check_failed(peer, attempt, None, now);
-                Some(notice)
-            }
-            other => Some(other),
+            CheckEnd::Drop => port.begin_close(),
         }
     }
 

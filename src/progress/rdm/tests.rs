@@ -348,6 +348,42 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
     });
 }
 
+/// The old connection ends while the new life is asked whether it is one: who reads what becomes of
+/// peers is told of the old one's end and of the new one, once, and the connection stays.
+#[test]
+fn a_restart_is_told_once_if_the_old_connection_ends_during_the_check() {
+    run(|net| async move {
+        let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        let (asks, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let address = listener(&c, move |request| asks.send(request).unwrap()).await;
+        let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
+        settle().await;
+        let mut peers = endpoint.peers();
+        assert_eq!(peers.next().await.unwrap().incarnation, Some(1));
+        let refused = plain_peer(&c, &endpoint, address.port(), 2).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let request = asked.recv().await.unwrap();
+        drop(old);
+        let down = peers.next().await.unwrap();
+        assert!(matches!(down.kind, PeerEventKind::Down { .. }), "{down:?}");
+        settle().await;
+        let near = c.domain.endpoint().extension(false).open().unwrap();
+        let response = PeerData::read(request.data()).unwrap();
+        let response = response.response(NonZeroU32::new(2).unwrap(), None);
+        near.accept(request).data(response.encode()).await.unwrap();
+        let up = peers.next().await.unwrap();
+        assert_eq!((up.peer, up.incarnation), (address, Some(2)));
+        assert!(matches!(up.kind, PeerEventKind::Up), "{up:?}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let more = peers.next().now_or_never();
+        assert!(more.is_none(), "{more:?}");
+        let source = endpoint.insert(address).unwrap();
+        endpoint.send("to the new one", source).await.unwrap();
+        near.recv(vec![0; 20]).await.unwrap();
+    });
+}
+
 /// The same between endpoints of this library, where the old connection shows no end: the new life
 /// is recognised by the time that it first sends something, and nothing of it is lost.
 #[test]

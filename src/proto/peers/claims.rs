@@ -118,7 +118,9 @@ impl Peers {
         self.set_alarm(at, now);
     }
 
-    /// A check has become a connection, with whoever is at the peer's address.
+    /// A check has become a connection, with whoever is at the peer's address. It takes the place
+    /// of the one with another life of the peer; and if that ends or has ended meanwhile, it is the
+    /// connection: nothing is gained by ending it for another with the same peer.
     pub(crate) fn check_connected(
         &mut self,
         at: SocketAddr,
@@ -129,10 +131,14 @@ impl Peers {
         if !self.end_check(at, attempt) {
             return CheckEnd::Drop;
         }
-        let is_other = (self.peers.get(&at)).is_some_and(
-            |peer| matches!(peer.state, State::Up { incarnation: held, .. } if held != incarnation),
-        );
-        if !is_other {
+        let takes_place = self.peers.get(&at).is_some_and(|peer| match peer.state {
+            State::Up {
+                incarnation: held, ..
+            } => held != incarnation,
+            State::Away { .. } | State::Ending { .. } => true,
+            State::Dialling { .. } | State::Accepting { .. } => false,
+        });
+        if !takes_place {
             self.checked_in_vain(at, now);
             return CheckEnd::Drop;
         }

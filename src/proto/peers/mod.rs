@@ -545,6 +545,8 @@ impl Peers {
                 self.commands
                     .push_back(Command::Retract { peer: at, attempt });
             }
+            // Whoever is at its address is being dialled already.
+            State::Away { .. } if peer.check.is_some() => {}
             State::Away { .. } if is_wanted && peer.undialable => {
                 return self.give_up(at, GiveUp::Undialable, now);
             }
@@ -635,7 +637,9 @@ impl Peers {
             return;
         };
         let of_state = match peer.state {
-            State::Away { until } if peer.gone.is_none() => Some(until.max(now)),
+            State::Away { until } if peer.gone.is_none() && peer.check.is_none() => {
+                Some(until.max(now))
+            }
             State::Up { look_at, .. } => look_at,
             State::Accepting { .. } => peer.claim_deadline(),
             _ => None,

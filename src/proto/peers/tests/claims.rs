@@ -101,6 +101,22 @@ fn a_restarted_peer_is_recognised_at_its_address() {
     assert_eq!(alone.peers.poll(), None);
     alone.stays_up(GREATER, check);
 
+    // The old one ends, or has ended, while the check goes on.
+    for has_ended in [false, true] {
+        let mut alone = Alone::new(settings());
+        let old = alone.up(GREATER, 1);
+        assert_eq!(alone.claim(GREATER, 2), Answer::Reject);
+        let check = alone.checks(GREATER);
+        alone.peers.ending(at(GREATER), old, alone.now);
+        if has_ended {
+            alone.peers.closed(at(GREATER), old, true, alone.now);
+        }
+        let end = (alone.peers).check_connected(at(GREATER), check, 2, alone.now);
+        assert_eq!(end, CheckEnd::Promote, "it is the connection now");
+        alone.peers.closed(at(GREATER), old, true, alone.now);
+        alone.stays_up(GREATER, check);
+    }
+
     let mut alone = Alone::new(settings());
     let old = alone.up(GREATER, 1);
     assert_eq!(alone.claim(GREATER, 2), Answer::Reject);
