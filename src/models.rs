@@ -3,10 +3,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync;
 use crate::sync::model::Model;
+use crate::{mr, progress, sync};
 
 /// All models.
 pub fn all() -> impl Iterator<Item = Model> {
-    sync::models()
+    sync::models().chain(mr::models()).chain(progress::models())
 }

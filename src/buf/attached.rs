@@ -34,7 +34,7 @@ pub(crate) struct RegionTraits {
 
 impl RegionTraits {
     /// A region that anybody may use within these rights.
-    #[cfg(test)]
+    #[cfg(any(test, loom))]
     pub(crate) fn plain(rights: u64) -> Self {
         RegionTraits {
             rights,

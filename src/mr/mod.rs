@@ -32,6 +32,11 @@ mod table;
 mod tests;
 mod typed;
 
+#[cfg(loom)]
+pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
+    cache::models::MODELS.iter().copied()
+}
+
 pub use access::Access;
 pub use atomic::AtomicInteger;
 pub use cache::{CacheStats, CacheWatch, CachedRegion};

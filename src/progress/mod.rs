@@ -60,6 +60,12 @@ pub(crate) use shards::Shards;
 
 pub(crate) use crate::proto::{DgramSizes, SendOrder};
 
+#[cfg(loom)]
+pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
+    let all = [report::models::MODELS, receive_context::models::MODELS];
+    all.into_iter().flatten().copied()
+}
+
 /// Frees what this thread keeps of operations that have ended, and of what woke it.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {

@@ -294,6 +294,8 @@ impl Report {
     }
 }
 
+#[cfg(loom)]
+pub(super) mod models;
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

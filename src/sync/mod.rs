@@ -17,7 +17,7 @@ pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
 pub(crate) use lock::Lock;
-pub(crate) use primitives::{AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
+pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};

@@ -16,6 +16,8 @@
 
 mod hints;
 mod index;
+#[cfg(loom)]
+pub(crate) mod models;
 mod recency;
 mod region;
 mod settings;
@@ -224,8 +226,7 @@ impl Shared {
     /// A handle of this registration is about to go; if it is the last, peers are kept out.
     fn let_go(&self, cached: &Arc<Cached>) {
         let mut state = self.state.lock("park a registration");
-        // The cache's and this handle's. Of one that is not kept track of there is no other owner.
-        if Arc::strong_count(cached) == 2 {
+        if cached.let_go() {
             state.park(cached);
         }
     }

@@ -8,14 +8,18 @@ use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::core::{RegionCore, check_range, denied, local_range};
 use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
+use crate::sync::{AtomicUsize, Ordering};
 
 /// One registration, shared by its handles and by the cache, as long as that keeps track of it.
 ///
-/// Handles are made of other handles, or by the cache under its lock. So if the cache sees no owner
-/// but itself under the lock, nobody uses the registration.
+/// Handles are made of other handles, or by the cache under its lock. So if the cache sees none
+/// under the lock, nobody uses the registration. They are counted apart from the owners of the
+/// `Arc`: of two handles that are dropped at the same time, each may still be an owner when the
+/// other looks.
 pub(super) struct Cached {
     pub(super) core: RegionCore,
     pub(super) addresses: Range<usize>,
+    handles: AtomicUsize,
     /// The cache, which closes it when nobody has a handle if peers have rights to it.
     pub(super) closed_by: Option<Weak<Shared>>,
 }
@@ -26,8 +30,19 @@ impl Cached {
         Cached {
             core,
             addresses: 0..0,
+            handles: AtomicUsize::new(0),
             closed_by: None,
         }
+    }
+
+    /// Nobody has a handle; under the cache's lock nobody gets one either.
+    pub(super) fn is_idle(&self) -> bool {
+        self.handles.load(Ordering::Acquire) == 0
+    }
+
+    /// One handle is about to go. True if it was the last.
+    pub(super) fn let_go(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -40,7 +55,6 @@ impl Cached {
 /// no exclusive access. Offsets count from the start of the range that was asked for.
 ///
 /// Clones are handles of the same registration.
-#[derive(Clone)]
 pub struct CachedRegion {
     cached: Arc<Cached>,
     offset: usize,
@@ -51,11 +65,17 @@ impl CachedRegion {
     /// The range must lie within the registration.
     pub(super) fn of(cached: Arc<Cached>, range: &Range<usize>) -> Self {
         debug_assert!(cached.addresses.start <= range.start && range.end <= cached.addresses.end);
+        cached.handles.fetch_add(1, Ordering::Relaxed);
         CachedRegion {
             offset: range.start - cached.addresses.start,
             len: range.end - range.start,
             cached,
         }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn memory(&self) -> &Arc<crate::buf::RegionMemory> {
+        self.cached.core.memory()
     }
 
     /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
@@ -140,12 +160,22 @@ impl CachedRegion {
     }
 }
 
+impl Clone for CachedRegion {
+    fn clone(&self) -> Self {
+        self.cached.handles.fetch_add(1, Ordering::Relaxed);
+        CachedRegion {
+            cached: Arc::clone(&self.cached),
+            ..*self
+        }
+    }
+}
+
 impl Drop for CachedRegion {
     fn drop(&mut self) {
-        if let Some(cache) = &self.cached.closed_by
-            && let Some(cache) = cache.upgrade()
-        {
-            cache.let_go(&self.cached);
+        let cache = self.cached.closed_by.as_ref().and_then(Weak::upgrade);
+        match cache {
+            Some(cache) => cache.let_go(&self.cached),
+            None => drop(self.cached.let_go()),
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) struct Member {
 impl Member {
     /// Nobody has a handle, and while the lock is held nobody gets one.
     pub(super) fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.cached) == 1
+        self.cached.is_idle()
     }
 }
 

@@ -18,6 +18,8 @@
 mod claims;
 mod due;
 mod many;
+#[cfg(loom)]
+pub(super) mod models;
 mod port;
 mod quiet;
 #[cfg(test)]

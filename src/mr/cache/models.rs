@@ -1,0 +1,156 @@
+//! What peers may do with a cached registration, in every order of those who ask for it, let it go
+//! and make room.
+
+use loom::thread;
+
+use super::*;
+use crate::buf::RegionTraits;
+use crate::mr::{KeyPolicy, MrAddressing, MrTable, Parent, RawKeys, prepare};
+use crate::random::RandomSource;
+use crate::sync::model::Model;
+use crate::sync::{GateClosed, Role};
+
+pub(crate) const MODELS: &[Model] = &[
+    Model::of("cache: the last of two handles keeps peers out", last),
+    Model::of("cache: one that is asked for again lets peers in", again),
+    Model::of(
+        "cache: who makes room takes none that has a handle",
+        make_room,
+    ),
+    Model::of(
+        "cache: what is forgotten ends with its last handle",
+        forgotten,
+    ),
+    Model::of(
+        "cache: two who miss the same range have one registration",
+        missed,
+    )
+    .bounded(3),
+];
+
+const KIND: Kind = Kind {
+    access: Access::REMOTE_READ,
+    writable: true,
+    vouched: false,
+};
+
+/// What a domain has.
+struct Home(Lock<MrTable>);
+
+impl Parent for Home {
+    fn table(&self) -> &Lock<MrTable> {
+        &self.0
+    }
+
+    fn nudge(&self) {}
+}
+
+/// A cache, and the range that all ask it for.
+struct World {
+    cache: Arc<Shared>,
+    home: Arc<Home>,
+    range: Range<usize>,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let raw = RawKeys::new(false, &RandomSource::default()).unwrap();
+        let (addressing, keys) = (MrAddressing::Offset, KeyPolicy::Provider);
+        let table = MrTable::new(addressing, keys, raw, RandomSource::default());
+        Arc::new(World {
+            cache: Shared::new(Settings::default(), 1),
+            home: Arc::new(Home(Lock::new(table))),
+            range: 4096..4100,
+        })
+    }
+
+    /// A handle, of a registration that is there or a new one.
+    fn ask(&self) -> CachedRegion {
+        let missed = match self.cache.find(KIND, &self.range) {
+            Ok(found) => return found,
+            Err(missed) => missed,
+        };
+        let traits = RegionTraits::plain(KIND.access.bits());
+        let memory = prepare(smallvec![vec![0; 4].into()], traits);
+        let fresh = FreshRegion::create(PreparedRegion {
+            memory: memory.unwrap_or_else(|_| panic!("memory of one buffer")),
+            requested_key: None,
+            auth_key: None,
+            context: None,
+            parent: Arc::clone(&self.home) as _,
+        });
+        let fresh = fresh.unwrap_or_else(|_| panic!("a key of its own"));
+        let (asked, addresses) = (&self.range, self.range.clone());
+        self.cache.insert(KIND, asked, addresses, missed, fresh)
+    }
+}
+
+/// Whether peers are let in.
+fn gate_of(memory: &crate::buf::RegionMemory) -> Result<(), GateClosed> {
+    memory.gate().is_open(Role::Remote)
+}
+
+fn last() {
+    let world = World::new();
+    let handle = world.ask();
+    let memory = Arc::clone(handle.memory());
+    let other = handle.clone();
+    let lets_go = thread::spawn(move || drop(other));
+    drop(handle);
+    lets_go.join().unwrap();
+    assert_eq!(gate_of(&memory), Err(GateClosed::Parked));
+}
+
+fn again() {
+    let world = World::new();
+    let handle = world.ask();
+    let memory = Arc::clone(handle.memory());
+    let lets_go = thread::spawn(move || drop(handle));
+    let again = world.ask();
+    assert!(Arc::ptr_eq(&memory, again.memory()));
+    assert_eq!(gate_of(&memory), Ok(()));
+    lets_go.join().unwrap();
+    assert_eq!(gate_of(&memory), Ok(()));
+    drop(again);
+    assert_eq!(gate_of(&memory), Err(GateClosed::Parked));
+}
+
+fn make_room() {
+    let world = World::new();
+    drop(world.ask());
+    let clears = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.cache.clear())
+    };
+    let handle = world.ask();
+    assert_eq!(gate_of(handle.memory()), Ok(()));
+    let cleared = clears.join().unwrap();
+    assert!(cleared <= 1);
+    assert_eq!(gate_of(handle.memory()), Ok(()));
+}
+
+fn forgotten() {
+    let world = World::new();
+    let handle = world.ask();
+    let memory = Arc::clone(handle.memory());
+    let other = handle.clone();
+    let lets_go = thread::spawn(move || drop(other));
+    let forgotten = world.cache.forget(&world.range);
+    assert_eq!((forgotten, gate_of(&memory)), (1, Ok(())));
+    drop(handle);
+    lets_go.join().unwrap();
+    assert_eq!(gate_of(&memory), Err(GateClosed::Closed));
+}
+
+fn missed() {
+    let world = World::new();
+    let other = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.ask())
+    };
+    let handle = world.ask();
+    let other = other.join().unwrap();
+    assert!(Arc::ptr_eq(handle.memory(), other.memory()));
+    assert_eq!(world.cache.stats().count, 1);
+    assert_eq!(gate_of(handle.memory()), Ok(()));
+}

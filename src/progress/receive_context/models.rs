@@ -1,0 +1,242 @@
+//! A message and the receive that gets it, in every order of the two steps by which a connection
+//! takes a receive (it is claimed when the message begins, and fulfilled when that has come) and of
+//! those who post, drop, time and close receives meanwhile.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::*;
+use crate::progress::publish::Untold;
+use crate::proto::{Arrival, Arrived, EarlyMessage, End, Kind, Receives};
+use crate::sync::WakeList;
+use crate::sync::model::Model;
+
+pub(crate) const MODELS: &[Model] = &[
+    Model::of("receives: a message and a receive meet", met),
+    Model::of(
+        "receives: two connections give two receives one message each",
+        two,
+    )
+    .bounded(2),
+    Model::of(
+        "receives: the message of a dropped receive goes to the next",
+        dropped,
+    ),
+    Model::of(
+        "receives: one whose time passes ends once, and its message goes to the next",
+        timed,
+    ),
+    Model::of(
+        "receives: one that lost its connection is canceled or posted again",
+        put_back,
+    ),
+    Model::of(
+        "receives: closing ends what is posted and what comes",
+        closed,
+    ),
+];
+
+/// Receives that connections share.
+fn context() -> Arc<ReceiveContext> {
+    ReceiveContext::new(ReceiveConfig {
+        endpoint: EndpointId::next(),
+        size: 4,
+        unexpected_bytes: 1 << 16,
+        unexpected_bytes_per_peer: 1 << 16,
+        addresses: Arc::default(),
+        queue: CompletionQueue::builder(None).size(1).open().unwrap(),
+        counter: None,
+        sources: None,
+    })
+}
+
+/// A posted receive, and the future that awaits it.
+struct Receive {
+    key: OpKey,
+    cell: Arc<OpCell>,
+}
+
+fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
+    let cell = OpCell::new();
+    let sought = Sought {
+        wanted: Wanted::Message,
+        source: None,
+    };
+    let manner = Manner {
+        wait: true,
+        more: false,
+        timeout,
+        fence: false,
+    };
+    let payload = Payload::from_vec(vec![0; 1]);
+    let report = Report::Future(Arc::clone(&cell));
+    match context.post(sought, payload, report, manner) {
+        Ok(posted) => Receive {
+            key: posted.key,
+            cell,
+        },
+        Err((error, _)) => panic!("{error}"),
+    }
+}
+
+impl Receive {
+    /// Awaits its end: the byte of its message, or why it got none.
+    fn end(&self) -> Result<u8> {
+        let end = block_on(poll_fn(|cx| self.cell.poll(cx.waker(), End::take)));
+        end.result?;
+        let mut byte = [0];
+        end.payload.copy_out(0, &mut byte).unwrap();
+        Ok(byte[0])
+    }
+}
+
+/// A connection, under its port's lock.
+struct Sender(PortReceives, Identity);
+
+impl Sender {
+    fn attach(context: &Arc<ReceiveContext>, number: u64) -> Sender {
+        let identity = Identity {
+            source: SourceId(number),
+            connection: ConnectionId(number),
+        };
+        Sender(context.attach(identity, Waker::noop()).0, identity)
+    }
+
+    /// A message of one byte begins.
+    fn begin(&mut self) -> (Arrival, Arrived<Report>) {
+        let identity = self.1;
+        let mut arrival = Arrival {
+            source: identity.source,
+            connection: identity.connection,
+            kind: Kind::of(None),
+            len: 1,
+            data: None,
+            order: 0,
+        };
+        let arrived = self.0.arrive(&mut arrival);
+        (arrival, arrived)
+    }
+
+    /// It has come, to its receive or to be kept.
+    fn come(&mut self, begun: (Arrival, Arrived<Report>), byte: u8) {
+        match begun {
+            (arrival, Arrived::Store) => self.0.landed(EarlyMessage {
+                arrival,
+                payload: Payload::from_vec(vec![byte]),
+                len: 1,
+                overflow: 0,
+            }),
+            (arrival, Arrived::Receive(mut receive)) => {
+                receive.payload.copy_in(0, &[byte]).unwrap();
+                let mut end = End::of_nothing();
+                end.len = 1;
+                end.source = Some(arrival.source);
+                end.connection = Some(arrival.connection);
+                end.order = arrival.order;
+                end.payload = receive.payload;
+                let context = Arc::clone(&self.0.context);
+                self.0.finished(receive.key);
+                let telling = context.telling();
+                let mut wakes = WakeList::new();
+                let untold = telling.tell(&mut receive.token, &mut end, &mut wakes);
+                if let Untold::Message = untold {
+                    self.0.give_back(message_of(end).unwrap());
+                }
+            }
+            (_, arrived) => panic!("{arrived:?}"),
+        }
+        drop(self.0.take_aftermath());
+    }
+
+    fn send(&mut self, byte: u8) {
+        let begun = self.begin();
+        self.come(begun, byte);
+    }
+}
+
+fn met() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let sends = thread::spawn(move || sender.send(7));
+    let receive = post(&context, None);
+    assert_eq!(receive.end().unwrap(), 7);
+    sends.join().unwrap();
+    assert_eq!(context.unexpected_bytes(), 0);
+}
+
+fn two() {
+    let context = context();
+    let sends = [1, 2].map(|number| {
+        let mut sender = Sender::attach(&context, number);
+        thread::spawn(move || sender.send(number as u8))
+    });
+    let receives = [post(&context, None), post(&context, None)];
+    let sum: u8 = receives.iter().map(|it| it.end().unwrap()).sum();
+    assert_eq!(sum, 3);
+    sends.map(|sends| sends.join().unwrap());
+}
+
+fn dropped() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let receive = post(&context, None);
+    let sends = thread::spawn(move || sender.send(7));
+    context.withdraw(receive.key, &receive.cell);
+    assert_eq!(post(&context, None).end().unwrap(), 7);
+    sends.join().unwrap();
+}
+
+fn timed() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let second = Duration::from_secs(1);
+    let receive = post(&context, Some(second));
+    let now = Instant::now();
+    context.expire(now, |_| None);
+    let sends = thread::spawn(move || sender.send(7));
+    context.expire(now + second, |_| None);
+    let end = receive.end();
+    sends.join().unwrap();
+    if let Err(error) = end {
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(post(&context, None).end().unwrap(), 7);
+    }
+    assert_eq!(context.unexpected_bytes(), 0);
+}
+
+fn put_back() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let receive = post(&context, None);
+    let breaks = thread::spawn(move || {
+        if let (_, Arrived::Receive(receive)) = sender.begin() {
+            let gone = Error::new(ErrorKind::PeerClosed, "");
+            sender.0.put_back(receive, gone);
+            drop(sender.0.take_aftermath());
+        }
+    });
+    context.cancel(receive.key);
+    breaks.join().unwrap();
+    assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::Canceled);
+    assert_eq!(context.lock("model").ops.len(), 0);
+}
+
+fn closed() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let receive = post(&context, None);
+    let sends = thread::spawn(move || {
+        sender.send(7);
+        sender.send(8);
+    });
+    context.close(Error::new(ErrorKind::Canceled, ""));
+    match receive.end() {
+        Ok(byte) => assert_eq!(byte, 7),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Canceled),
+    }
+    sends.join().unwrap();
+    assert_eq!(context.unexpected_bytes(), 0);
+}
