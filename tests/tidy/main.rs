@@ -135,7 +135,9 @@ fn examples_use_the_public_interface_only() {
             .iter()
             .flat_map(rules::check_example),
     );
-    expect_none(papers::check_manifest(&text("Cargo.toml")));
+    for manifest in ["examples/Cargo.toml", "examples/pipeline/Cargo.toml"] {
+        expect_none(papers::check_manifest(manifest, &text(manifest)));
+    }
 }
 
 #[test]

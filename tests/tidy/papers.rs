@@ -27,18 +27,11 @@ pub fn check_set_up(readme: &str, ci: &str) -> Vec<String> {
 }
 
 /// No example needs a feature that only tests have.
-pub fn check_manifest(manifest: &str) -> Vec<String> {
-    let examples = manifest
-        .split("[[")
-        .filter(|table| table.starts_with("example]]"));
-    let needs_tests = |table: &&str| {
-        table
-            .lines()
-            .any(|line| line.contains("required-features") && line.contains("test-util"))
-    };
-    let wrong = examples.filter(needs_tests);
-    wrong
-        .map(|_| "Cargo.toml: an example needs test-util".to_owned())
+pub fn check_manifest(path: &str, manifest: &str) -> Vec<String> {
+    let lines = manifest.lines().enumerate();
+    let needs_tests = lines.filter(|(_, line)| line.contains("test-util"));
+    needs_tests
+        .map(|(at, _)| format!("{path}:{}: an example needs test-util", at + 1))
         .collect()
 }
 
@@ -68,12 +61,9 @@ fn set_up_is_two_commands() {
 
 #[test]
 fn an_example_that_needs_test_util_is_found() {
-    let manifest = "[[example]]\nname = \"a\"\nrequired-features = [\"test-util\"]\n[lib]\n";
-    assert_eq!(check_manifest(manifest).len(), 1);
-    assert_eq!(
-        check_manifest("[dev-dependencies]\na = { features = [\"test-util\"] }"),
-        [""; 0]
-    );
+    let manifest = |features| format!("[dev-dependencies]\na = {{ features = [{features}] }}\n");
+    assert_eq!(check_manifest("a", &manifest("\"test-util\"")).len(), 1);
+    assert_eq!(check_manifest("a", &manifest("")), [""; 0]);
 }
 
 #[test]

@@ -1,10 +1,9 @@
-//! The registration cache in a program whose allocator is mimalloc.
+//! The registration cache in a program whose allocator is jemalloc.
 
-#[path = "common/churn.rs"]
 mod churn;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// "No hidden cache, no patched allocator": what the cache does is right whatever the allocator
 /// maps and unmaps, and neither waits for the other for ever.

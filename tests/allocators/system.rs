@@ -1,10 +1,9 @@
-//! The registration cache in a program whose allocator is jemalloc.
+//! The registration cache in a program whose allocator is the system's.
 
-#[path = "common/churn.rs"]
 mod churn;
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: std::alloc::System = std::alloc::System;
 
 /// "No hidden cache, no patched allocator": what the cache does is right whatever the allocator
 /// maps and unmaps, and neither waits for the other for ever.

@@ -1,10 +1,9 @@
-//! The registration cache in a program whose allocator is the system's.
+//! The registration cache in a program whose allocator is mimalloc.
 
-#[path = "common/churn.rs"]
 mod churn;
 
 #[global_allocator]
-static ALLOCATOR: std::alloc::System = std::alloc::System;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// "No hidden cache, no patched allocator": what the cache does is right whatever the allocator
 /// maps and unmaps, and neither waits for the other for ever.
