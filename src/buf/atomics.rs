@@ -5,7 +5,7 @@ use super::payload::Payload;
 use super::piece::Memory;
 use super::region::RegionMemory;
 use crate::error::Refusal;
-use crate::sync::GateClosed;
+use crate::sync::GateError;
 
 impl Payload {
     /// Asks whether all of it can be changed number by number, each of `size` bytes: whether these
@@ -25,7 +25,7 @@ impl Payload {
         &self,
         size: usize,
         mut change: impl FnMut(usize, [u8; 8]) -> Option<[u8; 8]>,
-    ) -> Result<(), GateClosed> {
+    ) -> Result<(), GateError> {
         let _leases = self.lease()?;
         let mut done = 0;
         for piece in self.pieces() {

@@ -11,7 +11,7 @@ use super::range;
 use super::region::{RegionMemory, Segment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::READ_DATA_MAX;
-use crate::sync::{GateClosed, Role};
+use crate::sync::{GateError, Role};
 
 /// The rights under which somebody writes to a region: `FI_READ`, `FI_RECV`, `FI_REMOTE_WRITE`.
 const WRITING_RIGHTS: u64 = 1 << 8 | 1 << 10 | 1 << 13;
@@ -29,7 +29,7 @@ impl RegionMemory {
     pub(crate) fn fault_in(&self, from: usize, len: usize) -> Result<()> {
         let _entry = self
             .gate()
-            .inside(Role::Local)
+            .enter(Role::Local)
             .map_err(|_| Error::new(ErrorKind::BadState, "the region is closed or quiesced"))?;
         self.try_each(from, len, |segment, at, len| {
             // SAFETY: the entry is held to the end of this function.
@@ -41,11 +41,11 @@ impl RegionMemory {
     /// As [`RegionMemory::fault_in`], and takes note of the pages for `FI_MR_MMU_NOTIFY`. Also
     /// while the region is being refreshed.
     pub(crate) fn find_pages(&self, from: usize, len: usize) -> Result<()> {
-        match self.gate().inside(Role::Local) {
+        match self.gate().enter(Role::Local) {
             Ok(_entry) => self.fault_in(from, len)?,
             // Whoever refreshes holds the region, so owned memory is there; and of the rest only
             // the kernel looks.
-            Err(GateClosed::Refreshing) => self
+            Err(GateError::Refreshing) => self
                 .try_each(from, len, |segment, at, len| {
                     let part = segment.span().part(at, len);
                     range::populate(part, self.is_written()).map(|_| ())

@@ -3,13 +3,13 @@
 use std::io;
 
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::sync::GateClosed;
+use crate::sync::GateError;
 
 /// Why a copy from or to memory did not happen, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The region's gate is shut.
-    Closed(GateClosed),
+    Closed(GateError),
     /// The system's number; `EFAULT` where a page is not there. Only address ranges have this.
     Fault(i32),
 }
@@ -40,8 +40,8 @@ impl From<Denied> for Refusal {
     }
 }
 
-impl From<GateClosed> for Denied {
-    fn from(closed: GateClosed) -> Self {
+impl From<GateError> for Denied {
+    fn from(closed: GateError) -> Self {
         Denied::Closed(closed)
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 
 use super::region::RegionMemory;
-use crate::sync::{Drained, GateClosed, WaiterKey};
+use crate::sync::{DrainScope, GateError, WaiterKey};
 
 /// Excludes newcomers and waits until everyone inside has left; then it is [`Exclusive`]. Dropping
 /// it lifts the exclusion.
@@ -23,7 +23,7 @@ pub(crate) struct Quiescing {
 
 impl RegionMemory {
     /// Begins to exclude everyone. `Err` if the region is closed or excluded already.
-    pub(crate) fn quiesce(self: &Arc<Self>) -> Result<Quiescing, GateClosed> {
+    pub(crate) fn quiesce(self: &Arc<Self>) -> Result<Quiescing, GateError> {
         self.gate().begin_quiesce()?;
         Ok(Quiescing {
             memory: Some(Arc::clone(self)),
@@ -40,7 +40,7 @@ impl Future for Quiescing {
         let this = self.get_mut();
         if let Some(memory) = &this.memory {
             let gate = memory.gate();
-            ready!(gate.poll_drained(Drained::All, &mut this.key, cx.waker()));
+            ready!(gate.poll_drained(DrainScope::All, &mut this.key, cx.waker()));
         }
         budget.made_progress();
         let memory = this.memory.take();
@@ -53,7 +53,7 @@ impl Future for Quiescing {
 impl Drop for Quiescing {
     fn drop(&mut self) {
         if let Some(memory) = &self.memory {
-            memory.gate().forget(&mut self.key);
+            memory.gate().cancel_wait(&mut self.key);
             memory.gate().end_quiesce();
         }
     }

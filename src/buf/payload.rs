@@ -8,7 +8,7 @@ use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
 use crate::limits::INJECT_SIZE_MAX;
-use crate::sync::{Entry, GateClosed, Role};
+use crate::sync::{GateError, GateGuard, Role};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
 /// whoever has it decides who may touch the bytes, and the kernel has them only while the transport
@@ -270,7 +270,7 @@ impl Payload {
 
     /// Enters the gates of all pieces a peer's operation uses: to be held while the kernel has any
     /// span of this payload, and not longer (memory-model rule 4). Refused if any refuses.
-    pub(crate) fn lease(&self) -> Result<Leases, GateClosed> {
+    pub(crate) fn lease(&self) -> Result<Leases, GateError> {
         let mut leases = Leases::none();
         for piece in self.pieces.as_slice() {
             if let Memory::Region(region) = piece
@@ -417,8 +417,8 @@ const LEASES_INLINE: usize = 4;
 /// Entries of the gates of one payload's regions, for one kernel operation.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    inline: [Option<Entry>; LEASES_INLINE],
-    more: Vec<Entry>,
+    inline: [Option<GateGuard>; LEASES_INLINE],
+    more: Vec<GateGuard>,
 }
 
 impl Leases {
@@ -430,7 +430,7 @@ impl Leases {
         }
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: GateGuard) {
         match self.inline.iter_mut().find(|slot| slot.is_none()) {
             Some(slot) => *slot = Some(entry),
             None => self.more.push(entry),

@@ -7,7 +7,7 @@ use super::denied::Denied;
 use super::held::Held;
 use super::region::RegionMemory;
 use super::span::SpanList;
-use crate::sync::{Entry, GateClosed, Gated, Role};
+use crate::sync::{GateError, GateGuard, HasGate, Role};
 
 /// One piece of memory an operation holds.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct RegionUse {
     offset: usize,
     len: usize,
     /// Present exactly if the role is local and the operation has not ended.
-    entry: Option<Entry>,
+    entry: Option<GateGuard>,
 }
 
 impl RegionUse {
@@ -57,7 +57,7 @@ impl RegionUse {
         memory: Arc<RegionMemory>,
         offset: usize,
         len: usize,
-    ) -> Result<Self, GateClosed> {
+    ) -> Result<Self, GateError> {
         let entry = memory.enter_operation()?;
         Ok(Self::new(memory, offset, len, Some(entry)))
     }
@@ -67,7 +67,7 @@ impl RegionUse {
         Self::new(memory, offset, len, None)
     }
 
-    fn new(memory: Arc<RegionMemory>, offset: usize, len: usize, entry: Option<Entry>) -> Self {
+    fn new(memory: Arc<RegionMemory>, offset: usize, len: usize, entry: Option<GateGuard>) -> Self {
         let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= memory.len()),
@@ -126,10 +126,10 @@ impl RegionUse {
     }
 
     /// Enters the gate if this use is not inside already.
-    pub(super) fn lease(&self) -> Result<Option<Entry>, GateClosed> {
+    pub(super) fn lease(&self) -> Result<Option<GateGuard>, GateError> {
         match self.entry {
             Some(_) => Ok(None),
-            None => self.memory.enter(Role::Remote).map(Some),
+            None => self.memory.enter_owned(Role::Remote).map(Some),
         }
     }
 

@@ -23,7 +23,7 @@ use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
 use crate::error::Result;
-use crate::sync::{Gate, GateClosed, Gated, Lock, Role};
+use crate::sync::{Gate, GateError, HasGate, Lock, Role};
 
 /// One buffer's place in the region.
 pub(super) struct Segment {
@@ -89,7 +89,7 @@ const _: () = {
     is_shared::<OwnedBuffers>();
 };
 
-impl Gated for RegionMemory {
+impl HasGate for RegionMemory {
     fn gate(&self) -> &Gate {
         &self.gate
     }
@@ -197,14 +197,14 @@ impl RegionMemory {
 
     /// Copies out, as a local user.
     pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
-        let _entry = self.gate.inside(Role::Local)?;
+        let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.read_inside(offset, into) }
     }
 
     /// Copies in, as a local user. The region must be writable.
     pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
-        let _entry = self.gate.inside(Role::Local)?;
+        let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.write_inside(offset, from) }
     }
@@ -267,8 +267,8 @@ impl RegionMemory {
         offset: usize,
         size: usize,
         change: impl FnMut([u8; 8]) -> Option<[u8; 8]>,
-    ) -> Result<Option<[u8; 8]>, GateClosed> {
-        let _entry = self.gate.inside(Role::Local)?;
+    ) -> Result<Option<[u8; 8]>, GateError> {
+        let _entry = self.gate.enter(Role::Local)?;
         let may_have_atomics = self.writable && !self.kernel_only;
         let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);
@@ -309,7 +309,7 @@ impl RegionMemory {
     /// The buffers of writable memory, for the first who asks once the gate is over.
     #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]
     fn claim(&self) -> Option<&mut OwnedBuffers> {
-        if !self.writable || !self.gate.claim() {
+        if !self.writable || !self.gate.try_claim() {
             return None;
         }
         self.unpin();
@@ -320,7 +320,7 @@ impl RegionMemory {
 
     #[cold]
     fn share(&self) -> Option<OwnedBuffers> {
-        if self.writable || !self.gate.is_over() {
+        if self.writable || !self.gate.is_closed_and_drained() {
             return None;
         }
         self.unpin();
@@ -356,7 +356,7 @@ impl RegionMemory {
 
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
     pub(crate) fn windows(&self) -> Option<Vec<Held>> {
-        let _inside = self.gate.inside_unless_closed().ok()?;
+        let _inside = self.gate.enter_unless_closed().ok()?;
         // SAFETY: inside the gate to the end of this function.
         let owners = unsafe { &*self.owners.0.get() };
         let windows = owners.iter();
@@ -368,7 +368,7 @@ impl RegionMemory {
     /// True if all its bytes are of a kind with many owners, and none of those is left but this
     /// region, or other regions of the same cache.
     pub(crate) fn is_ours_alone(&self) -> bool {
-        let Ok(_inside) = self.gate.inside_unless_closed() else {
+        let Ok(_inside) = self.gate.enter_unless_closed() else {
             return false;
         };
         // SAFETY: inside the gate to the end of this function.

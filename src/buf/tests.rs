@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::exclusive::Quiescing;
 use super::span::Span;
 use super::*;
-use crate::sync::{Drained, GateClosed, Role};
+use crate::sync::{DrainScope, GateError, Role};
 
 mod regions;
 mod rights;

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::FAULT_CHUNK;
 use crate::mr::MemoryRegion;
 use crate::progress::{Engine, beside_or_task};
-use crate::sync::{Drained, Gated};
+use crate::sync::{DrainScope, HasGate};
 
 impl<B: 'static> MemoryRegion<B> {
     /// Tells the library that the pages behind these parts of the region, in bytes from its start,
@@ -42,7 +42,7 @@ impl<B: 'static> MemoryRegion<B> {
         let memory = self.memory();
         let refreshing = memory.begin_refresh().map_err(crate::mr::closed)?;
         self.nudge();
-        memory.drained(Drained::Remote).await;
+        memory.drained(DrainScope::Remote).await;
         if self.memory().traits().notified_pages {
             for part in parts {
                 self.look_at(part.clone()).await?;

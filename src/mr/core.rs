@@ -15,7 +15,7 @@ use super::table::MrTable;
 use crate::buf::{Denied, Held, OwnedBuffers, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
-use crate::sync::{Drained, GateClosed, Gated, Lock};
+use crate::sync::{DrainScope, GateError, HasGate, Lock};
 
 /// What a region needs of its domain, which it holds.
 pub(crate) trait Parent: Send + Sync {
@@ -188,7 +188,7 @@ impl RegionCore {
     /// Wakes the driver after the gate began to refuse, if a kernel operation or a copy on behalf
     /// of a peer is under way: none begins any more.
     pub(super) fn nudge(&self) {
-        if !self.memory.gate().is_drained(Drained::Remote) {
+        if !self.memory.gate().is_drained(DrainScope::Remote) {
             self.parent.nudge();
         }
     }
@@ -201,7 +201,7 @@ impl RegionCore {
     pub(super) async fn revoke(self: Arc<Self>) {
         self.memory.gate().revoke();
         self.nudge();
-        self.memory.drained(Drained::Remote).await;
+        self.memory.drained(DrainScope::Remote).await;
     }
 
     /// Takes it out of the domain. Says whether nobody is inside any more; until then its buffers
@@ -217,7 +217,7 @@ impl RegionCore {
 
     /// Shuts the gate for good and voids the key. Says whether nobody is inside.
     #[inline]
-    fn end(&self) -> Result<bool, GateClosed> {
+    fn end(&self) -> Result<bool, GateError> {
         let is_drained = self.memory.gate().close()?;
         if !self.ended.load(Ordering::Acquire) {
             let mut table = self.parent.table().lock("deregister a region");
@@ -257,20 +257,20 @@ impl fmt::Debug for RegionCore {
 }
 
 /// Why a local use was refused, for the user.
-pub(crate) fn closed(why: GateClosed) -> Error {
+pub(crate) fn closed(why: GateError) -> Error {
     match why {
-        GateClosed::Quiesced => Error::new(
+        GateError::Quiesced => Error::new(
             ErrorKind::Busy,
             "the region is quiesced: a guard has its bytes for itself",
         ),
-        GateClosed::Parked => Error::new(
+        GateError::Parked => Error::new(
             ErrorKind::BadState,
             "nobody has the cached registration any more",
         ),
-        GateClosed::Refreshing => Error::new(ErrorKind::Busy, "the region is being refreshed"),
-        GateClosed::Disabled => Error::new(ErrorKind::BadState, "the region is not enabled yet"),
-        GateClosed::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
-        GateClosed::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),
+        GateError::Refreshing => Error::new(ErrorKind::Busy, "the region is being refreshed"),
+        GateError::Disabled => Error::new(ErrorKind::BadState, "the region is not enabled yet"),
+        GateError::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
+        GateError::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),
     }
 }
 

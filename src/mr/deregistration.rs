@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use super::core::{RegionCore, given_back};
 use crate::buf::ConvertMany;
 use crate::error::Result;
-use crate::sync::{Drained, Draining, Gated};
+use crate::sync::{Drain, DrainScope, HasGate};
 
 /// Deregisters at its first poll, waits for those inside, and takes the buffers, which the region
 /// was made of as a `B`, or which any `B` can be made of.
@@ -21,7 +21,7 @@ pub(super) struct Deregistration<B> {
 
 enum State {
     Open,
-    Draining(Draining),
+    Draining(Drain),
     Drained,
 }
 
@@ -37,7 +37,7 @@ impl<B> Deregistration<B> {
     #[cold]
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let State::Open = self.state {
-            self.state = State::Draining(self.core.memory().drained(Drained::All));
+            self.state = State::Draining(self.core.memory().drained(DrainScope::All));
         }
         if let State::Draining(draining) = &mut self.state {
             ready!(Pin::new(draining).poll(context));

@@ -17,7 +17,7 @@ use super::recent::{Audience, RecentKeys};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::random::RandomSource;
-use crate::sync::{GateClosed, Lock, Role};
+use crate::sync::{GateError, Lock, Role};
 
 /// The table as a domain and its regions share it.
 pub(crate) type SharedTable = Arc<Lock<MrTable>>;
@@ -41,16 +41,16 @@ impl MrAddressing {
     }
 }
 
-impl From<GateClosed> for Refusal {
-    fn from(closed: GateClosed) -> Self {
+impl From<GateError> for Refusal {
+    fn from(closed: GateError) -> Self {
         match closed {
             // A region that is being closed was one a moment ago: whoever reaches for it now has
             // not guessed.
-            GateClosed::Revoked | GateClosed::Closed => Refusal::Revoked,
-            GateClosed::Quiesced
-            | GateClosed::Refreshing
-            | GateClosed::Disabled
-            | GateClosed::Parked => Refusal::Held,
+            GateError::Revoked | GateError::Closed => Refusal::Revoked,
+            GateError::Quiesced
+            | GateError::Refreshing
+            | GateError::Disabled
+            | GateError::Parked => Refusal::Held,
         }
     }
 }

@@ -15,7 +15,7 @@ mod wake;
 
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
-pub(crate) use gate::{Drained, Draining, Entry, Gate, GateClosed, Gated, Role};
+pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 pub(crate) use lock::Lock;
 pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};

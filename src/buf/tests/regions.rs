@@ -125,29 +125,29 @@ fn leases_are_taken_per_kernel_operation() {
     let remote = RegionUse::remote(Arc::clone(&memory), 2, 5);
     let mut payload = Payload::from_region_uses(vec![remote]);
     let drained = |roles| memory.gate().poll_drained(roles, &mut None, noop);
-    assert_eq!(drained(Drained::All), Poll::Ready(()));
+    assert_eq!(drained(DrainScope::All), Poll::Ready(()));
 
     let leases = payload.lease().unwrap();
     assert!(!leases.is_empty());
-    assert_eq!(drained(Drained::Remote), Poll::Pending);
+    assert_eq!(drained(DrainScope::Remote), Poll::Pending);
     memory.gate().revoke();
-    assert_eq!(payload.lease().unwrap_err(), GateClosed::Revoked);
-    assert_eq!(payload.copy_in(0, b"ab"), Err(GateClosed::Revoked.into()));
+    assert_eq!(payload.lease().unwrap_err(), GateError::Revoked);
+    assert_eq!(payload.copy_in(0, b"ab"), Err(GateError::Revoked.into()));
     assert_eq!(
         payload.copy_out(0, &mut [0; 2]),
-        Err(GateClosed::Revoked.into())
+        Err(GateError::Revoked.into())
     );
     drop(leases);
-    assert_eq!(drained(Drained::Remote), Poll::Ready(()));
+    assert_eq!(drained(DrainScope::Remote), Poll::Ready(()));
 
     let local = RegionUse::local(Arc::clone(&memory), 0, 10).unwrap();
     assert_eq!(local.role(), Role::Local);
     let mut payload = Payload::from_memory(Memory::Region(local));
     assert!(payload.needs_no_lease() && payload.lease().unwrap().is_empty());
     payload.copy_in(0, b"xy").unwrap();
-    assert_eq!(drained(Drained::All), Poll::Pending);
+    assert_eq!(drained(DrainScope::All), Poll::Pending);
     drop(payload);
-    assert_eq!(drained(Drained::All), Poll::Ready(()));
+    assert_eq!(drained(DrainScope::All), Poll::Ready(()));
 }
 
 /// Invariant "no lease outlives memory": with the last handle gone, a payload and its leases keep
@@ -181,7 +181,7 @@ fn stalled_peer_does_not_hold_the_buffers() {
     assert_eq!((vec.as_ptr().addr() as u64, &vec[..]), (at, &b"bytes"[..]));
     assert!(memory.take().is_none(), "given away once");
     drop(vec);
-    assert_eq!(stalled.copy_in(0, b"late"), Err(GateClosed::Closed.into()));
+    assert_eq!(stalled.copy_in(0, b"late"), Err(GateError::Closed.into()));
     assert!(stalled.lease().is_err());
 }
 
@@ -193,7 +193,7 @@ async fn exclusion_gives_slices_and_ends_with_guard_or_future() {
     let user = RegionUse::local(Arc::clone(&memory), 0, 1).unwrap();
     let mut waiting = Box::pin(memory.quiesce().unwrap());
     assert!(futures::poll!(&mut waiting).is_pending());
-    assert_eq!(memory.write_at(0, b"x"), Err(GateClosed::Quiesced.into()));
+    assert_eq!(memory.write_at(0, b"x"), Err(GateError::Quiesced.into()));
     drop(waiting);
     memory.write_at(0, b"x").unwrap();
     let waiting = memory.quiesce().unwrap();
@@ -207,7 +207,7 @@ async fn exclusion_gives_slices_and_ends_with_guard_or_future() {
     guard.segment_mut(1)[2] = b'f';
     let slices: Vec<_> = guard.segments_mut().collect();
     assert_eq!(slices, [&b"xb"[..], &b"cdf"[..]]);
-    assert_eq!(memory.gate().close(), Err(GateClosed::Quiesced));
+    assert_eq!(memory.gate().close(), Err(GateError::Quiesced));
     drop(guard);
     let mut bytes = [0; 5];
     memory.read_at(0, &mut bytes).unwrap();

@@ -8,7 +8,7 @@ use crate::buf::RegionTraits;
 use crate::mr::{KeyPolicy, MrAddressing, MrTable, Parent, RawKeys, prepare};
 use crate::random::RandomSource;
 use crate::sync::model::Model;
-use crate::sync::{GateClosed, Role};
+use crate::sync::{GateError, Role};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("cache: the last of two handles keeps peers out", last),
@@ -86,7 +86,7 @@ impl World {
 }
 
 /// Whether peers are let in.
-fn gate_of(memory: &crate::buf::RegionMemory) -> Result<(), GateClosed> {
+fn gate_of(memory: &crate::buf::RegionMemory) -> Result<(), GateError> {
     memory.gate().is_open(Role::Remote)
 }
 
@@ -98,7 +98,7 @@ fn last() {
     let lets_go = thread::spawn(move || drop(other));
     drop(handle);
     lets_go.join().unwrap();
-    assert_eq!(gate_of(&memory), Err(GateClosed::Parked));
+    assert_eq!(gate_of(&memory), Err(GateError::Parked));
 }
 
 fn again() {
@@ -112,7 +112,7 @@ fn again() {
     lets_go.join().unwrap();
     assert_eq!(gate_of(&memory), Ok(()));
     drop(again);
-    assert_eq!(gate_of(&memory), Err(GateClosed::Parked));
+    assert_eq!(gate_of(&memory), Err(GateError::Parked));
 }
 
 fn make_room() {
@@ -139,7 +139,7 @@ fn forgotten() {
     assert_eq!((forgotten, gate_of(&memory)), (1, Ok(())));
     drop(handle);
     lets_go.join().unwrap();
-    assert_eq!(gate_of(&memory), Err(GateClosed::Closed));
+    assert_eq!(gate_of(&memory), Err(GateError::Closed));
 }
 
 fn missed() {

@@ -36,7 +36,7 @@ pub(crate) const MODELS: &[Model] = &[
     .bounded(3),
     Model::of(
         "gate: a waiter that goes away takes no wake-up along",
-        forgotten,
+        cancelled,
     )
     .bounded(3),
 ];
@@ -57,14 +57,14 @@ impl Region {
 
     /// Reads, if it is let in.
     fn read(&self, role: Role) {
-        if let Ok(inside) = self.gate.inside(role) {
+        if let Ok(inside) = self.gate.enter(role) {
             self.memory.read();
             drop(inside);
         }
     }
 
-    /// The future of [`Gated::drained`], which needs the standard library's `Arc`.
-    async fn drained(&self, roles: Drained) {
+    /// The future of [`HasGate::drained`], which needs the standard library's `Arc`.
+    async fn drained(&self, roles: DrainScope) {
         let mut key = None;
         std::future::poll_fn(|cx| self.gate.poll_drained(roles, &mut key, cx.waker())).await;
     }
@@ -82,7 +82,7 @@ fn closed_and_drained() {
         spawn(&region, |region| region.read(Role::Remote)),
     ];
     if !region.gate.close().unwrap() {
-        block_on(region.drained(Drained::All));
+        block_on(region.drained(DrainScope::All));
     }
     region.memory.write();
     users.map(|user| user.join().unwrap());
@@ -90,13 +90,13 @@ fn closed_and_drained() {
 
 fn revoked() {
     let region = Region::new();
-    let operation = region.gate.inside(Role::Local).unwrap();
+    let operation = region.gate.enter(Role::Local).unwrap();
     let peer = spawn(&region, |region| {
         region.read(Role::Remote);
         region.read(Role::Remote);
     });
     region.gate.revoke();
-    block_on(region.drained(Drained::Remote));
+    block_on(region.drained(DrainScope::Remote));
     region.memory.write();
     peer.join().unwrap();
     drop(operation);
@@ -109,7 +109,7 @@ fn quiesced() {
         region.read(Role::Remote);
     });
     region.gate.begin_quiesce().unwrap();
-    block_on(region.drained(Drained::All));
+    block_on(region.drained(DrainScope::All));
     region.memory.write();
     region.gate.end_quiesce();
     user.join().unwrap();
@@ -120,7 +120,7 @@ fn excluding() {
     let refresher = spawn(&region, |region| {
         if region.gate.shut_for_refresh().is_ok() {
             region.memory.write();
-            region.gate.lift(REFRESHING);
+            region.gate.clear(REFRESHING);
         }
     });
     if region.gate.begin_quiesce().is_ok() {
@@ -137,7 +137,7 @@ fn parked() {
         region.read(Role::Remote);
     });
     region.gate.park(true);
-    block_on(region.drained(Drained::Remote));
+    block_on(region.drained(DrainScope::Remote));
     region.memory.write();
     region.gate.park(false);
     peer.join().unwrap();
@@ -146,13 +146,13 @@ fn parked() {
 fn claimed() {
     let region = Region::new();
     let take = |region: &Region| {
-        if region.gate.claim() {
+        if region.gate.try_claim() {
             region.memory.write();
         }
     };
     let others = [
         spawn(&region, |region| {
-            if let Ok(looking) = region.gate.inside_unless_closed() {
+            if let Ok(looking) = region.gate.enter_unless_closed() {
                 region.memory.read();
                 drop(looking);
             }
@@ -166,9 +166,9 @@ fn claimed() {
     assert_eq!(region.memory.read(), 1, "it went to one");
 }
 
-fn forgotten() {
+fn cancelled() {
     let region = Region::new();
-    let inside = region.gate.inside(Role::Local).unwrap();
+    let inside = region.gate.enter(Role::Local).unwrap();
     let leaving = spawn(&region, |region| region.gate.leave(Role::Local));
     std::mem::forget(inside);
     // One polls once and goes away, as a future that lost a race.
@@ -176,13 +176,13 @@ fn forgotten() {
         let mut key = None;
         let polled = region
             .gate
-            .poll_drained(Drained::All, &mut key, Waker::noop());
+            .poll_drained(DrainScope::All, &mut key, Waker::noop());
         if polled.is_pending() {
-            region.gate.forget(&mut key);
+            region.gate.cancel_wait(&mut key);
         }
     });
-    block_on(region.drained(Drained::All));
-    assert!(region.gate.is_drained(Drained::All));
+    block_on(region.drained(DrainScope::All));
+    assert!(region.gate.is_drained(DrainScope::All));
     leaving.join().unwrap();
     other.join().unwrap();
 }
