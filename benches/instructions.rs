@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 2432,
+        most: 1895,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send(None));
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 2611,
+        most: 2000,
         run: || {
             let mut side = Side::of_peer();
             repeat(|| side.send(Some(steps::TAG)));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 3142,
+        most: 2650,
         run: || {
             let mut side = Side::new();
             let ack = steps::ack();
@@ -71,7 +71,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 3424,
+        most: 2870,
         run: || {
             let mut side = Side::new();
             let response = steps::read_response();
@@ -80,7 +80,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 11462,
+        most: 10950,
         run: || {
             let mut side = Side::new();
             repeat(|| side.inject(&[0; 64]));

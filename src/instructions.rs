@@ -9,8 +9,8 @@ use crate::error::{Error, Refusal};
 use crate::mr::Claim;
 use crate::proto::{
     Announcement, Arrival, Arrived, Budget, ClearToSend, Connection, ConnectionId, EarlyMessage,
-    Event, Host, Identity, Kind, Outgoing, Peering, Post, PostFlags, PostedReceive, Receives,
-    SendOrder, SharedMatcher, Sizes, SourceId, Terms, Wanted,
+    Event, Host, Identity, Kind, OpKind, Operation, Outgoing, Peering, PostOptions, PostedReceive,
+    Receives, SendOrder, SharedMatcher, Sizes, SourceId, Terms, Wanted,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -249,7 +249,7 @@ impl Side {
         let response = response.expect("it is not too much data").encode();
         machine.handle_stage(&response, &mut host);
         let connected = machine.take_events();
-        assert!(matches!(connected.front(), Some(Event::Connected { .. })));
+        assert!(matches!(connected.first(), Some(Event::Connected { .. })));
         Side {
             machine,
             host,
@@ -260,12 +260,14 @@ impl Side {
     /// A send is posted, handed out, sent and told.
     pub fn send(&mut self, tag: Option<u64>) {
         let payload = self.take_buffer();
-        self.post(Post::Send {
+        self.post(
+            OpKind::Send {
+                data: None,
+                ack: false,
+                tag,
+            },
             payload,
-            data: None,
-            ack: false,
-            tag,
-        });
+        );
         self.transmit();
         self.end();
     }
@@ -273,13 +275,15 @@ impl Side {
     /// A write is posted, handed out, sent, acknowledged and told.
     pub fn write(&mut self, ack: &[u8]) {
         let payload = self.take_buffer();
-        self.post(Post::Write {
+        self.post(
+            OpKind::Write {
+                data: None,
+                ack: true,
+                commit: false,
+                segments: segments(),
+            },
             payload,
-            data: None,
-            ack: true,
-            commit: false,
-            segments: segments(),
-        });
+        );
         self.transmit();
         self.take_in(ack);
         self.end();
@@ -288,10 +292,12 @@ impl Side {
     /// A read is posted, asked for, answered and told.
     pub fn read(&mut self, response: &[u8]) {
         let payload = self.take_buffer();
-        self.post(Post::Read {
+        self.post(
+            OpKind::Read {
+                segments: segments(),
+            },
             payload,
-            segments: segments(),
-        });
+        );
         self.transmit();
         self.take_in(response);
         self.end();
@@ -310,7 +316,7 @@ impl Side {
     /// A receive is posted, a message comes, and its end is told.
     pub fn receive(&mut self, message: &[u8]) {
         let payload = self.take_buffer();
-        self.post(Post::Receive { payload });
+        self.post(OpKind::Receive, payload);
         self.take_in(message);
         self.end();
     }
@@ -338,17 +344,16 @@ impl Side {
         self.buffer.take().expect("nothing is under way")
     }
 
-    fn post(&mut self, post: Post) {
-        let posted = self
-            .machine
-            .post(post, (), PostFlags::default(), &mut self.host);
+    fn post(&mut self, kind: OpKind, payload: Payload) {
+        let operation = Operation::new(kind, payload, (), PostOptions::default());
+        let posted = self.machine.post(operation, &mut self.host);
         black_box(posted.expect("there is room"));
     }
 
     fn transmit(&mut self) {
         let outgoing = self.machine.poll_transmit(&mut self.host);
         let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
-        self.machine.end_leases(leases);
+        drop(leases);
         let len = frames.iter().map(|frame| frame.remaining()).sum();
         self.machine.handle_sent(frames, len);
     }
@@ -360,7 +365,7 @@ impl Side {
 
     fn end(&mut self) {
         let mut events = self.machine.take_events();
-        match events.front_mut() {
+        match events.first_mut() {
             Some(Event::Ended { end, .. }) => self.buffer = Some(end.payload.take()),
             other => panic!("it ended, and not {other:?}"),
         }

@@ -67,6 +67,12 @@ impl Frame {
         self.payload
     }
 
+    /// The payload of a frame that is of no use any more.
+    #[inline]
+    pub(crate) fn take_payload(&mut self) -> Payload {
+        self.payload.take()
+    }
+
     /// The payload's memory is not to be touched any more: zeros go out in its place.
     pub(crate) fn blank(&mut self) {
         self.payload = Payload::zeros(self.payload.len());

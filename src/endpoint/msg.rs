@@ -7,8 +7,8 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
-use crate::progress::{Manner, Report};
-use crate::proto::{Post, Wanted};
+use crate::progress::PostOptions;
+use crate::proto::{OpKind, Wanted};
 
 use super::common::{Common, check_inject};
 use super::op::{Facts, OpOutput, sealed};
@@ -113,13 +113,6 @@ impl Endpoint {
         check_inject(bytes)?;
         self.inner.port.inject(bytes, data)
     }
-
-    /// Posts what has been copied: its end is told to nobody, and it never waits.
-    pub(super) fn post_injected(&self, post: Post) -> Result<()> {
-        let port = &self.inner.port;
-        let posted = port.post(post, Report::Nowhere, Manner::default());
-        posted.map(drop).map_err(|(error, _)| error)
-    }
 }
 
 impl RdmEndpoint {
@@ -182,9 +175,8 @@ impl RdmEndpoint {
         data: Option<u64>,
     ) -> Result<()> {
         check_inject(bytes)?;
-        self.post_injected(peer, Payload::inline(bytes), |payload| {
-            Ok(Post::Inject { payload, tag, data })
-        })
+        let to = To::Peer(self.clone(), peer);
+        to.post_injected(OpKind::Inject { data, tag }, Payload::inline(bytes))
     }
 }
 
@@ -259,12 +251,12 @@ impl<B: IoBufs> Draft<B> for SendMessage<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             more: self.more,
             fence: self.fence,
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 
@@ -329,8 +321,8 @@ macro_rules! receive_draft {
                 self.to.common()
             }
 
-            fn manner(&self) -> crate::progress::Manner {
-                crate::progress::Manner {
+            fn options(&self) -> crate::progress::PostOptions {
+                crate::progress::PostOptions {
                     timeout: self.timeout,
                     ..Default::default()
                 }

@@ -4,7 +4,7 @@ use crate::buf::IoBufMut;
 use crate::cq::CompletionFlags;
 use crate::error::OperationKind;
 use crate::id::{FabricAddr, UserContext};
-use crate::progress::Manner;
+use crate::progress::PostOptions;
 use crate::proto::Wanted;
 
 use super::common::Common;
@@ -79,8 +79,8 @@ impl<B: IoBufMut> Draft<B> for MultiRecv<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner::default()
+    fn options(&self) -> PostOptions {
+        PostOptions::default()
     }
 
     fn into_parts(self) -> (To, B, Shape) {

@@ -10,7 +10,7 @@ use crate::buf::IoBufsMut;
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{FabricAddr, UserContext};
-use crate::progress::{Claimed, Manner};
+use crate::progress::{Claimed, PostOptions};
 use crate::proto::{Arrival, Wanted};
 
 use super::RdmEndpoint;
@@ -247,10 +247,10 @@ impl<B: IoBufsMut> Draft<B> for RecvClaimed<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 

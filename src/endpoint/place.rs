@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::buf::Payload;
 use crate::cq::SourceName;
-use crate::error::{Error, Phase};
+use crate::error::{Error, Phase, Result};
 use crate::id::{FabricAddr, OperationId};
-use crate::progress::{Manner, OpCell, Port, Posted, Report, name_of};
-use crate::proto::{End, OpKey, Wanted, Withdrawn};
+use crate::progress::{OpCell, Port, PostOptions, Posted, Report, name_of};
+use crate::proto::{End, OpKey, OpKind, Operation, Wanted, Withdrawn};
 
 use super::common::Common;
 use super::peek::Claim;
@@ -83,31 +83,52 @@ impl To {
         }
     }
 
+    /// Posts what has been copied: its end is told to nobody, and it never waits.
+    pub(super) fn post_injected(&self, kind: OpKind, payload: Payload) -> Result<()> {
+        let options = PostOptions::default();
+        let operation = Operation::new(kind, payload, Report::Nowhere, options);
+        match self {
+            To::Connection(endpoint) => {
+                let posted = endpoint.inner.port.post(operation);
+                posted.map(drop).map_err(|refused| refused.error)
+            }
+            To::Peer(endpoint, peer) => {
+                let posted = endpoint.post_to(*peer, operation);
+                posted.map(drop).map_err(|(error, _)| error)
+            }
+            _ => unreachable!("what is injected goes to a peer"),
+        }
+    }
+
     /// Posts, and says where to ask after the operation.
     #[inline]
     pub(super) fn post(
         self,
-        shape: &Shape,
+        shape: Shape,
         payload: Payload,
-        report: impl Fn(&Common) -> Report,
-        manner: Manner,
+        report: impl FnOnce(&Common) -> Report,
+        options: PostOptions,
     ) -> Result<(Place, Posted), (Error, Payload)> {
         match self {
             To::Connection(endpoint) => {
-                let post = shape.to_post(payload, endpoint.domain())?;
-                let posted =
-                    endpoint
-                        .inner
-                        .port
-                        .post(post, report(&endpoint.inner.common), manner)?;
+                let kind = match shape.into_kind(payload.len(), endpoint.domain()) {
+                    Ok(kind) => kind,
+                    Err(error) => return Err((error, payload)),
+                };
+                let report = report(&endpoint.inner.common);
+                let operation = Operation::new(kind, payload, report, options);
+                let posted = endpoint.inner.port.post(operation);
+                let posted = posted.map_err(|refused| refused.into_parts())?;
                 Ok((Place::Connection(endpoint), posted))
             }
             To::Peer(endpoint, peer) => {
-                let report = || report(&endpoint.inner.common);
-                let (port, posted) =
-                    endpoint.post_to(peer, payload, manner, &report, |payload| {
-                        shape.to_post(payload, endpoint.domain())
-                    })?;
+                let kind = match shape.into_kind(payload.len(), endpoint.domain()) {
+                    Ok(kind) => kind,
+                    Err(error) => return Err((error, payload)),
+                };
+                let report = report(&endpoint.inner.common);
+                let operation = Operation::new(kind, payload, report, options);
+                let (port, posted) = endpoint.post_to(peer, operation)?;
                 Ok((Place::Peer(endpoint, port), posted))
             }
             To::Receives(endpoint, selector) => {
@@ -115,7 +136,7 @@ impl To {
                     selector,
                     payload,
                     report(&endpoint.inner.common),
-                    manner,
+                    options,
                 )?;
                 Ok((Place::Receives(endpoint), posted))
             }
@@ -125,7 +146,7 @@ impl To {
                     shape,
                     payload,
                     report(&endpoint.inner.common),
-                    manner,
+                    options,
                 )?;
                 Ok((Place::Receives(endpoint), posted))
             }
@@ -133,12 +154,17 @@ impl To {
                 let (endpoint, claimed) = claim.take();
                 let receives = &endpoint.inner.receives;
                 let report = report(&endpoint.inner.common);
-                let posted = receives.receive_claimed(claimed, payload, report, manner.timeout)?;
+                let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
                 Ok((Place::Receives(endpoint), posted))
             }
             To::Datagrams(endpoint, peer) => {
-                let posted =
-                    endpoint.post(shape, peer, payload, report(&endpoint.inner.common), manner)?;
+                let posted = endpoint.post(
+                    shape,
+                    peer,
+                    payload,
+                    report(&endpoint.inner.common),
+                    options,
+                )?;
                 Ok((Place::Datagrams(endpoint), posted))
             }
         }

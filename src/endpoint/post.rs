@@ -2,15 +2,15 @@
 
 use std::marker::PhantomData;
 
-use crate::buf::{IoBufs, LocalUse, Payload};
+use crate::buf::{IoBufs, LocalUse};
 use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
 use crate::mr::Access;
 use crate::op_error::Failed;
-use crate::progress::{Manner, OpCell, Report};
-use crate::proto::Post;
+use crate::progress::{OpCell, PostOptions, Report};
+use crate::proto::OpKind;
 
 use super::atomic::AtomicShape;
 use super::common::Common;
@@ -26,7 +26,7 @@ pub(super) trait Draft<B: IoBufs>: Sized {
     /// The endpoint it is posted to.
     fn common(&self) -> &Common;
     /// How it is posted, besides whether it waits for room.
-    fn manner(&self) -> Manner;
+    fn options(&self) -> PostOptions;
     /// Splits into where it is posted, the buffers, and what is to be done with them.
     fn into_parts(self) -> (To, B, Shape);
 }
@@ -66,50 +66,33 @@ impl Shape {
         }
     }
 
-    /// What the connection is given. May be asked for again with the payload of a post that a
-    /// connection refused since it had ended.
+    /// What a connection is asked for, with local memory of this length.
     #[inline]
-    pub(super) fn to_post(
-        &self,
-        payload: Payload,
-        domain: &Domain,
-    ) -> Result<Post, (Error, Payload)> {
-        match *self {
-            Shape::Send { tag, data, ack } => Ok(Post::Send {
-                payload,
-                tag,
-                data,
-                ack,
-            }),
-            Shape::Receive | Shape::ReceiveMany { .. } => Ok(Post::Receive { payload }),
+    pub(super) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
+        match self {
+            Shape::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
+            Shape::Receive | Shape::ReceiveMany { .. } => Ok(OpKind::Receive),
             Shape::Write {
-                ref remote,
+                remote,
                 data,
                 ack,
                 commit,
             } => {
                 if commit && !domain.offers_persistence() {
                     let message = "commit_complete: the domain was opened without RMA_PMEM";
-                    return Err((Error::new(ErrorKind::BadFlags, message), payload));
+                    return Err(Error::new(ErrorKind::BadFlags, message));
                 }
-                match remote.segments(payload.len(), Access::REMOTE_WRITE, domain) {
-                    Ok(segments) => Ok(Post::Write {
-                        payload,
-                        data,
-                        ack,
-                        commit,
-                        segments,
-                    }),
-                    Err(error) => Err((error, payload)),
-                }
+                Ok(OpKind::Write {
+                    data,
+                    ack,
+                    commit,
+                    segments: remote.segments(len, Access::REMOTE_WRITE, domain)?,
+                })
             }
-            Shape::Read { ref remote } => {
-                match remote.segments(payload.len(), Access::REMOTE_READ, domain) {
-                    Ok(segments) => Ok(Post::Read { payload, segments }),
-                    Err(error) => Err((error, payload)),
-                }
-            }
-            Shape::Atomic(ref shape) => shape.to_post(payload, domain),
+            Shape::Read { remote } => Ok(OpKind::Read {
+                segments: remote.segments(len, Access::REMOTE_READ, domain)?,
+            }),
+            Shape::Atomic(shape) => shape.into_kind(len, domain),
         }
     }
 }
@@ -161,9 +144,9 @@ fn post<B: IoBufs, D: Draft<B>>(
     wait: bool,
 ) -> Result<(super::place::Place, crate::progress::Posted), Failed<B>> {
     let operation = draft.operation();
-    let manner = Manner {
+    let options = PostOptions {
         wait,
-        ..draft.manner()
+        ..draft.options()
     };
     let (to, buffers, shape) = draft.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
@@ -178,7 +161,7 @@ fn post<B: IoBufs, D: Draft<B>>(
     if let Err(error) = common.check_regions(&payload) {
         return Err(fail(error, B::from_payload(payload)));
     }
-    to.post(&shape, payload, report, manner)
+    to.post(shape, payload, report, options)
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
 }
 

@@ -15,9 +15,9 @@ use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
 use crate::progress::{
-    Ends, Manner, OpCell, PeerReader, Port, Posted, Rdm, ReceiveContext, Report, Sought,
+    Ends, OpCell, PeerReader, Port, PostOptions, Posted, Rdm, ReceiveContext, Report, Sought,
 };
-use crate::proto::{OpKey, Post, SourceId, Withdrawn};
+use crate::proto::{OpKey, Operation, SourceId, Withdrawn};
 
 use super::common::Common;
 use super::place::Selector;
@@ -215,43 +215,23 @@ impl RdmEndpoint {
     pub(super) fn post_to(
         &self,
         peer: FabricAddr,
-        mut payload: Payload,
-        manner: Manner,
-        report: &impl Fn() -> Report,
-        to_post: impl Fn(Payload) -> Result<Post, (Error, Payload)>,
+        mut operation: Operation<Report>,
     ) -> Result<(Arc<Port>, Posted), (Error, Payload)> {
         let mut tries = PORT_TRIES;
         loop {
             let port = match self.inner.port_to(peer) {
                 Ok(port) => port,
-                Err(error) => return Err((error, payload)),
+                Err(error) => return Err((error, operation.take_payload())),
             };
             tries -= 1;
-            match port.post(to_post(payload)?, report(), manner) {
+            match port.post(operation) {
                 Ok(posted) => return Ok((port, posted)),
-                Err((_, back)) if tries > 0 && self.inner.forget_ended(peer, &port) => {
-                    payload = back;
+                Err(refused) if tries > 0 && self.inner.forget_ended(peer, &port) => {
+                    operation = refused.operation;
                 }
-                Err(refused) => return Err(refused),
+                Err(refused) => return Err(refused.into_parts()),
             }
         }
-    }
-
-    /// Posts what has been copied: its end is told to nobody, and it never waits.
-    pub(super) fn post_injected(
-        &self,
-        peer: FabricAddr,
-        payload: Payload,
-        to_post: impl Fn(Payload) -> Result<Post, (Error, Payload)>,
-    ) -> Result<()> {
-        let posted = self.post_to(
-            peer,
-            payload,
-            Manner::default(),
-            &|| Report::Nowhere,
-            to_post,
-        );
-        posted.map(drop).map_err(|(error, _)| error)
     }
 
     /// Posts a receive.
@@ -260,10 +240,10 @@ impl RdmEndpoint {
         selector: Selector,
         payload: Payload,
         report: Report,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
         match self.sought(selector) {
-            Ok(sought) => self.inner.receives.post(sought, payload, report, manner),
+            Ok(sought) => self.inner.receives.post(sought, payload, report, options),
             Err(error) => Err((error, payload)),
         }
     }
@@ -272,12 +252,12 @@ impl RdmEndpoint {
     pub(super) fn post_many(
         &self,
         selector: Selector,
-        shape: &Shape,
+        shape: Shape,
         payload: Payload,
         report: Report,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
-        let (&Shape::ReceiveMany { free_min }, Report::Queue { context, .. }) = (shape, report)
+        let (Shape::ReceiveMany { free_min }, Report::Queue { context, .. }) = (shape, report)
         else {
             unreachable!("a buffer for several messages is posted through a queue");
         };
@@ -290,7 +270,7 @@ impl RdmEndpoint {
             return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
         }
         let receives = &self.inner.receives;
-        receives.post_many(sought, payload, context, free_min, manner)
+        receives.post_many(sought, payload, context, free_min, options)
     }
 
     /// The future of a receive is dropped (ruling 4). When this returns, its message is in its

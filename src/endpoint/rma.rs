@@ -7,8 +7,8 @@ use crate::cq::CompletionFlags;
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::mr::Access;
-use crate::progress::Manner;
-use crate::proto::Post;
+use crate::progress::PostOptions;
+use crate::proto::OpKind;
 
 use super::common::{Common, check_inject};
 use super::place::To;
@@ -69,16 +69,7 @@ impl Endpoint {
         data: Option<u64>,
         remote: RemoteRegions,
     ) -> Result<()> {
-        check_inject(bytes)?;
-        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE, self.domain())?;
-        let post = Post::Write {
-            payload: Payload::inline(bytes),
-            data,
-            ack: false,
-            commit: false,
-            segments,
-        };
-        self.post_injected(post)
+        inject_write(&To::Connection(self.clone()), bytes, data, &remote)
     }
 }
 
@@ -137,18 +128,21 @@ impl RdmEndpoint {
         data: Option<u64>,
         remote: RemoteRegions,
     ) -> Result<()> {
-        check_inject(bytes)?;
-        let segments = remote.segments(bytes.len(), Access::REMOTE_WRITE, self.domain())?;
-        self.post_injected(peer, Payload::inline(bytes), |payload| {
-            Ok(Post::Write {
-                payload,
-                data,
-                ack: false,
-                commit: false,
-                segments: segments.clone(),
-            })
-        })
+        inject_write(&To::Peer(self.clone(), peer), bytes, data, &remote)
     }
+}
+
+/// Posts a write of copied bytes.
+fn inject_write(to: &To, bytes: &[u8], data: Option<u64>, remote: &RemoteRegions) -> Result<()> {
+    check_inject(bytes)?;
+    let domain = &to.common().domain;
+    let kind = OpKind::Write {
+        data,
+        ack: false,
+        commit: false,
+        segments: remote.segments(bytes.len(), Access::REMOTE_WRITE, domain)?,
+    };
+    to.post_injected(kind, Payload::inline(bytes))
 }
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
@@ -229,12 +223,12 @@ impl<B: IoBufs> Draft<B> for RmaWrite<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             more: self.more,
             fence: self.fence,
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 
@@ -293,11 +287,11 @@ impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             fence: self.fence,
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 

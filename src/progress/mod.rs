@@ -51,14 +51,13 @@ pub(crate) use engine::{Engine, EngineConfig};
 pub(crate) use listen::{EventHandler, ListenConfig, Listening, accept_ticket};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
-pub(crate) use posting::Manner;
 pub use rdm::{IdlePolicy, PeerEventKind};
 pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses};
 pub(crate) use receive_context::{Claimed, ReceiveConfig, ReceiveContext, Sought};
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;
 
-pub(crate) use crate::proto::{DgramSizes, SendOrder};
+pub(crate) use crate::proto::{DgramSizes, PostOptions, SendOrder};
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {

@@ -2,28 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::buf::Payload;
-use crate::error::{Error, OperationKind, Phase, Result};
-use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
+use crate::error::{OperationKind, Phase, Result};
+use crate::proto::{OpKey, Operation, PostOptions, Refused, Withdrawn};
 
 use super::port::{Closing, Port, PortState, Posted};
 use super::receive_context::TimedReport;
 use super::report::{OpCell, Report};
-
-/// How an operation is posted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
-    /// A full context makes it wait instead of failing with Again.
-    pub(crate) wait: bool,
-    /// It is held back for the next post.
-    pub(crate) more: bool,
-    /// It goes out only after all that was posted before has ended (`FI_FENCE`).
-    pub(crate) fence: bool,
-    /// It ends when this has passed.
-    pub(crate) timeout: Option<Duration>,
-}
 
 /// How a port was before something was posted.
 #[derive(Clone, Copy)]
@@ -51,21 +36,21 @@ impl Port {
     /// this call, unless the link leaves sends to the driver; others are gathered (ruling 5).
     pub(crate) fn post(
         &self,
-        post: Post,
-        report: Report,
-        manner: Manner,
-    ) -> Result<Posted, (Error, Payload)> {
-        let Manner {
+        operation: Operation<Report>,
+    ) -> Result<Posted, Box<Refused<Report>>> {
+        let PostOptions {
             wait,
             more,
-            fence,
             timeout,
-        } = manner;
+            ..
+        } = operation.options;
+        let is_receive = operation.is_receive();
         let mut state = self.lock("post");
-        let is_receive = post.is_receive();
         let before = Before::a_post(&mut state);
-        let posted = state.post(self, post, report, PostFlags { wait, fence });
-        let key = posted.map_err(|(error, payload)| (state.about_peer(error), payload))?;
+        let key = state.post(self, operation).map_err(|mut refused| {
+            refused.error = state.about_peer(refused.error);
+            refused
+        })?;
         if let Some(timeout) = timeout {
             state.deadlines.add(key, timeout);
             self.waker.wake_by_ref();

@@ -7,7 +7,7 @@ use crate::buf::{Denied, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::{Access, Claim, MrTable, Through};
 use crate::proto::{
-    Connection, Host, Lifecycle, OpKey, Outgoing, Post, PostFlags, ReceivePlan, Receives,
+    Connection, Host, Lifecycle, OpKey, Operation, Outgoing, ReceivePlan, Receives, Refused,
 };
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Clock, Direct, Outcome, Receive, Received, SendBatch};
@@ -129,16 +129,12 @@ impl PortState {
     pub(super) fn post(
         &mut self,
         port: &Port,
-        post: Post,
-        report: Report,
-        flags: PostFlags,
-    ) -> Result<OpKey, (Error, crate::buf::Payload)> {
+        operation: Operation<Report>,
+    ) -> Result<OpKey, Box<Refused<Report>>> {
         if let Err(error) = self.check_closing() {
-            return Err((error.with_operation(post.operation()), post.into_payload()));
+            return Err(Refused::new(error, operation));
         }
-        with_host!(port, self, |machine, host| machine
-            .post(post, report, flags, host))
-        .map_err(|refused| (refused.error, refused.payload))
+        with_host!(port, self, |machine, host| machine.post(operation, host))
     }
 }
 
@@ -251,7 +247,7 @@ impl Port {
             }
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
-                state.machine.end_leases(leases);
+                drop(leases);
                 state.region_out = false;
                 match result {
                     Ok(sent) => {

@@ -19,7 +19,7 @@ use crate::slab::Slab;
 
 use super::Withdrawn;
 use super::event::End;
-use super::op::{OpKey, Refused};
+use super::op::OpKey;
 use posted::Posted;
 
 /// The bounds of a datagram endpoint.
@@ -196,13 +196,10 @@ impl<T> Dgram<T> {
         mut token: T,
         wait: bool,
         mut reserve: impl FnMut(&mut T) -> bool,
-    ) -> Result<OpKey, Refused> {
+    ) -> Result<OpKey, (Error, Payload)> {
         let operation = post.operation();
         let refuse = |error: Error, post: DgramPost| {
-            Err(Refused {
-                error: error.with_operation(operation),
-                payload: post.into_payload(),
-            })
+            Err((error.with_operation(operation), post.into_payload()))
         };
         if let Some(error) = &self.closed {
             return refuse(error.clone(), post);

@@ -7,7 +7,7 @@
 //! 1. getters (`&self`): state and what is wanted next;
 //! 2. application mutators: `post`, `cancel`, `withdraw`, `close`;
 //! 3. `handle_*`: something came from outside: bytes, a sent batch, a lost link;
-//! 4. `poll_*`: what the owner must now do: `poll_event` (publish), `poll_transmit` (give these
+//! 4. `poll_*`: what the owner must now do: `take_events` (publish), `poll_transmit` (give these
 //!    frames to the transport), `poll_receive` (where the next bytes shall land).
 //!
 //! What a connection needs from the outside while it works is passed in as a [`Host`].
@@ -35,7 +35,7 @@ pub(crate) use matching::{
     Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, ClearToSend, EarlyMessage, Fetched,
     Found, Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
 };
-pub(crate) use op::{AtomicPost, OpKey, Post, PostFlags};
+pub(crate) use op::{AtomicRequest, OpKey, OpKind, Operation, PostOptions, Refused};
 pub(crate) use peers::{
     Answer, AttemptId, CheckEnd, Close, Command, ConnectionId, Failure, GiveUp, HostShares,
     PeerSettings, Peers, Request, SourceId, canonical, host_of,

@@ -1,41 +1,41 @@
-//! Operations: what can be posted, and what the connection remembers of each until it ends.
+//! Operations: the one record that the connection keeps of each, from its post to its end.
 //!
 //! ```text
 //! Waiting ──room──▶ Queued ──handed out──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
 //!    └─────cancel─────┴──▶ ended (Canceled)      └──nothing to await──▶ ended
 //! ```
 //! A receive is Queued while posted and Moving while a message lands in it.
+//!
+//! Queues, fences and lists of awaited answers hold the key of an operation and nothing else of it:
+//! its frame's header is encoded from the record when it goes out, and its memory leaves the record
+//! only while the transport has it.
+
+use std::time::Duration;
 
 use crate::buf::Payload;
 use crate::error::{Error, OperationKind, Phase, Refusal};
 use crate::slab::Key;
-use crate::wire::{AtomicCall, Segments};
+use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 
 /// Names an operation within its connection.
 pub(crate) type OpKey = Key;
 
-/// What an application posts.
+/// What an operation does, beside with which memory.
 #[derive(Debug)]
-pub(crate) enum Post {
+pub(crate) enum OpKind {
     /// A message; `ack`: complete when it is in the peer's memory.
     Send {
-        payload: Payload,
         data: Option<u64>,
         ack: bool,
         /// Of a tagged message.
         tag: Option<u64>,
     },
     /// A message whose bytes were copied, reported nowhere.
-    Inject {
-        payload: Payload,
-        data: Option<u64>,
-        tag: Option<u64>,
-    },
+    Inject { data: Option<u64>, tag: Option<u64> },
     /// A buffer for one message.
-    Receive { payload: Payload },
+    Receive,
     /// Bytes into the peer's regions.
     Write {
-        payload: Payload,
         data: Option<u64>,
         ack: bool,
         /// Complete when it is persistent.
@@ -43,102 +43,266 @@ pub(crate) enum Post {
         segments: Segments,
     },
     /// Bytes out of the peer's regions.
-    Read {
-        payload: Payload,
-        segments: Segments,
-    },
-    /// Numbers in the peer's regions, changed atomically.
-    Atomic {
-        post: AtomicPost,
-        segments: Segments,
-    },
+    Read { segments: Segments },
+    /// Numbers in the peer's regions, changed atomically. Boxed, so that no other operation is
+    /// larger for it.
+    Atomic(Box<AtomicRequest>),
 }
 
 /// An atomic operation.
 #[derive(Debug)]
-pub(crate) struct AtomicPost {
+pub(crate) struct AtomicRequest {
     pub(crate) call: AtomicCall,
-    /// The operands, and behind them what is compared; nothing of an operation that only reads.
-    pub(crate) operands: Payload,
-    /// Where what the numbers were is to be put, of one that tells. Boxed, so that no other post is
-    /// larger for it.
-    pub(crate) results: Option<Box<Payload>>,
+    pub(crate) segments: Segments,
+    /// Of one that fetches: its operands, and behind them what is compared, until they go out; the
+    /// memory of the operation is then for what the numbers were. `None`: its memory is the
+    /// operands.
+    pub(crate) operands: Option<Payload>,
 }
 
-impl AtomicPost {
-    /// The memory that its owner gets back.
-    fn into_payload(self) -> Payload {
-        match self.results {
-            Some(results) => *results,
-            None => self.operands,
-        }
-    }
-}
-
-impl Post {
-    pub(crate) fn operation(&self) -> OperationKind {
-        match self {
-            Post::Send { .. } => OperationKind::Send,
-            Post::Inject { .. } => OperationKind::Inject,
-            Post::Receive { .. } => OperationKind::Receive,
-            Post::Write { .. } => OperationKind::Write,
-            Post::Read { .. } => OperationKind::Read,
-            Post::Atomic { post, .. } => match post.results {
-                None => OperationKind::Atomic,
-                Some(_) => OperationKind::FetchAtomic,
-            },
-        }
-    }
-
-    pub(crate) fn is_receive(&self) -> bool {
-        matches!(self, Post::Receive { .. })
-    }
-
-    pub(crate) fn into_payload(self) -> Payload {
-        match self {
-            Post::Send { payload, .. }
-            | Post::Inject { payload, .. }
-            | Post::Receive { payload }
-            | Post::Write { payload, .. }
-            | Post::Read { payload, .. } => payload,
-            Post::Atomic { post, .. } => post.into_payload(),
-        }
+impl AtomicRequest {
+    /// It fetches what the numbers were.
+    fn fetches(&self) -> bool {
+        self.call.form != AtomicForm::Update
     }
 }
 
 /// How an operation is posted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PostFlags {
+pub(crate) struct PostOptions {
     /// A full context makes it wait instead of failing with Again.
     pub(crate) wait: bool,
+    /// It is held back for the next post (`FI_MORE`).
+    pub(crate) more: bool,
     /// It goes out only after all transmit operations that were posted before have ended
     /// (`FI_FENCE`), and nothing overtakes it.
     pub(crate) fence: bool,
+    /// It ends when this has passed.
+    pub(crate) timeout: Option<Duration>,
 }
 
-/// A post that was not accepted: why, and its memory back.
+/// A post that was not accepted: why, and the operation as it was posted.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Refused<T> {
     pub(crate) error: Error,
-    pub(crate) payload: Payload,
+    pub(crate) operation: Operation<T>,
 }
 
-/// What the connection remembers of an accepted operation.
+impl<T> Refused<T> {
+    #[cold]
+    pub(crate) fn new(error: Error, operation: Operation<T>) -> Box<Self> {
+        let error = error.with_operation(operation.operation());
+        Box::new(Refused { error, operation })
+    }
+
+    /// Why, and the memory.
+    pub(crate) fn into_parts(self) -> (Error, Payload) {
+        let Refused {
+            error,
+            mut operation,
+        } = self;
+        (error, operation.take_payload())
+    }
+}
+
+/// An operation. `T` is the owner's note of where it reports.
 #[derive(Debug)]
-pub(crate) struct Op<T> {
+pub(crate) struct Operation<T> {
     pub(crate) token: T,
-    pub(crate) operation: OperationKind,
+    pub(crate) kind: OpKind,
+    pub(crate) options: PostOptions,
     pub(crate) phase: Phase,
-    /// The memory, while it is neither queued in a frame nor with the transport.
+    /// The memory that its owner gets back, unless it is with the transport or a message is landing
+    /// in it.
     pub(crate) payload: Option<Payload>,
+    /// Bytes that it moves, at most.
     pub(crate) len: usize,
-    pub(crate) ack: bool,
+    /// Of an accepted transmit operation: its place among all.
+    pub(crate) number: u64,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
-    /// It waits for the ends of those before it.
-    pub(crate) fence: bool,
-    /// Of an accepted transmit operation: its frame's place among all.
-    pub(crate) number: u64,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) orphaned: bool,
+}
+
+impl<T> Operation<T> {
+    /// An operation that has not been accepted.
+    #[inline]
+    pub(crate) fn new(kind: OpKind, payload: Payload, token: T, options: PostOptions) -> Self {
+        let len = match &kind {
+            // At most an array, as was checked.
+            OpKind::Atomic(request) => request.segments.total() as usize,
+            _ => payload.len(),
+        };
+        Operation {
+            token,
+            kind,
+            options,
+            phase: Phase::Waiting,
+            payload: Some(payload),
+            len,
+            number: 0,
+            answer: None,
+            orphaned: false,
+        }
+    }
+
+    pub(crate) fn operation(&self) -> OperationKind {
+        match &self.kind {
+            OpKind::Send { .. } => OperationKind::Send,
+            OpKind::Inject { .. } => OperationKind::Inject,
+            OpKind::Receive => OperationKind::Receive,
+            OpKind::Write { .. } => OperationKind::Write,
+            OpKind::Read { .. } => OperationKind::Read,
+            OpKind::Atomic(request) if request.fetches() => OperationKind::FetchAtomic,
+            OpKind::Atomic(_) => OperationKind::Atomic,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_receive(&self) -> bool {
+        matches!(self.kind, OpKind::Receive)
+    }
+
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self.kind, OpKind::Atomic(_))
+    }
+
+    /// The tag of a message that has one.
+    pub(crate) fn tag(&self) -> Option<u64> {
+        match self.kind {
+            OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => tag,
+            _ => None,
+        }
+    }
+
+    /// True of one that the peer answers with bytes.
+    #[inline]
+    pub(crate) fn is_answered_with_bytes(&self) -> bool {
+        match &self.kind {
+            OpKind::Read { .. } => true,
+            OpKind::Atomic(request) => request.fetches(),
+            _ => false,
+        }
+    }
+
+    /// True of one that the peer answers with an acknowledgement or a refusal.
+    #[inline]
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        match &self.kind {
+            OpKind::Send { ack, .. } => *ack,
+            OpKind::Write { ack, commit, .. } => *ack || *commit,
+            OpKind::Atomic(request) => !request.fetches(),
+            OpKind::Inject { .. } | OpKind::Receive | OpKind::Read { .. } => false,
+        }
+    }
+
+    /// A write wants an answer, as where refusals are agreed on.
+    pub(crate) fn want_answer(&mut self) {
+        if let OpKind::Write { ack, .. } = &mut self.kind {
+            *ack = true;
+        }
+    }
+
+    /// Bytes behind its header.
+    pub(crate) fn frame_len(&self) -> usize {
+        match &self.kind {
+            OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Write { .. } => self.len,
+            OpKind::Receive | OpKind::Read { .. } => 0,
+            OpKind::Atomic(request) => {
+                let operands = request.operands.as_ref().or(self.payload.as_ref());
+                operands.map_or(0, Payload::len)
+            }
+        }
+    }
+
+    /// The header of its frame.
+    #[inline]
+    pub(crate) fn header(&self) -> FrameHeader {
+        match &self.kind {
+            OpKind::Send { data, ack, tag } => message(*tag, *data, *ack, self.len as u64),
+            OpKind::Inject { data, tag } => message(*tag, *data, false, self.len as u64),
+            OpKind::Write {
+                data,
+                ack,
+                commit,
+                segments,
+            } => FrameHeader::Write {
+                data: *data,
+                ack: *ack,
+                commit: *commit,
+                segments: segments.clone(),
+            },
+            OpKind::Read { segments } => FrameHeader::ReadRequest {
+                segments: segments.clone(),
+            },
+            OpKind::Atomic(request) => FrameHeader::Atomic {
+                call: request.call,
+                segments: request.segments.clone(),
+                len: self.frame_len() as u64,
+            },
+            OpKind::Receive => unreachable!("a receive has no frame"),
+        }
+    }
+
+    /// The memory that goes out behind its header.
+    #[inline]
+    pub(crate) fn take_outgoing(&mut self) -> Payload {
+        match &mut self.kind {
+            OpKind::Read { .. } => Payload::empty(),
+            OpKind::Atomic(request) if request.fetches() => {
+                request.operands.take().unwrap_or_else(Payload::empty)
+            }
+            _ => self.take_payload(),
+        }
+    }
+
+    /// The announcement of a message by this name.
+    pub(crate) fn announcement(&self, index: u8) -> FrameHeader {
+        FrameHeader::Rts {
+            index,
+            tag: self.tag(),
+            data: self.data(),
+            ack: self.is_acknowledged(),
+            len: self.len as u64,
+        }
+    }
+
+    /// The header of a message that was announced by this name, and asked for.
+    pub(crate) fn announced(&self, index: u8) -> FrameHeader {
+        FrameHeader::Data {
+            index,
+            has_data: self.data().is_some(),
+            ack: self.is_acknowledged(),
+            len: self.len as u64,
+        }
+    }
+
+    fn data(&self) -> Option<u64> {
+        match self.kind {
+            OpKind::Send { data, .. } | OpKind::Inject { data, .. } => data,
+            OpKind::Write { data, .. } => data,
+            _ => None,
+        }
+    }
+
+    /// The memory that is here.
+    #[inline]
+    pub(crate) fn take_payload(&mut self) -> Payload {
+        self.payload.take().unwrap_or_else(Payload::empty)
+    }
+}
+
+/// The header of a message.
+#[inline]
+pub(super) fn message(tag: Option<u64>, data: Option<u64>, ack: bool, len: u64) -> FrameHeader {
+    match tag {
+        None => FrameHeader::Message { data, ack, len },
+        Some(tag) => FrameHeader::Tagged {
+            data,
+            tag,
+            ack,
+            len,
+        },
+    }
 }

@@ -27,14 +27,15 @@ const OUTSIDE_WORDS: [&str; 13] = [
 ];
 
 /// The values of the protocol that an endpoint may name; its machine is reached through progress.
-const PROTO_VALUES: [&str; 10] = [
+const PROTO_VALUES: [&str; 11] = [
     "Arrival",
-    "AtomicPost",
+    "AtomicRequest",
     "DgramPost",
     "End",
     "Lifecycle",
     "OpKey",
-    "Post",
+    "OpKind",
+    "Operation",
     "SourceId",
     "Wanted",
     "Withdrawn",

@@ -8,8 +8,8 @@ use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::info::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 use crate::mr::{Access, RegionSlice};
-use crate::progress::Manner;
-use crate::proto::{AtomicPost, Post};
+use crate::progress::PostOptions;
+use crate::proto::{AtomicRequest, OpKind};
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
 use super::super::common::{Common, check_inject};
@@ -29,7 +29,7 @@ pub(super) struct Described {
     /// Where results go, if not to whoever awaits it.
     results: Option<AtomicMemory>,
     remote: RemoteRegions,
-    pub(super) manner: Manner,
+    pub(super) options: PostOptions,
 }
 
 impl Described {
@@ -52,7 +52,7 @@ impl Described {
             compare: None,
             results: None,
             remote,
-            manner: Manner::default(),
+            options: PostOptions::default(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Described {
             compare,
             results,
             remote,
-            manner,
+            options,
             ..
         } = self;
         let tells = call.form != AtomicForm::Update;
@@ -188,7 +188,7 @@ impl Described {
         Ok(Prepared {
             to,
             memory,
-            manner,
+            options,
             shape: AtomicShape {
                 call,
                 sent,
@@ -220,16 +220,9 @@ impl Described {
                 remote: self.remote,
             };
             let payload = Payload::inline(&bytes);
-            match &self.to {
-                To::Connection(endpoint) => {
-                    let post = shape.to_post(payload, endpoint.domain());
-                    endpoint.post_injected(post.map_err(|(error, _)| error)?)
-                }
-                To::Peer(endpoint, peer) => endpoint.post_injected(*peer, payload, |payload| {
-                    shape.to_post(payload, endpoint.domain())
-                }),
-                _ => unreachable!("atomic operations go to peers"),
-            }
+            let domain = &self.to.common().domain;
+            let kind = shape.into_kind(payload.len(), domain)?;
+            self.to.post_injected(kind, payload)
         };
         inject().map_err(|error| error.with_operation(operation))
     }
@@ -277,7 +270,7 @@ pub(super) struct Prepared {
     to: To,
     /// Operands of one that does not tell, else where results go.
     memory: AtomicMemory,
-    manner: Manner,
+    options: PostOptions,
     shape: AtomicShape,
 }
 
@@ -301,32 +294,19 @@ impl AtomicShape {
         }
     }
 
-    pub(in crate::endpoint) fn to_post(
-        &self,
-        payload: Payload,
-        domain: &Domain,
-    ) -> Result<Post, (Error, Payload)> {
-        let segments = match self.remote.segments(payload.len(), self.need, domain) {
-            Ok(segments) => segments,
-            Err(error) => return Err((error, payload)),
-        };
-        let lens = segments.as_slice().iter().map(|segment| segment.len);
-        if lens.clone().any(|len| len % self.size != 0) {
+    /// What a connection is asked for, with local memory of this length.
+    pub(in crate::endpoint) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
+        let segments = self.remote.segments(len, self.need, domain)?;
+        let mut lens = segments.as_slice().iter().map(|segment| segment.len);
+        if lens.any(|len| len % self.size != 0) {
             let message = "a remote range ends within a number";
-            return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let (operands, results) = match self.tells {
-            false => (payload, None),
-            true => (Payload::copied(&self.sent), Some(Box::new(payload))),
-        };
-        Ok(Post::Atomic {
-            post: AtomicPost {
-                call: self.call,
-                operands,
-                results,
-            },
+        Ok(OpKind::Atomic(Box::new(AtomicRequest {
+            call: self.call,
             segments,
-        })
+            operands: self.tells.then(|| Payload::copied(&self.sent)),
+        })))
     }
 }
 
@@ -346,8 +326,8 @@ impl Draft<AtomicMemory> for Prepared {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        self.manner
+    fn options(&self) -> PostOptions {
+        self.options
     }
 
     fn into_parts(self) -> (To, AtomicMemory, Shape) {

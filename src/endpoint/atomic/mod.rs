@@ -211,14 +211,14 @@ macro_rules! atomic_forms {
         impl$(<$results: AtomicResults>)? $builder$(<$results>)? {
             /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`).
             pub fn more(mut self) -> Self {
-                self.0.manner.more = true;
+                self.0.options.more = true;
                 self
             }
 
             /// Goes out only when all that was posted to the same peer before has ended, and before
             /// anything that is posted later (`FI_FENCE`).
             pub fn fence(mut self) -> Self {
-                self.0.manner.fence = true;
+                self.0.options.fence = true;
                 self
             }
 
@@ -226,7 +226,7 @@ macro_rules! atomic_forms {
             /// this long, the time included in which it waits for its turn. Default: no limit. What
             /// has gone out may have been done.
             pub fn timeout(mut self, timeout: Duration) -> Self {
-                self.0.manner.timeout = Some(timeout);
+                self.0.options.timeout = Some(timeout);
                 self
             }
 

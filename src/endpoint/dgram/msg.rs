@@ -11,7 +11,7 @@ use crate::endpoint::place::To;
 use crate::endpoint::post::{Draft, Shape, posting_forms};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
-use crate::progress::{Manner, Report};
+use crate::progress::{PostOptions, Report};
 use crate::proto::DgramPost;
 use crate::transport::too_long;
 
@@ -65,7 +65,7 @@ impl DgramEndpoint {
             inject: true,
         };
         let port = &self.inner.port;
-        let posted = port.post(post, Report::Nowhere, Manner::default());
+        let posted = port.post(post, Report::Nowhere, PostOptions::default());
         posted.map(drop).map_err(|(error, _)| error)
     }
 }
@@ -101,11 +101,11 @@ impl<B: IoBufs> Draft<B> for SendDatagram<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             more: self.more,
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 
@@ -151,10 +151,10 @@ impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
         self.to.common()
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn options(&self) -> PostOptions {
+        PostOptions {
             timeout: self.timeout,
-            ..Manner::default()
+            ..PostOptions::default()
         }
     }
 

@@ -6,21 +6,21 @@ use crate::endpoint::post::Shape;
 use crate::endpoint::rdm::not_directed;
 use crate::error::{Error, Result};
 use crate::id::FabricAddr;
-use crate::progress::{Manner, Posted, Report};
+use crate::progress::{PostOptions, Posted, Report};
 use crate::proto::DgramPost;
 
 impl DgramEndpoint {
     /// Posts what a draft describes; `peer`: who is sent to, or alone is received from.
     pub(in crate::endpoint) fn post(
         &self,
-        shape: &Shape,
+        shape: Shape,
         peer: Option<FabricAddr>,
         payload: Payload,
         report: Report,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
-        let post = self.to_post(shape, peer, payload)?;
-        self.inner.port.post(post, report, manner)
+        let post = self.to_post(&shape, peer, payload)?;
+        self.inner.port.post(post, report, options)
     }
 
     fn to_post(

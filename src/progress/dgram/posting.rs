@@ -9,10 +9,9 @@ use crate::cq::SourceName;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::progress::Posted;
 use crate::progress::budget::Budget;
-use crate::progress::posting::Manner;
 use crate::progress::publish::{Telling, Untold};
 use crate::progress::report::{OpCell, Report};
-use crate::proto::{DgramPost, End, OpKey, Withdrawn};
+use crate::proto::{DgramPost, End, OpKey, PostOptions, Withdrawn};
 use crate::transport::{DATAGRAMS_PER_CALL, too_long};
 
 use super::{DgramPort, State, closed};
@@ -24,7 +23,7 @@ impl DgramPort {
         &self,
         post: DgramPost,
         report: Report,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
         if let Err(error) = self.check(&post) {
             let error = error.with_operation(post.operation());
@@ -40,18 +39,16 @@ impl DgramPort {
         let is_receive = post.operation() == OperationKind::Receive;
         let idle = !state.machine.has_queued();
         let State { machine, wakes, .. } = state;
-        let key = machine
-            .post(post, report, manner.wait, |report| {
-                report.reserve(&self.waker, wakes)
-            })
-            .map_err(|refused| (refused.error, refused.payload))?;
-        if let Some(timeout) = manner.timeout {
+        let key = machine.post(post, report, options.wait, |report| {
+            report.reserve(&self.waker, wakes)
+        })?;
+        if let Some(timeout) = options.timeout {
             state.deadlines.add(key, timeout);
             self.waker.wake_by_ref();
         }
         if is_receive {
             // What has come is kept already, and a readable socket wakes the driver.
-        } else if idle && !state.inline_spent && !manner.more {
+        } else if idle && !state.inline_spent && !options.more {
             state.inline_spent = true;
             self.transmit(state, &mut Budget::of_call());
         } else if state.machine.queued() >= DATAGRAMS_PER_CALL {

@@ -39,14 +39,13 @@ use crate::cq::{CompletionFlags, CompletionQueue, CqSlot, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::proto::{
-    Budget, ClaimKey, ClearToSend, ConnectionId, Identity, OpKey, PostedReceive, ReceiveKey,
-    SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
+    Budget, ClaimKey, ClearToSend, ConnectionId, Identity, OpKey, PostOptions, PostedReceive,
+    ReceiveKey, SharedMatcher, SourceId, Wanted, Withdrawn, WithdrawnReceive,
 };
 use crate::slab::Slab;
 use crate::sync::{Lock, Mutex, MutexGuard};
 
 use super::port::Posted;
-use super::posting::Manner;
 use super::publish::Telling;
 use super::rdm::SourceAddresses;
 use super::report::{OpCell, Report};
@@ -211,15 +210,15 @@ impl ReceiveContext {
     }
 
     /// Posts a receive. A full context, or completion queue, makes it wait in one line with others
-    /// (`manner.wait`), or is Again. A message that has come ends it at once.
+    /// (`options.wait`), or is Again. A message that has come ends it at once.
     pub(crate) fn post(
         &self,
         sought: Sought,
         payload: Payload,
         report: Report,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
-        self.post_any(Post::One(sought, payload, report), manner)
+        self.post_any(Post::One(sought, payload, report), options)
     }
 
     /// Posts a buffer for many messages, one behind the other, until fewer than `free_min` bytes
@@ -233,7 +232,7 @@ impl ReceiveContext {
         payload: Payload,
         context: UserContext,
         free_min: usize,
-        manner: Manner,
+        options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
         let carving = Carving::new(payload, free_min).map_err(|payload| {
             let message = "a buffer for many messages is one buffer, and no slice of a region";
@@ -251,10 +250,10 @@ impl ReceiveContext {
             slot: None,
             waiting: None,
         };
-        self.post_any(Post::Many(sought, carving, report), manner)
+        self.post_any(Post::Many(sought, carving, report), options)
     }
 
-    fn post_any(&self, mut post: Post, manner: Manner) -> Result<Posted, (Error, Payload)> {
+    fn post_any(&self, mut post: Post, options: PostOptions) -> Result<Posted, (Error, Payload)> {
         let refuse = |error: Error, post: Post| {
             let error = error.with_operation(OperationKind::Receive);
             Err((error, post.into_parts().0))
@@ -266,7 +265,7 @@ impl ReceiveContext {
         }
         let free = state.has_room() && state.backlog.is_empty();
         let accepted = free && state.reserve(post.report(), &mut due);
-        if !accepted && !manner.wait {
+        if !accepted && !options.wait {
             let what = match free {
                 true => "the completion queue that the receive reports to is full".to_owned(),
                 false => format!(
@@ -284,7 +283,7 @@ impl ReceiveContext {
         if !accepted && let Report::Queue { waiting: cell, .. } = post.report() {
             waiting = Some(Arc::clone(cell.insert(OpCell::new())));
         }
-        if let Some(timeout) = manner.timeout {
+        if let Some(timeout) = options.timeout {
             let report = std::mem::replace(post.report(), Report::Nowhere);
             let report = TimedReport::new(report);
             state.times.add(key, timeout, Arc::clone(&report));

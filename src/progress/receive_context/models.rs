@@ -65,7 +65,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
         wanted: Wanted::Message,
         source: None,
     };
-    let manner = Manner {
+    let options = PostOptions {
         wait: true,
         more: false,
         timeout,
@@ -73,7 +73,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
     };
     let payload = Payload::from_vec(vec![0; 1]);
     let report = Report::Future(Arc::clone(&cell));
-    match context.post(sought, payload, report, manner) {
+    match context.post(sought, payload, report, options) {
         Ok(posted) => Receive {
             key: posted.key,
             cell,

@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    fn post_with(&self, wanted: Wanted, len: usize, manner: Manner) -> Result<Receive> {
+    fn post_with(&self, wanted: Wanted, len: usize, options: PostOptions) -> Result<Receive> {
         let cell = OpCell::new();
         let sought = Sought {
             wanted,
@@ -101,7 +101,7 @@ impl World {
         };
         let payload = Payload::from_vec(vec![0; len]);
         let report = Report::Future(Arc::clone(&cell));
-        match self.context.post(sought, payload, report, manner) {
+        match self.context.post(sought, payload, report, options) {
             Ok(posted) => Ok(Receive {
                 key: posted.key,
                 cell,
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-const WAIT: Manner = Manner {
+const WAIT: PostOptions = PostOptions {
     wait: true,
     more: false,
     timeout: None,

@@ -17,11 +17,11 @@
 //! has said that it is withdrawn.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
 
-use super::tx::Queued;
+use super::tx::{Queued, QueuedKind};
 use super::{Connection, violation};
 
 /// Which messages are to be announced.
@@ -37,16 +37,11 @@ pub(super) struct Announcing {
     pub(super) min: u64,
 }
 
-#[allow(
-    clippy::large_enum_variant,
-    reason = "few are open at once, and none is to take an allocation"
-)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Announced {
     Free,
     Kept {
         message: Queued,
-        number: u64,
         /// Nobody here waits for its end, but the peer may ask for it.
         is_given_up: bool,
     },
@@ -76,13 +71,13 @@ impl Announcements {
 
     /// True if this message is to be announced, to a peer that keeps early messages of up to
     /// `kept_max` bytes.
-    pub(super) fn wants(&self, message: &FrameHeader, kept_max: u64) -> bool {
-        let (may, len) = match *message {
-            FrameHeader::Message { len, .. } => (self.rule.untagged, len),
-            FrameHeader::Tagged { len, .. } => (self.rule.tagged, len),
-            _ => return false,
+    pub(super) fn wants(&self, message: &Queued, kept_max: u64) -> bool {
+        let may = match message.kind {
+            QueuedKind::Message => self.rule.untagged,
+            QueuedKind::Tagged => self.rule.tagged,
+            QueuedKind::Rma => false,
         };
-        may && len > self.rule.min.min(kept_max)
+        may && message.len as u64 > self.rule.min.min(kept_max)
     }
 
     fn free(&self) -> Option<usize> {
@@ -110,7 +105,6 @@ impl Announcements {
     }
 
     fn kept(&self, op: OpKey) -> Option<usize> {
-        let op = Some(op);
         let is_it =
             |it: &Announced| matches!(it, Announced::Kept { message, .. } if message.op == op);
         self.named.iter().position(is_it)
@@ -118,9 +112,8 @@ impl Announcements {
 
     /// Takes an announced message back that was not asked for; gives its name, of which the peer is
     /// to be told. `None`: the peer cannot be, or has asked for it.
-    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<(u8, Payload)> {
+    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<u8> {
         let at = self.kept(op)?;
-        let index = INDEX_MIN + at as u8; // at most INDEX_MAX
         let place = self.named.get_mut(at)?;
         if !self.rule.withdraws {
             if let Announced::Kept { is_given_up, .. } = place {
@@ -128,38 +121,22 @@ impl Announcements {
             }
             return None;
         }
-        match std::mem::replace(place, Announced::Withdrawn { is_asked: false }) {
-            Announced::Kept { message, .. } => Some((index, message.payload)),
-            _ => None,
-        }
+        *place = Announced::Withdrawn { is_asked: false };
+        Some(INDEX_MIN + at as u8) // at most INDEX_MAX
     }
 
-    /// Keeps a message; gives its announcement, which belongs to the same operation.
-    pub(super) fn keep(&mut self, number: u64, message: Queued) -> Queued {
+    /// Keeps a message, and gives the name by which it is announced.
+    pub(super) fn keep(&mut self, message: Queued) -> u8 {
         let at = self.free().expect("whoever calls has looked");
-        let index = INDEX_MIN + at as u8; // at most INDEX_MAX
-        let header = &message.header;
-        let announcement = Queued {
-            header: FrameHeader::Rts {
-                index,
-                tag: header.tag(),
-                data: header.data(),
-                ack: header.wants_ack(),
-                len: header.payload_len(),
-            },
-            payload: Payload::empty(),
-            op: message.op,
-        };
         let kept = Announced::Kept {
             message,
-            number,
             is_given_up: false,
         };
         match self.named.get_mut(at) {
             Some(place) => *place = kept,
             None => self.named.push(kept),
         }
-        announcement
+        INDEX_MIN + at as u8 // at most INDEX_MAX
     }
 
     fn named(&mut self, index: u8) -> Option<&mut Announced> {
@@ -169,29 +146,21 @@ impl Announcements {
 
     /// The peer asks for this message; `None`: it is withdrawn by now. `Err`: nothing of
     /// this name can be asked for.
-    fn ask(&mut self, index: u8) -> Result<Option<Queued>, Error> {
+    fn ask(&mut self, index: u8) -> Result<Option<OpKey>, Error> {
         let stray = || violation("a clear-to-send that nothing awaits");
         let place = self.named(index).ok_or_else(stray)?;
         match place {
-            Announced::Kept { .. } => {}
+            Announced::Kept { message, .. } => {
+                let op = message.op;
+                *place = Announced::Asked;
+                Ok(Some(op))
+            }
             Announced::Withdrawn { is_asked } if !*is_asked => {
                 *is_asked = true;
-                return Ok(None);
+                Ok(None)
             }
-            _ => return Err(stray()),
+            _ => Err(stray()),
         }
-        let Announced::Kept { message, .. } = std::mem::replace(place, Announced::Asked) else {
-            return Ok(None);
-        };
-        Ok(Some(Queued {
-            header: FrameHeader::Data {
-                index,
-                has_data: message.header.data().is_some(),
-                ack: message.header.wants_ack(),
-                len: message.header.payload_len(),
-            },
-            ..message
-        }))
     }
 
     /// The data of this message is handed out.
@@ -201,22 +170,20 @@ impl Announcements {
         }
     }
 
-    /// Takes all messages back that the peer has not asked for, each with its number.
-    pub(super) fn drain(&mut self) -> Vec<(u64, Queued)> {
+    /// Takes all messages back that the peer has not asked for.
+    pub(super) fn drain(&mut self) -> Vec<Queued> {
         self.drain_before(u64::MAX)
     }
 
     /// The same, of those that were posted before this one.
-    pub(super) fn drain_before(&mut self, end: u64) -> Vec<(u64, Queued)> {
+    pub(super) fn drain_before(&mut self, end: u64) -> Vec<Queued> {
         let mut all = Vec::new();
         for place in &mut self.named {
-            if let Announced::Kept { number, .. } = place
-                && *number < end
-                && let Announced::Kept {
-                    message, number, ..
-                } = std::mem::replace(place, Announced::Free)
+            if let Announced::Kept { message, .. } = *place
+                && message.number < end
             {
-                all.push((number, message));
+                *place = Announced::Free;
+                all.push(message);
             }
         }
         all
@@ -229,8 +196,8 @@ impl<T> Connection<T> {
         let Some(announced) = &mut self.tx.announcements else {
             return Err(violation("a clear-to-send that nothing awaits"));
         };
-        if let Some(data) = announced.ask(index)? {
-            self.tx.push_data(data);
+        if let Some(op) = announced.ask(index)? {
+            self.tx.push_announced(op, index);
         }
         Ok(())
     }
@@ -248,12 +215,15 @@ impl<T> Connection<T> {
     }
 
     /// Takes a message back that was announced and not asked for, and tells the peer.
-    pub(super) fn withdraw_announced(&mut self, key: OpKey) -> Option<Payload> {
-        let announced = self.tx.announcements.as_mut()?;
-        let (index, payload) = announced.withdraw(key)?;
+    /// False: it has been asked for, or the peer does not know withdrawals.
+    pub(super) fn withdraw_announced(&mut self, key: OpKey) -> bool {
+        let announced = self.tx.announcements.as_mut();
+        let Some(index) = announced.and_then(|announced| announced.withdraw(key)) else {
+            return false;
+        };
         let header = FrameHeader::Withdraw { index };
         self.tx.push_control(header, Payload::empty());
-        Some(payload)
+        true
     }
 
     /// True if this operation's message is announced, and the peer has not asked for it.
@@ -266,11 +236,8 @@ impl<T> Connection<T> {
     pub(super) fn end_announced(&mut self) {
         let announced = self.tx.announcements.as_mut();
         let kept = announced.map(Announcements::drain).unwrap_or_default();
-        for (_, kept) in kept {
-            let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-            if let Some(key) = kept.op {
-                self.end_op(key, Err(error), 0, kept.payload);
-            }
+        for kept in kept {
+            self.end_untaken(kept.op);
         }
     }
 }

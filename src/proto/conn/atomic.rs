@@ -13,6 +13,7 @@ use crate::limits::ATOMIC_SIZE_MAX;
 use crate::proto::Host;
 use crate::proto::atomic::Atomic;
 use crate::proto::event::Event;
+use crate::proto::op::Operation;
 use crate::wire::{AtomicCall, AtomicForm, Capabilities, Segments};
 
 use super::receive::resolve_all;
@@ -53,8 +54,10 @@ impl<T> Connection<T> {
         if self.has_atomics() {
             return;
         }
-        for (key, payload) in self.tx.drain_atomics() {
-            self.end_unsent(key, Err(not_agreed()), payload);
+        let ops = &self.ops;
+        let is_atomic = |key| ops.get(key).is_some_and(Operation::is_atomic);
+        for key in self.tx.drain_rma(is_atomic) {
+            self.end_unsent(key, not_agreed());
         }
     }
 
@@ -103,7 +106,7 @@ impl<T> Connection<T> {
         match (form, done) {
             (AtomicForm::Update, Ok((_, memory, _))) => {
                 self.tx.push_ack(true);
-                self.events.push_back(Event::RemoteAccess {
+                self.events.push(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data: None,
                     memory,
@@ -114,7 +117,7 @@ impl<T> Connection<T> {
                 let counting = memory.counting_regions();
                 if counting.piece_count() > 0 && !atomic.only_reads() {
                     let memory = memory.counting_regions();
-                    self.events.push_back(Event::RemoteUpdate { memory });
+                    self.events.push(Event::RemoteUpdate { memory });
                 }
                 self.tx.reads.give_values(results, counting);
             }

@@ -59,27 +59,24 @@ impl<T> Connection<T> {
     /// This side wants to end: nothing is posted for transmission any more.
     pub(crate) fn begin_end(&mut self) {
         self.ending.wanted = true;
-        for (key, payload) in self.tx.drain_staying() {
-            self.end_untaken(key, payload);
+        for key in self.tx.drain_staying() {
+            self.end_untaken(key);
         }
     }
 
-    fn end_untaken(&mut self, key: Option<OpKey>, payload: Payload) {
+    /// Ends a message that the peer, who closes, will not take.
+    pub(super) fn end_untaken(&mut self, key: OpKey) {
         let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-        self.end_unsent(key, Err(error), payload);
+        self.end_unsent(key, error);
     }
 
-    /// Ends an operation whose frame, with this payload, does not go out.
-    pub(super) fn end_unsent(
-        &mut self,
-        key: Option<OpKey>,
-        result: Result<(), Error>,
-        payload: Payload,
-    ) {
-        let Some(key) = key else { return };
-        // Where something is to be put stands with the operation, not in its frame.
-        let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());
-        self.end_op(key, result, 0, kept.unwrap_or(payload));
+    /// Ends an operation whose frame does not go out.
+    pub(super) fn end_unsent(&mut self, key: OpKey, error: Error) {
+        let Some(op) = self.ops.get_mut(key) else {
+            return;
+        };
+        let payload = op.take_payload();
+        self.end_op(key, Err(error), 0, payload);
     }
 
     /// True if there are messages that the peer, who closes, has no receive for: they go over the
@@ -129,8 +126,8 @@ impl<T> Connection<T> {
             return Err(violation("a last frame before data that was asked for"));
         }
         self.ending.theirs = true;
-        for (_, kept) in self.tx.drain_overtaken() {
-            self.end_untaken(kept.op, kept.payload);
+        for overtaken in self.tx.drain_overtaken() {
+            self.end_untaken(overtaken.op);
         }
         self.sort_out_waiting();
         Ok(())
@@ -156,8 +153,8 @@ impl<T> Connection<T> {
         }
         let (waiting, injected) = self.tx.drain_waiting();
         self.injected_ended(injected);
-        for (key, payload) in waiting {
-            self.end_untaken(key, payload);
+        for key in waiting {
+            self.end_untaken(key);
         }
         self.end_announced();
     }

@@ -28,7 +28,7 @@ impl<T> Connection<T> {
         match result {
             Ok(()) => {
                 self.tx.push_control(FrameHeader::Ack, Payload::empty());
-                self.events.push_back(Event::RemoteAccess {
+                self.events.push(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data,
                     memory,
@@ -36,7 +36,7 @@ impl<T> Connection<T> {
             }
             Err(error) if self.has_refusals() && error.kind() == ErrorKind::BadAddress => {
                 if data.is_some() {
-                    self.events.push_back(Event::RemoteDataVoid);
+                    self.events.push(Event::RemoteDataVoid);
                 }
                 self.answer_refused(Refusal::Fault);
             }

@@ -1,7 +1,5 @@
 //! The end of a connection: everything bound to it ends, once, with the reason.
 
-use std::collections::HashMap;
-
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
 use crate::proto::Host;
@@ -60,7 +58,7 @@ impl<T> Connection<T> {
                 lost,
             },
         };
-        self.events.push_back(closing);
+        self.events.push(closing);
         self.invariants();
     }
 
@@ -72,18 +70,16 @@ impl<T> Connection<T> {
         let error = self.fault.clone().unwrap_or_else(canceled);
         self.end_all(&error, host);
         self.begin_again();
-        self.events.push_back(Event::ConnectFailed { error });
+        self.events.push(Event::ConnectFailed { error });
     }
 
     fn end_all(&mut self, error: &Error, host: &mut impl Host<T>) {
         let taken = self.take_taken();
-        let mut memory = self.collect_memory(host);
+        self.collect_memory(host);
         let injected = self.tx.injected.fail_all();
         self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
-            // Where results were to be put stands in the table, and comes before the operands.
-            let kept = self.ops.get_mut(key).and_then(|op| op.payload.take());
-            let payload = kept.or_else(|| memory.remove(&key));
+            let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());
             let taken = taken.iter().find(|taken| taken.op == key);
             let Some(payload) = self.let_go(key, taken.copied(), payload, error, host) else {
                 continue;
@@ -142,30 +138,21 @@ impl<T> Connection<T> {
         })
     }
 
-    /// The memory that lies in queues rather than in the table, with its operation. What the
-    /// transport never gave back (its driver is gone) is missing.
-    fn collect_memory(&mut self, host: &mut impl Host<T>) -> HashMap<OpKey, Payload> {
-        let mut memory = HashMap::new();
+    /// Nothing is queued any more, and the memory that lies in frames or is being filled goes back
+    /// to the operations it is of. What the transport never gave back (its driver is gone) is
+    /// missing.
+    fn collect_memory(&mut self, host: &mut impl Host<T>) {
         for (key, payload) in self.tx.drain() {
-            // A read's frame carries no memory; its destination is in the table. A buffer without
-            // bytes is memory all the same, and goes back to its owner.
-            if let (Some(key), true) = (key, payload.piece_count() > 0) {
-                memory.insert(key, payload);
-            }
+            self.give_memory(key, payload);
         }
-        for receive in [false, true] {
-            while let Some((key, post)) = self.context(receive).backlog.pop_front() {
-                memory.insert(key, post.into_payload());
-            }
-        }
+        self.transmit.backlog.clear();
+        self.receive.backlog.clear();
         if let Rx::Payload(landing) = self.rx.close() {
             match (landing.target, landing.payload) {
                 (
                     Target::Receive { op, .. } | Target::Read { op } | Target::ReadData { op },
                     Some(payload),
-                ) => {
-                    memory.insert(op, payload);
-                }
+                ) => self.give_memory(op, payload),
                 (Target::Stored { arrival }, _) => {
                     if let Some(shared) = host.shared() {
                         shared.abandoned(&arrival);
@@ -183,6 +170,15 @@ impl<T> Connection<T> {
         if self.fault.is_none() {
             self.matcher.clear();
         }
-        memory
+    }
+
+    /// Memory of an operation comes back. One that is answered with bytes has kept the memory that
+    /// is its owner's: its frame carried none, or operands.
+    fn give_memory(&mut self, key: OpKey, payload: Payload) {
+        if let Some(op) = self.ops.get_mut(key)
+            && op.payload.is_none()
+        {
+            op.payload = Some(payload);
+        }
     }
 }

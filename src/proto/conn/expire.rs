@@ -5,7 +5,7 @@
 //! awaited than the context holds.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::op::OpKey;
 
 use super::rx::{Rx, Target};
@@ -26,12 +26,17 @@ impl<T> Connection<T> {
                 let Some(op) = self.ops.get_mut(key) else {
                     return Withdrawn::Gone;
                 };
-                op.orphaned = op.operation == OperationKind::Receive;
+                op.orphaned = op.is_receive();
                 if op.orphaned {
                     return Withdrawn::Running; // Its message has begun, or is being asked for.
                 }
-                // What is in the table is at rest: an answer is awaited.
-                let at_rest = op.payload.take().or_else(|| self.take_landing(key));
+                // The memory of what awaits its answer is at rest; a message that is announced, or
+                // asked for, is still to go out.
+                let at_rest = match op.phase {
+                    Phase::Moving if !op.is_answered_with_bytes() => None,
+                    _ => op.payload.take(),
+                };
+                let at_rest = at_rest.or_else(|| self.take_landing(key));
                 let Some(payload) = at_rest else {
                     return Withdrawn::Running;
                 };

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::proto::event::Event;
 use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
 
-use super::tx::RAW;
+use super::tx::FrameOwner;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -53,7 +53,7 @@ impl<T> Connection<T> {
     pub(super) fn connected(&mut self, data: Bytes) {
         self.lifecycle.go(Lifecycle::Connected);
         self.open_lanes();
-        self.events.push_back(Event::Connected { data });
+        self.events.push(Event::Connected { data });
     }
 
     pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
@@ -106,5 +106,9 @@ pub(super) fn control_frame(kind: ControlKind, data: &[u8], offer: Option<Offer>
     let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
     let bytes = frame.with_offer(offer).encode();
     // A frame of its own: all of it is one send, as peers expect.
-    Frame::new(&[], Payload::from_vec(bytes), RAW)
+    Frame::new(
+        &[],
+        Payload::from_vec(bytes),
+        FrameOwner::Handshake.to_token(),
+    )
 }

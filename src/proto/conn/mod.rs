@@ -49,7 +49,7 @@ use crate::info::MsgOrder;
 use crate::proto::event::{End, Event};
 use crate::proto::matching::first_come::Matcher;
 use crate::proto::matching::{Arrival, EarlyMessage, Kind};
-use crate::proto::op::{Op, OpKey, Post};
+use crate::proto::op::{OpKey, Operation};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
@@ -108,7 +108,7 @@ struct ContextQueue {
     used: usize,
     /// Of these, places of operations that ended before their answer came.
     left: usize,
-    backlog: VecDeque<(OpKey, Post)>,
+    backlog: VecDeque<OpKey>,
     /// Room came free since the backlog was looked at.
     freed: bool,
 }
@@ -129,14 +129,14 @@ impl ContextQueue {
         self.freed && !self.backlog.is_empty()
     }
 
-    fn withdraw(&mut self, key: OpKey) -> Option<Payload> {
-        let at = self
-            .backlog
-            .iter()
-            .position(|(waiting, _)| *waiting == key)?;
+    fn withdraw(&mut self, key: OpKey) -> bool {
+        let Some(at) = self.backlog.iter().position(|waiting| *waiting == key) else {
+            return false;
+        };
         // Who waits behind it may ask for less: not every operation needs a completion slot.
         self.freed = true;
-        self.backlog.remove(at).map(|(_, post)| post.into_payload())
+        self.backlog.remove(at);
+        true
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) struct Connection<T> {
     rx: Rx,
     /// Of use in [`Rx::Header`].
     partial: PartialHeader,
-    ops: Slab<Op<T>>,
+    ops: Slab<Operation<T>>,
     transmit: ContextQueue,
     receive: ContextQueue,
     matcher: Matcher,
@@ -178,7 +178,7 @@ pub(crate) struct Connection<T> {
     /// Reads whose response is awaited, oldest first.
     reads: VecDeque<AwaitedRead>,
     refusals: Refusals,
-    events: VecDeque<Event<T>>,
+    events: Vec<Event<T>>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
     /// The peer has sent its last byte; so many of its bytes have not been read yet.
@@ -206,7 +206,7 @@ impl<T> Connection<T> {
             acks: VecDeque::new(),
             reads: VecDeque::new(),
             refusals: Refusals::default(),
-            events: VecDeque::new(),
+            events: Vec::new(),
             fault: None,
             last_bytes: None,
         }
@@ -238,8 +238,8 @@ impl<T> Connection<T> {
             return;
         };
         self.ending.work += 1;
+        let (operation, is_receive) = (op.operation(), op.is_receive());
         if op.phase != Phase::Waiting {
-            let is_receive = op.operation == OperationKind::Receive;
             let queue = self.context(is_receive);
             queue.used -= 1;
             queue.freed = true;
@@ -247,13 +247,11 @@ impl<T> Connection<T> {
                 self.tx.fences.ended(op.number);
             }
         }
-        let result =
-            result.map_err(|error| error.with_operation(op.operation).with_phase(op.phase));
-        let is_receive = op.operation == OperationKind::Receive;
+        let result = result.map_err(|error| error.with_operation(operation).with_phase(op.phase));
         let identity = self.identity().filter(|_| is_receive);
         let source = identity.map(|identity| identity.source);
         let end = End {
-            operation: op.operation,
+            operation,
             result,
             len,
             overflow,
@@ -265,7 +263,7 @@ impl<T> Connection<T> {
             from: None,
             payload,
         };
-        self.events.push_back(Event::Ended {
+        self.events.push(Event::Ended {
             token: op.token,
             end,
         });
@@ -302,7 +300,7 @@ impl<T> Connection<T> {
 
     /// What a living operation does.
     pub(crate) fn operation(&self, key: OpKey) -> Option<OperationKind> {
-        self.ops.get(key).map(|op| op.operation)
+        self.ops.get(key).map(Operation::operation)
     }
 
     /// The owner's note of a living operation.
@@ -364,22 +362,18 @@ impl<T> Connection<T> {
     }
 
     /// All there is to publish, in order.
-    pub(crate) fn take_events(&mut self) -> VecDeque<Event<T>> {
+    #[inline]
+    pub(crate) fn take_events(&mut self) -> Vec<Event<T>> {
         std::mem::take(&mut self.events)
     }
 
     /// A list that was taken comes back, to be used again; what is in it has been published.
-    pub(crate) fn keep_events(&mut self, mut events: VecDeque<Event<T>>) {
+    #[inline]
+    pub(crate) fn keep_events(&mut self, mut events: Vec<Event<T>>) {
         events.clear();
         if self.events.is_empty() {
             self.events = events;
         }
-    }
-
-    /// The next thing to publish.
-    #[cfg(test)]
-    pub(crate) fn poll_event(&mut self) -> Option<Event<T>> {
-        self.events.pop_front()
     }
 
     /// How many injected messages have ended since this was asked last.
@@ -411,7 +405,7 @@ impl<T> Connection<T> {
             } else {
                 &self.transmit
             };
-            let of_context = |op: &&Op<T>| (op.operation == OperationKind::Receive) == receive;
+            let of_context = |op: &&Operation<T>| op.is_receive() == receive;
             let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
             let waiting = ops().filter(|op| op.phase == Phase::Waiting).count();
             assert_eq!(
@@ -448,7 +442,7 @@ impl<T> Connection<T> {
         let posted = self
             .ops
             .iter()
-            .filter(|(_, op)| op.operation == OperationKind::Receive && op.phase == Phase::Queued);
+            .filter(|(_, op)| op.is_receive() && op.phase == Phase::Queued);
         assert_eq!(
             posted.count(),
             self.matcher.posted_len(),

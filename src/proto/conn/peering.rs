@@ -181,12 +181,12 @@ impl<T> Connection<T> {
                 }));
             }
             if self.has_refusals() {
-                let ops = &mut self.ops;
-                self.tx.answer_writes(|key| {
-                    if let Some(op) = ops.get_mut(key) {
-                        op.ack = true;
+                // Every write is answered: so its end is the peer's verdict.
+                for key in self.tx.queued_rma() {
+                    if let Some(op) = self.ops.get_mut(key) {
+                        op.want_answer();
                     }
-                });
+                }
             }
         }
         self.end_unsupported_atomics();

@@ -1,71 +1,45 @@
 //! What applications post, withdraw and leave: the mutators of a connection.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::first_come::{Early, Found};
-use crate::proto::op::{AtomicPost, Op, OpKey, Post, PostFlags, Refused};
-use crate::wire::FrameHeader;
+use crate::proto::op::{OpKey, OpKind, Operation, Refused, message};
+use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
 use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
-    /// Accepts an operation, or, when its context is full, lets it wait (`wait`) or refuses it with
-    /// Again. Nothing overtakes a waiting operation of the same context.
+    /// Accepts an operation, or, when its context is full, lets it wait or refuses it with Again,
+    /// as its options say. Nothing overtakes a waiting operation of the same context.
+    #[inline]
     pub(crate) fn post(
         &mut self,
-        post: Post,
-        mut token: T,
-        flags: PostFlags,
+        mut operation: Operation<T>,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused> {
-        if let Err(error) = self.check_post(&post) {
-            if self.lifecycle == Lifecycle::Closed && post.is_receive() {
-                return self.post_after_end(post, token, error, host);
+    ) -> Result<OpKey, Box<Refused<T>>> {
+        let is_receive = operation.is_receive();
+        // 1. Judge it: what it is, and how far the connection has come.
+        if let Err(error) = self.check_post(&operation) {
+            if self.lifecycle == Lifecycle::Closed && is_receive {
+                return self.post_after_end(operation, error, host);
             }
-            let error = error.with_operation(post.operation());
-            return Err(Refused {
-                error,
-                payload: post.into_payload(),
-            });
+            return Err(Refused::new(error, operation));
         }
-        let queue = self.context(post.is_receive());
-        let free = queue.used < queue.size && queue.backlog.is_empty();
-        let accepted = free && host.reserve(&mut token);
-        if !accepted && !flags.wait {
-            let error = self
-                .full(post.is_receive())
-                .with_operation(post.operation());
-            return Err(Refused {
-                error,
-                payload: post.into_payload(),
-            });
+        // 2. Take a place in its context, and reserve where its end is reported.
+        let context = self.context(is_receive);
+        let is_free = context.used < context.size && context.backlog.is_empty();
+        let is_accepted = is_free && host.reserve(&mut operation.token);
+        if !is_accepted && !operation.options.wait {
+            return Err(Refused::new(self.full(is_receive), operation));
         }
-        let post = match post {
-            Post::Receive { payload } if accepted => {
-                return Ok(self.accept_receive(payload, token, host));
-            }
-            post => post,
-        };
-        let key = self.ops.insert(Op {
-            token,
-            operation: post.operation(),
-            phase: Phase::Waiting,
-            payload: None,
-            len: 0,
-            ack: false,
-            answer: None,
-            fence: flags.fence,
-            number: 0,
-            orphaned: false,
-        });
-        if accepted {
-            self.accept(key, post, host);
+        // 3. Enter the record, where it stays until the operation ends, and queue its key.
+        let key = self.ops.insert(operation);
+        if is_accepted {
+            self.accept(key, host);
         } else {
-            self.context(post.is_receive())
-                .backlog
-                .push_back((key, post));
+            self.context(is_receive).backlog.push_back(key);
         }
         self.invariants();
         Ok(key)
@@ -127,55 +101,26 @@ impl<T> Connection<T> {
     }
 
     /// A receive posted after the peer's end still takes a message that came in full before it.
+    #[cold]
     fn post_after_end(
         &mut self,
-        post: Post,
-        mut token: T,
+        mut operation: Operation<T>,
         error: Error,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Refused> {
-        let payload = post.into_payload();
-        let refuse = |error: Error, payload| {
-            let error = error.with_operation(OperationKind::Receive);
-            Err(Refused { error, payload })
-        };
+    ) -> Result<OpKey, Box<Refused<T>>> {
         if !self.matcher.has_early() {
-            return refuse(error, payload);
+            return Err(Refused::new(error, operation));
         }
-        if !host.reserve(&mut token) {
-            return refuse(
-                Error::new(ErrorKind::Again, "the completion queue is full"),
-                payload,
-            );
+        if !host.reserve(&mut operation.token) {
+            let error = Error::new(ErrorKind::Again, "the completion queue is full");
+            return Err(Refused::new(error, operation));
         }
         let early = self.matcher.take_early().expect("seen above");
-        let key = self.enter_receive(payload, token);
+        operation.phase = Phase::Queued;
+        self.receive.used += 1;
+        let key = self.ops.insert(operation);
         self.deliver_early(key, early);
         Ok(key)
-    }
-
-    /// A receive that need not wait, the usual one, is made as it is to be.
-    fn accept_receive(&mut self, payload: Payload, token: T, host: &mut impl Host<T>) -> OpKey {
-        let key = self.enter_receive(payload, token);
-        self.match_receive(key, host);
-        self.invariants();
-        key
-    }
-
-    fn enter_receive(&mut self, payload: Payload, token: T) -> OpKey {
-        self.receive.used += 1;
-        self.ops.insert(Op {
-            token,
-            operation: OperationKind::Receive,
-            phase: Phase::Queued,
-            len: payload.len(),
-            payload: Some(payload),
-            ack: false,
-            answer: None,
-            fence: false,
-            number: 0,
-            orphaned: false,
-        })
     }
 
     /// A receive is posted, or takes the message that is there.
@@ -194,39 +139,40 @@ impl<T> Connection<T> {
         }
     }
 
-    fn check_post(&self, post: &Post) -> Result<(), Error> {
-        if let Post::Write {
-            payload, segments, ..
-        }
-        | Post::Read { payload, segments } = post
-            && segments.total() != payload.len() as u64
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "the remote segments hold {} bytes, the local buffers {}",
-                    segments.total(),
-                    payload.len()
-                ),
-            ));
-        }
-        if matches!(post, Post::Atomic { .. }) && !self.may_have_atomics() {
-            return Err(not_agreed());
-        }
+    fn check_post(&self, operation: &Operation<T>) -> Result<(), Error> {
         let is_of_peer = self.peer.is_some();
-        let tagged = matches!(
-            post,
-            Post::Send { tag: Some(_), .. } | Post::Inject { tag: Some(_), .. }
-        );
-        if tagged && !is_of_peer || is_of_peer && post.is_receive() {
-            let what = "tags and shared receives are a connectionless endpoint's";
-            return Err(Error::new(ErrorKind::InvalidArgument, what));
-        }
-        self.check_open(post.is_receive())
+        let is_receive = match &operation.kind {
+            OpKind::Receive if is_of_peer => return Err(not_of_this_kind()),
+            OpKind::Receive => true,
+            OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => {
+                if tag.is_some() && !is_of_peer {
+                    return Err(not_of_this_kind());
+                }
+                false
+            }
+            OpKind::Write { segments, .. } | OpKind::Read { segments } => {
+                if segments.total() != operation.len as u64 {
+                    return Err(of_other_length(segments.total(), operation.len));
+                }
+                false
+            }
+            OpKind::Atomic(_) if !self.may_have_atomics() => return Err(not_agreed()),
+            OpKind::Atomic(_) => false,
+        };
+        self.check_open(is_receive)
     }
 
     /// True of what may be posted in the life of the connection that it has reached.
+    #[inline]
     fn check_open(&self, is_receive: bool) -> Result<(), Error> {
+        let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
+        if is_up && !self.ending.is_peer_closing() {
+            return Ok(());
+        }
+        self.check_not_up(is_receive)
+    }
+
+    fn check_not_up(&self, is_receive: bool) -> Result<(), Error> {
         let is_of_peer = self.peer.is_some();
         match (self.lifecycle, &self.fault) {
             // Another attempt may follow one that has failed.
@@ -274,7 +220,7 @@ impl<T> Connection<T> {
                 if queue.used >= queue.size {
                     break;
                 }
-                let Some(&(key, _)) = queue.backlog.front() else {
+                let Some(&key) = queue.backlog.front() else {
                     break;
                 };
                 let op = self
@@ -284,9 +230,8 @@ impl<T> Connection<T> {
                 if !host.reserve(&mut op.token) {
                     break;
                 }
-                if let Some((key, post)) = self.context(receive).backlog.pop_front() {
-                    self.accept(key, post, host);
-                }
+                self.context(receive).backlog.pop_front();
+                self.accept(key, host);
             }
         }
         if self.ending.is_peer_closing() {
@@ -294,89 +239,30 @@ impl<T> Connection<T> {
         }
     }
 
-    fn accept(&mut self, key: OpKey, post: Post, host: &mut impl Host<T>) {
-        if matches!(post, Post::Atomic { .. }) && !self.may_have_atomics() {
+    /// An operation that has its place and its report is queued; a receive is matched.
+    #[inline]
+    fn accept(&mut self, key: OpKey, host: &mut impl Host<T>) {
+        let may_have_atomics = self.may_have_atomics();
+        let Some(op) = self.ops.get_mut(key) else {
+            debug_assert!(false, "who is accepted is in the table");
+            return;
+        };
+        if op.is_receive() {
+            op.phase = Phase::Queued;
+            self.receive.used += 1;
+            return self.match_receive(key, host);
+        }
+        if op.is_atomic() && !may_have_atomics {
             // It waited for its turn until the connection was up.
-            return self.end_op(key, Err(not_agreed()), 0, post.into_payload());
+            return self.end_unsent(key, not_agreed());
         }
-        self.context(post.is_receive()).used += 1;
-        // With refusals, every write is answered: so its end is the peer's verdict.
-        let answered = self.has_refusals();
-        let op = self
-            .ops
-            .get_mut(key)
-            .expect("the operation was just inserted");
         op.phase = Phase::Queued;
-        if !post.is_receive() {
-            op.number = self.tx.begin_op(op.fence);
+        // With refusals, every write is answered: so its end is the peer's verdict.
+        if self.extension.agreed.contains(Capabilities::REFUSAL) {
+            op.want_answer();
         }
-        match post {
-            Post::Send {
-                payload,
-                data,
-                ack,
-                tag,
-            } => {
-                op.len = payload.len();
-                op.ack = ack;
-                let header = message(tag, data, ack, payload.len() as u64);
-                self.tx.push_user(header, payload, Some(key));
-            }
-            Post::Inject { payload, data, tag } => {
-                op.len = payload.len();
-                let header = message(tag, data, false, payload.len() as u64);
-                self.tx.push_user(header, payload, Some(key));
-            }
-            Post::Write {
-                payload,
-                data,
-                ack,
-                commit,
-                segments,
-            } => {
-                let ack = ack || answered;
-                op.len = payload.len();
-                op.ack = ack || commit;
-                let header = FrameHeader::Write {
-                    data,
-                    ack,
-                    commit,
-                    segments,
-                };
-                self.tx.push_user(header, payload, Some(key));
-            }
-            Post::Read { payload, segments } => {
-                op.len = payload.len();
-                op.payload = Some(payload);
-                self.tx.push_user(
-                    FrameHeader::ReadRequest { segments },
-                    Payload::empty(),
-                    Some(key),
-                );
-            }
-            Post::Atomic { post, segments } => {
-                let AtomicPost {
-                    call,
-                    operands,
-                    results,
-                } = post;
-                let len = operands.len() as u64;
-                op.len = segments.total() as usize; // at most an array, as was checked
-                op.ack = results.is_none();
-                op.payload = results.map(|results| *results);
-                let header = FrameHeader::Atomic {
-                    call,
-                    segments,
-                    len,
-                };
-                self.tx.push_user(header, operands, Some(key));
-            }
-            Post::Receive { payload } => {
-                op.len = payload.len();
-                op.payload = Some(payload);
-                self.match_receive(key, host);
-            }
-        }
+        self.transmit.used += 1;
+        self.tx.push(key, op);
     }
 
     /// Asks an operation to end early. It ends with Canceled if no byte of it has moved.
@@ -394,7 +280,7 @@ impl<T> Connection<T> {
 
     /// Asks all that is to be transmitted to end early, and says how much of it has by that.
     pub(crate) fn cancel_all(&mut self) -> usize {
-        let transmits = |op: &Op<T>| op.operation != OperationKind::Receive;
+        let transmits = |op: &Operation<T>| !op.is_receive();
         let posted = self.ops.iter().filter(|(_, op)| transmits(op));
         let keys: Vec<OpKey> = posted.map(|(key, _)| key).collect();
         let ended = keys
@@ -410,7 +296,7 @@ impl<T> Connection<T> {
         if withdrawn == Withdrawn::Running
             && let Some(op) = self.ops.get_mut(key)
         {
-            op.orphaned = op.operation == OperationKind::Receive;
+            op.orphaned = op.is_receive();
         }
         withdrawn
     }
@@ -423,7 +309,7 @@ impl<T> Connection<T> {
             return false;
         };
         if let Some(op) = self.ops.get_mut(key) {
-            op.orphaned = op.operation == OperationKind::Receive;
+            op.orphaned = op.is_receive();
         }
         true
     }
@@ -457,34 +343,20 @@ impl<T> Connection<T> {
         }
     }
 
+    /// The memory of an operation of which nothing has happened yet, and never will.
     pub(super) fn take_unstarted(&mut self, key: OpKey) -> Option<Payload> {
-        let op = self.ops.get_mut(key)?;
-        let is_receive = op.operation == OperationKind::Receive;
-        match op.phase {
+        let op = self.ops.get(key)?;
+        let is_receive = op.is_receive();
+        let is_taken = match op.phase {
             Phase::Waiting => self.context(is_receive).withdraw(key),
-            Phase::Queued if is_receive => self
-                .matcher
-                .withdraw(key)
-                .then(|| op.payload.take())
-                .flatten(),
-            Phase::Queued => {
-                let kept = op.payload.take();
-                let queued = self.tx.withdraw(key);
-                match (queued, kept) {
-                    (Some(_), Some(destination)) => Some(destination),
-                    (Some(payload), None) => Some(payload),
-                    (None, kept) => {
-                        // Handed out meanwhile: give the destination back to the operation.
-                        if let Some(op) = self.ops.get_mut(key) {
-                            op.payload = kept;
-                        }
-                        None
-                    }
-                }
-            }
+            Phase::Queued if is_receive => self.matcher.withdraw(key),
+            Phase::Queued => self.tx.withdraw(key),
             Phase::Moving if !is_receive => self.withdraw_announced(key),
-            _ => None,
-        }
+            _ => false,
+        };
+        is_taken
+            .then(|| self.ops.get_mut(key).map(Operation::take_payload))
+            .flatten()
     }
 
     /// What there is to say of an operation that was [taken back](Self::take_unstarted).
@@ -498,15 +370,15 @@ impl<T> Connection<T> {
     }
 }
 
-/// The header of a message.
-fn message(tag: Option<u64>, data: Option<u64>, ack: bool, len: u64) -> FrameHeader {
-    match tag {
-        None => FrameHeader::Message { data, ack, len },
-        Some(tag) => FrameHeader::Tagged {
-            data,
-            tag,
-            ack,
-            len,
-        },
-    }
+/// Refuses what only endpoints of the other kind have.
+#[cold]
+fn not_of_this_kind() -> Error {
+    let what = "tags and shared receives are a connectionless endpoint's";
+    Error::new(ErrorKind::InvalidArgument, what)
+}
+
+#[cold]
+fn of_other_length(remote: u64, local: usize) -> Error {
+    let what = format!("the remote segments hold {remote} bytes, the local buffers {local}");
+    Error::new(ErrorKind::InvalidArgument, what)
 }

@@ -6,10 +6,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
+use crate::error::{Error, ErrorKind, Phase, Refusal};
 use crate::limits::{READ_DATA_MAX, REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, OpKind};
 use crate::wire::{Capabilities, FrameHeader};
 
 use super::rx::{Landing, Rx, Target};
@@ -118,7 +118,7 @@ impl<T> Connection<T> {
             self.live_with(answer);
             return Ok(());
         };
-        let is_refusable = matches!(op.operation, OperationKind::Write | OperationKind::Atomic);
+        let is_refusable = matches!(op.kind, OpKind::Write { .. } | OpKind::Atomic(_));
         if answer.is_err() && !is_refusable {
             self.acks.push_front(key);
             return Err(violation("a message that was refused"));

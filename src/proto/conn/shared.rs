@@ -2,10 +2,10 @@
 //! connection's own operation, and a message that none matches is kept among the shared ones.
 
 use crate::buf::Payload;
-use crate::error::{Error, OperationKind, Phase};
+use crate::error::{Error, Phase};
 use crate::proto::Host;
 use crate::proto::matching::{Arrival, Arrived, Kind, PostedReceive, Wanted};
-use crate::proto::op::{Op, OpKey};
+use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
 use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
@@ -103,18 +103,10 @@ impl<T> Connection<T> {
             key,
         } = receive;
         self.receive.used += 1;
-        let op = self.ops.insert(Op {
-            token,
-            operation: OperationKind::Receive,
-            phase,
-            payload: None,
-            len: payload.len(),
-            ack: false,
-            answer: None,
-            fence: false,
-            number: 0,
-            orphaned: false,
-        });
+        let mut op = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
+        op.phase = phase;
+        let payload = op.take_payload();
+        let op = self.ops.insert(op);
         let taken = Taken {
             op,
             wanted,

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Leases, Payload};
-use crate::error::{OperationKind, Phase};
+use crate::buf::{Frame, Payload};
+use crate::error::{Error, OperationKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::Event;
 use crate::proto::op::OpKey;
 
+use super::answer::Part;
 use super::refusal::AwaitedRead;
-use super::tx::Gone;
+use super::tx::{Batch, Control, FrameOwner, UserFrame, cannot_say};
 use super::{Connection, Lifecycle, Outgoing};
 
 impl<T> Connection<T> {
@@ -18,28 +19,10 @@ impl<T> Connection<T> {
         if self.fault.is_some() {
             return None;
         }
+        // 1. Queue what is due by itself: credit for the peer, our CLOSE.
         self.tell_credit(host);
         self.tell_end(host);
-        let Connection {
-            tx,
-            ops,
-            acks,
-            reads,
-            order,
-            ..
-        } = self;
-        let polled = tx.poll(*order, |key, is_announced| {
-            if let Some(op) = ops.get_mut(key) {
-                op.phase = Phase::Moving;
-                if op.ack && !is_announced {
-                    acks.push_back(key);
-                }
-                if is_answered_with_bytes(op.operation) {
-                    reads.push_back(AwaitedRead::new(key, op.len));
-                }
-            }
-        });
-        match polled {
+        match self.gather() {
             Ok(outgoing) => outgoing,
             Err(error) => {
                 self.fail(error);
@@ -48,32 +31,142 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The transport is done with the memory that these keep open. Their list is used again.
-    pub(crate) fn end_leases(&mut self, leases: Vec<Leases>) {
-        self.tx.end_leases(leases);
+    /// Takes frames from the queues, in order, until one system call's worth is together.
+    fn gather(&mut self) -> Result<Option<Outgoing>, Error> {
+        // 2. What was sent in part goes first.
+        let Some(mut batch) = self.tx.begin_batch(self.order)? else {
+            return Ok(None);
+        };
+        while !batch.is_full() {
+            // 3. Injected messages that are first go as one frame.
+            if self.tx.gather_injected(&mut batch) {
+                continue;
+            }
+            // 4. Signs of life and answers overtake operations; parts of long answers take turns
+            // with them.
+            if self.tx.has_control() || self.tx.is_turn_of_answers() {
+                self.gather_control(&mut batch)?;
+                continue;
+            }
+            // 5. The oldest operation that may go out; where it was the turn of one and there is
+            // none, answers go on.
+            match self.tx.pop_user() {
+                Some(user) => self.gather_user(user, &mut batch),
+                // It may be that the peer is to be told why.
+                None if self.tx.skip_users_turn() || self.tx.has_control() => {}
+                None => break,
+            }
+        }
+        Ok(self.tx.hand_out(batch))
+    }
+
+    /// Encodes the frame of an operation out of its record: the memory goes along, and is the
+    /// transport's from here on.
+    #[inline]
+    fn gather_user(&mut self, user: UserFrame, batch: &mut Batch) {
+        let Some(op) = self.ops.get_mut(user.op()) else {
+            debug_assert!(false, "what is queued is in the table");
+            return;
+        };
+        let id = self.tx.take_id();
+        // An announcement ends nothing, and is answered by a clear-to-send.
+        if let UserFrame::Announcement(_, index) = user {
+            op.phase = Phase::Moving;
+            let header = op.announcement(index);
+            tracing::trace!(%header, "handed out");
+            let header = header.encode(self.order, id);
+            let token = FrameOwner::Control.to_token();
+            return batch.push(Frame::new(&header, Payload::empty(), token));
+        }
+        op.phase = Phase::Moving;
+        // The peer will answer: the operation takes its place among those that wait for that.
+        if op.is_acknowledged() {
+            self.acks.push_back(user.op());
+        } else if op.is_answered_with_bytes() {
+            self.reads.push_back(AwaitedRead::new(user.op(), op.len));
+        }
+        let header = match user {
+            UserFrame::Announced(_, index) => op.announced(index),
+            _ => op.header(),
+        };
+        tracing::trace!(%header, "handed out");
+        let header = header.encode(self.order, id);
+        let token = FrameOwner::Operation(user.op()).to_token();
+        // The regions among its memory are our own operation's, which is inside already.
+        batch.push(Frame::new(&header, op.take_outgoing(), token));
+    }
+
+    /// The next frame of the protocol's own, its regions leased.
+    fn gather_control(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let (header, payload, owner) = if let Some(control) = self.tx.pop_control() {
+            let Control { header, payload } = control;
+            match payload.lease() {
+                Ok(lease) => batch.push_lease(lease),
+                Err(closed) => {
+                    self.tx.give_up(std::mem::take(batch));
+                    return Err(cannot_say(closed.into()));
+                }
+            }
+            (header, payload, FrameOwner::Control)
+        } else if let Some(answer) = self.tx.pop_answer() {
+            batch.push_lease(answer.leases);
+            let owner = FrameOwner::Answer(answer.part);
+            (answer.header, answer.payload, owner)
+        } else {
+            return Ok(());
+        };
+        tracing::trace!(%header, "handed out");
+        let header = header.encode(self.order, self.tx.take_id());
+        batch.push(Frame::new(&header, payload, owner.to_token()));
+        Ok(())
     }
 
     /// The transport gives a batch back after moving `sent` bytes of it.
-    pub(crate) fn handle_sent(&mut self, frames: VecDeque<Frame>, sent: usize) {
-        self.tx.handle_sent(frames, sent);
-        while let Some(gone) = self.tx.next_gone() {
-            match gone {
-                Gone::Op(key, payload) => self.frame_sent(key, payload),
-                Gone::Answer(memory) if self.lifecycle == Lifecycle::Connected => {
-                    let operation = OperationKind::RemoteRead;
-                    self.events.push_back(Event::RemoteAccess {
-                        operation,
-                        data: None,
-                        memory,
-                    });
+    pub(crate) fn handle_sent(&mut self, mut frames: VecDeque<Frame>, sent: usize) {
+        let mut left = sent;
+        // 1. What has gone in full leaves the batch.
+        while let Some(frame) = frames.front_mut() {
+            let owner = FrameOwner::of(frame);
+            let step = frame.remaining().min(left);
+            frame.advance(step);
+            left -= step;
+            if let FrameOwner::Operation(_) | FrameOwner::Injected(_) = owner {
+                self.tx.work += step as u64;
+            }
+            if frame.remaining() > 0 {
+                break;
+            }
+            let payload = frame.take_payload();
+            frames.pop_front();
+            // 2. Whose it was is told; its memory goes back to the record.
+            match owner {
+                FrameOwner::Operation(key) => self.frame_sent(key, payload),
+                FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
+                FrameOwner::Control if payload.piece_count() > 0 => self.answer_sent(payload),
+                FrameOwner::Injected(count) => {
+                    self.tx.injected_gone(count as usize);
+                    self.injected_ended(count as usize);
                 }
-                Gone::Answer(_) => {}
-                Gone::Injected(count) => self.injected_ended(count),
+                FrameOwner::Control | FrameOwner::Handshake | FrameOwner::Answer(_) => {}
             }
         }
+        debug_assert_eq!(left, 0, "the transport moved more than it had");
+        // 3. The rest goes first in the next batch.
+        self.tx.take_back(frames);
         self.response_sent_if_all();
         self.refusal_sent_if_all();
         self.invariants();
+    }
+
+    /// The answer to a peer's read has gone, to its end.
+    fn answer_sent(&mut self, memory: Payload) {
+        if self.lifecycle == Lifecycle::Connected {
+            self.events.push(Event::RemoteAccess {
+                operation: OperationKind::RemoteRead,
+                data: None,
+                memory,
+            });
+        }
     }
 
     /// So many injected messages have ended, which is told by count.
@@ -83,23 +176,22 @@ impl<T> Connection<T> {
         self.transmit.freed = true;
     }
 
+    /// An operation's frame has gone in full.
     fn frame_sent(&mut self, key: OpKey, payload: Payload) {
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
         op.phase = Phase::AwaitingPeer;
-        if is_answered_with_bytes(op.operation) {
+        if op.is_answered_with_bytes() {
             return; // What of it was in the frame is of no use any more.
         }
-        let len = op.len;
         match op.answer {
             Some(answer) => self.end_answered(key, answer, payload),
-            None if op.ack => op.payload = Some(payload),
-            None => self.end_op(key, Ok(()), len, payload),
+            None if op.is_acknowledged() => op.payload = Some(payload),
+            None => {
+                let len = op.len;
+                self.end_op(key, Ok(()), len, payload);
+            }
         }
     }
-}
-
-fn is_answered_with_bytes(operation: OperationKind) -> bool {
-    matches!(operation, OperationKind::Read | OperationKind::FetchAtomic)
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use crate::buf::{Frame, Leases, Payload};
 use crate::error::Error;
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_MAX};
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, Operation};
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
@@ -33,34 +33,52 @@ use super::credit::SendCredit;
 use super::fence::Fences;
 use super::liveness::Signs;
 pub(crate) use handed_out::Outgoing;
-pub(super) use handed_out::{Gone, RAW};
-use handed_out::{NO_OP, cannot_say, token_of};
+pub(super) use handed_out::{FrameOwner, cannot_say};
 pub(crate) use injected::InjectedEnds;
 use injected::{Injected, Run};
 use lane::Lane;
+pub(super) use lane::{Queued, QueuedKind};
 
-/// A frame not yet handed out.
+/// A frame of the protocol's own that is to go out: no operation of this side is behind it.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct Control {
     pub(super) header: FrameHeader,
     pub(super) payload: Payload,
-    /// The operation it belongs to; none for acks and read responses.
-    pub(super) op: Option<OpKey>,
 }
 
-impl Queued {
-    fn sign(header: FrameHeader) -> Self {
-        Queued {
+impl Control {
+    fn of(header: FrameHeader) -> Self {
+        Control {
             header,
             payload: Payload::empty(),
-            op: None,
+        }
+    }
+}
+
+/// A frame of one of our operations that goes out next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum UserFrame {
+    /// Its own.
+    Whole(OpKey),
+    /// The announcement of its message, by this name.
+    Announcement(OpKey, u8),
+    /// Its message, which was announced by this name, and which the peer has asked for.
+    Announced(OpKey, u8),
+}
+
+impl UserFrame {
+    pub(super) fn op(self) -> OpKey {
+        match self {
+            UserFrame::Whole(op) | UserFrame::Announcement(op, _) | UserFrame::Announced(op, _) => {
+                op
+            }
         }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Tx {
-    control: VecDeque<Queued>,
+    control: VecDeque<Control>,
     /// Answers that go out in parts; plain ones are control frames.
     pub(super) reads: ReadAnswers,
     /// A part of an answer went out last, so that it is the turn of a user frame.
@@ -69,15 +87,15 @@ pub(super) struct Tx {
     pub(super) injected: Injected,
     /// RMA.
     others: Lane,
-    /// Announced messages that the peer has asked for. All that waits elsewhere was posted behind
-    /// them, and the peer may take nothing of that before it has them.
-    data: Lane,
+    /// Announced messages that the peer has asked for, with their names. All that waits elsewhere
+    /// was posted behind them, and the peer may take nothing of that before it has them.
+    data: VecDeque<(OpKey, u8)>,
     /// The messages that are announced, if the peer knows that.
     pub(super) announcements: Option<Announcements>,
     pub(super) fences: Fences,
     /// What goes over the next connection, since the peer takes no more of it over this one, in the
     /// order in which it was posted; what is posted joins it.
-    staying: Option<VecDeque<(u64, Queued)>>,
+    staying: Option<VecDeque<Queued>>,
     /// The number of the last message that went out as it is, over this connection.
     last_message: Option<u64>,
     /// The connection is up: user frames may go out.
@@ -92,10 +110,6 @@ pub(super) struct Tx {
     signs: Signs,
     /// Handed out before, not sent in full: goes first, as it is.
     carry: VecDeque<Frame>,
-    /// An empty list, to be used again.
-    spare_leases: Vec<Leases>,
-    /// Bytes of the carry that the transport has moved since, and that were not looked at yet.
-    sent: usize,
     out: bool,
     next_id: u8,
 }
@@ -109,7 +123,7 @@ impl Tx {
             messages: Lane::default(),
             injected: Injected::default(),
             others: Lane::default(),
-            data: Lane::default(),
+            data: VecDeque::new(),
             announcements: None,
             fences: Fences::default(),
             staying: None,
@@ -121,24 +135,18 @@ impl Tx {
             work: 0,
             signs: Signs::default(),
             carry: VecDeque::new(),
-            spare_leases: Vec::new(),
-            sent: 0,
             out: false,
             next_id: 0,
         }
     }
 
     pub(super) fn push_control(&mut self, header: FrameHeader, payload: Payload) {
-        self.control.push_back(Queued {
-            header,
-            payload,
-            op: None,
-        });
+        self.control.push_back(Control { header, payload });
     }
 
     /// True if a CLOSE was not handed out.
     pub(super) fn has_queued_close(&self) -> bool {
-        let is_close = |queued: &Queued| matches!(queued.header, FrameHeader::Close { .. });
+        let is_close = |frame: &Control| matches!(frame.header, FrameHeader::Close { .. });
         self.control.iter().any(is_close)
     }
 
@@ -146,54 +154,50 @@ impl Tx {
     /// frames, so that those of a turn go out as one.
     pub(super) fn push_ack(&mut self, together: bool) {
         let last = self.control.back_mut().filter(|_| together);
-        match last.map(|queued| &mut queued.header) {
+        match last.map(|frame| &mut frame.header) {
             Some(FrameHeader::Acks { count }) => *count += 1,
             Some(header @ FrameHeader::Ack) => *header = FrameHeader::Acks { count: 2 },
             _ => self.push_control(FrameHeader::Ack, Payload::empty()),
         }
     }
 
-    pub(super) fn push_user(&mut self, header: FrameHeader, payload: Payload, op: Option<OpKey>) {
-        let queued = Queued {
-            header,
-            payload,
-            op,
-        };
-        let number = self.next_number;
-        self.next_number += 1;
+    /// Queues an accepted operation, whose number is the next one.
+    #[inline]
+    pub(super) fn push<T>(&mut self, key: OpKey, operation: &mut Operation<T>) {
+        operation.number = self.take_number(operation.options.fence);
+        let queued = Queued::new(key, operation);
         match &mut self.staying {
-            Some(staying) => staying.push_back((number, queued)),
-            None => self.push_numbered(number, queued),
+            Some(staying) => staying.push_back(queued),
+            None => self.push_queued(queued),
+        }
+    }
+
+    #[inline]
+    fn push_queued(&mut self, queued: Queued) {
+        match queued.kind {
+            QueuedKind::Message | QueuedKind::Tagged => self.messages.push(queued),
+            QueuedKind::Rma => self.others.push(queued),
         }
     }
 
     /// A message of which these bytes are copied. Its end is told by count only.
     pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8], order: ByteOrder) {
         debug_assert!(self.staying.is_none(), "of a connected endpoint");
-        let number = self.begin_op(false);
-        self.next_number += 1;
+        let number = self.take_number(false);
         self.injected.push(number, &header, bytes, order);
     }
 
     #[inline]
-    fn push_numbered(&mut self, number: u64, queued: Queued) {
-        let lane = match queued.header {
-            FrameHeader::Message { .. } | FrameHeader::Tagged { .. } => &mut self.messages,
-            _ => &mut self.others,
-        };
-        lane.push(number, queued);
-    }
-
-    /// The number of the frame that is pushed next, which is an operation's.
-    pub(super) fn begin_op(&mut self, is_fence: bool) -> u64 {
-        self.fences.began(self.next_number, is_fence);
-        self.next_number
-    }
-
-    /// An announced message, which its receiver awaits.
-    pub(super) fn push_data(&mut self, data: Queued) {
-        self.data.push(self.next_number, data);
+    fn take_number(&mut self, is_fence: bool) -> u64 {
+        let number = self.next_number;
         self.next_number += 1;
+        self.fences.began(number, is_fence);
+        number
+    }
+
+    /// The peer has asked for this message, which was announced to it by this name.
+    pub(super) fn push_announced(&mut self, op: OpKey, index: u8) {
+        self.data.push_back((op, index));
     }
 
     /// The connection is up.
@@ -201,22 +205,17 @@ impl Tx {
         self.is_open = true;
     }
 
-    /// Lets every write that is queued want an answer; each is told to `each`.
-    pub(super) fn answer_writes(&mut self, mut each: impl FnMut(OpKey)) {
-        for (_, queued) in &mut self.others.queue {
-            if let (FrameHeader::Write { ack, .. }, Some(op)) = (&mut queued.header, queued.op) {
-                *ack = true;
-                each(op);
-            }
-        }
+    /// The operations that are queued, RMA only.
+    pub(super) fn queued_rma(&self) -> impl Iterator<Item = OpKey> {
+        self.others.queue.iter().map(|queued| queued.op)
     }
 
     /// Forgets what belongs to an attempt to connect; what is posted stays.
     pub(super) fn forget_attempt(&mut self) {
         let staying = self.staying.take();
         debug_assert!(staying.is_some() || !self.is_open, "an attempt only");
-        for (number, queued) in staying.into_iter().flatten() {
-            self.push_numbered(number, queued);
+        for queued in staying.into_iter().flatten() {
+            self.push_queued(queued);
         }
         self.is_open = false;
         self.last_message = None;
@@ -237,7 +236,11 @@ impl Tx {
     pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
         let frame = encode(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.push_raw(Frame::new(&[], Payload::from_vec(frame), RAW));
+        self.push_raw(Frame::new(
+            &[],
+            Payload::from_vec(frame),
+            FrameOwner::Handshake.to_token(),
+        ));
     }
 
     /// The first frame of the connection's beginning was sent by others.
@@ -265,7 +268,7 @@ impl Tx {
             && self.messages.queue.is_empty()
             && self.injected.len() == 0
             && self.others.queue.is_empty()
-            && self.data.queue.is_empty()
+            && self.data.is_empty()
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -275,8 +278,8 @@ impl Tx {
     /// All that must hold between two calls.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        for lane in [&self.messages, &self.others, &self.data] {
-            let bytes: usize = lane.queue.iter().map(|(_, it)| it.payload.len()).sum();
+        for lane in [&self.messages, &self.others] {
+            let bytes: usize = lane.queue.iter().map(|it| it.len).sum();
             assert_eq!(lane.bytes, bytes, "a lane counts the bytes of its frames");
         }
     }
@@ -298,10 +301,9 @@ impl Tx {
         self.control.shrink_to_fit();
         self.messages.queue.shrink_to_fit();
         self.others.queue.shrink_to_fit();
-        self.data.queue.shrink_to_fit();
+        self.data.shrink_to_fit();
         self.carry.shrink_to_fit();
         self.injected.shrink();
-        self.spare_leases = Vec::new();
     }
 
     /// Answers that the peer has asked for and not taken yet.
@@ -309,122 +311,113 @@ impl Tx {
         self.control.len() + self.reads.len()
     }
 
-    /// Frames for the transport, in order, within the gather bounds; each newly handed-out frame of
-    /// an operation is told to `started`, with true if it is an announcement only.
-    pub(super) fn poll(
-        &mut self,
-        order: ByteOrder,
-        mut started: impl FnMut(OpKey, bool),
-    ) -> Result<Option<Outgoing>, Error> {
+    /// Begins a batch with what was handed out before and is not gone in full, its regions leased
+    /// again. `None`: there is nothing to hand out.
+    #[inline]
+    pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<Option<Batch>, Error> {
         if self.out || self.is_drained() {
             return Ok(None);
         }
+        let (mut bytes, mut leases) = (0, Vec::new());
         let mut frames = std::mem::take(&mut self.carry);
-        let mut leases = std::mem::take(&mut self.spare_leases);
-        if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
-            self.carry = frames;
-            return Err(error);
-        }
-        let mut bytes: usize = frames.iter().map(Frame::remaining).sum();
-        let mut run = Run::default();
-        let mut count = frames.len();
-        while frames.is_empty() && run.is_empty()
-            || (bytes < GATHER_BYTES_MAX && frames.len() < GATHER_FRAMES_MAX)
-        {
-            let room = GATHER_BYTES_MAX.saturating_sub(bytes);
-            let (gathered, of_bytes) = self.gather_injected(&mut run, room);
-            if gathered > 0 {
-                count += gathered;
-                bytes += of_bytes;
-                self.is_users_turn = false;
-                continue;
+        if !frames.is_empty() {
+            if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
+                self.carry = frames;
+                return Err(error);
             }
-            count += 1;
-            let sign = self.signs.pop().map(Queued::sign);
-            let control = sign.or_else(|| self.control.pop_front());
-            let (header, payload, token) = if let Some(queued) = control {
-                match queued.payload.lease() {
-                    Ok(lease) if lease.is_empty() => {}
-                    Ok(lease) => leases.push(lease),
-                    Err(closed) => {
-                        self.carry = frames;
-                        return Err(cannot_say(closed.into()));
-                    }
-                }
-                (queued.header, queued.payload, NO_OP)
-            } else if let Some(answer) = self.next_answer() {
-                self.is_users_turn = true;
-                if !answer.leases.is_empty() {
-                    leases.push(answer.leases);
-                }
-                (answer.header, answer.payload, token_of(answer.part))
-            } else if let Some(queued) = self.pop_user() {
-                self.is_users_turn = false;
-                // The regions among its memory are our own operation's, which is inside already.
-                let is_announced = matches!(queued.header, FrameHeader::Rts { .. });
-                if let Some(op) = queued.op {
-                    started(op, is_announced);
-                }
-                // An announcement ends nothing.
-                let op = queued.op.filter(|_| !is_announced);
-                let token = op.map_or(NO_OP, OpKey::to_bits);
-                (queued.header, queued.payload, token)
-            } else if std::mem::take(&mut self.is_users_turn) {
-                count -= 1;
-                continue; // There is none, so that answers go on.
-            } else {
-                count -= 1;
-                break;
-            };
-            tracing::trace!(%header, "handed out");
-            if !run.is_empty() {
-                frames.push_back(run.end());
-            }
-            let header = header.encode(order, self.next_id);
-            self.next_id = self.next_id.wrapping_add(1);
-            let frame = Frame::new(&header, payload, token);
-            bytes = bytes.saturating_add(frame.remaining());
-            frames.push_back(frame);
+            bytes = frames.iter().map(Frame::remaining).sum();
         }
-        if !run.is_empty() {
-            frames.push_back(run.end());
-        }
-        if frames.is_empty() {
-            return Ok(None); // All there is waits for credit.
-        }
-        self.out = true;
-        Ok(Some(Outgoing {
+        Ok(Some(Batch {
+            count: frames.len(),
             frames,
             leases,
-            is_burst: count > 1,
+            bytes,
+            run: Run::default(),
         }))
     }
 
-    /// The next part of an answer, if it is its turn.
-    fn next_answer(&mut self) -> Option<AnswerFrame> {
-        match self.is_users_turn {
-            true => None,
-            false => self.reads.next_frame(),
+    /// True if a sign of life waits, or an answer that is one frame.
+    #[inline]
+    pub(super) fn has_control(&self) -> bool {
+        !self.control.is_empty() || !self.signs.is_empty()
+    }
+
+    /// True if the next part of an answer goes before operations.
+    #[inline]
+    pub(super) fn is_turn_of_answers(&self) -> bool {
+        !self.is_users_turn && !self.reads.is_empty()
+    }
+
+    /// A sign of life, or the oldest control frame.
+    pub(super) fn pop_control(&mut self) -> Option<Control> {
+        let sign = self.signs.pop().map(Control::of);
+        sign.or_else(|| self.control.pop_front())
+    }
+
+    /// The next part of an answer; then it is the turn of an operation.
+    pub(super) fn pop_answer(&mut self) -> Option<AnswerFrame> {
+        let answer = self.reads.next_frame();
+        self.is_users_turn = answer.is_some();
+        answer
+    }
+
+    /// No operation goes out: true if it was the turn of one.
+    #[inline]
+    pub(super) fn skip_users_turn(&mut self) -> bool {
+        std::mem::take(&mut self.is_users_turn)
+    }
+
+    /// The number of the frame that goes out next.
+    #[inline]
+    pub(super) fn take_id(&mut self) -> u8 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        id
+    }
+
+    /// The batch goes to the transport. `None`: all there is waits for credit.
+    #[inline]
+    pub(super) fn hand_out(&mut self, mut batch: Batch) -> Option<Outgoing> {
+        batch.end_run();
+        if batch.frames.is_empty() {
+            self.carry = batch.frames;
+            return None;
+        }
+        self.out = true;
+        Some(Outgoing {
+            frames: batch.frames,
+            leases: batch.leases,
+            is_burst: batch.count > 1,
+        })
+    }
+
+    /// A batch is not handed out after all.
+    pub(super) fn give_up(&mut self, batch: Batch) {
+        self.carry = batch.frames;
+    }
+
+    /// Puts the injected messages that go out next into the batch's run; false: there are none.
+    #[inline]
+    pub(super) fn gather_injected(&mut self, batch: &mut Batch) -> bool {
+        match self.injected.next() {
+            Some(number) => self.gather_injected_from(number, batch),
+            None => false,
         }
     }
 
-    /// Puts the injected messages that go out next into a run, for about `room` bytes; says how
-    /// many they are, and how many bytes.
-    fn gather_injected(&mut self, run: &mut Run, room: usize) -> (usize, usize) {
-        let Some(number) = self.injected.next() else {
-            return (0, 0);
-        };
+    fn gather_injected_from(&mut self, number: u64, batch: &mut Batch) -> bool {
         let first = self.signs.is_empty() && self.control.is_empty();
         let first = first && (self.is_users_turn || self.reads.is_empty());
-        let first = first && self.is_open && self.data.queue.is_empty();
+        let first = first && self.is_open && self.data.is_empty();
         let before = |next: Option<u64>| next.is_none_or(|next| number < next);
         let first = first && before(self.messages.next()) && before(self.others.next());
         // Nothing stands between those that are gathered at a time, no fence either.
         if !first || !self.fences.let_pass(number) {
-            return (0, 0);
+            return false;
         }
         let (credit, next_id) = (&mut self.credit, &mut self.next_id);
-        let (count, bytes) = self.injected.gather(run, room, |len| {
+        let room = GATHER_BYTES_MAX.saturating_sub(batch.bytes);
+        let (count, bytes) = self.injected.gather(&mut batch.run, room, |len| {
             if let Some(credit) = credit {
                 if !credit.allows(len) {
                     return None;
@@ -439,21 +432,29 @@ impl Tx {
             tracing::trace!(count, bytes, "handed out, injected");
             self.last_message = Some(number + count as u64 - 1);
         }
-        (count, bytes)
+        batch.count += count;
+        batch.bytes += bytes;
+        self.is_users_turn &= count == 0;
+        count > 0
     }
 
-    /// What the peer has asked for, or the oldest user frame that may go out.
-    fn pop_user(&mut self) -> Option<Queued> {
+    /// What the peer has asked for, or the oldest operation that may go out.
+    pub(super) fn pop_user(&mut self) -> Option<UserFrame> {
         if !self.is_open {
             return None;
         }
-        if let Some(queued) = self.data.pop() {
-            if let (FrameHeader::Data { index, .. }, Some(it)) =
-                (&queued.header, &mut self.announcements)
-            {
-                it.sent(*index);
+        let user = self.choose_user()?;
+        self.is_users_turn = false;
+        Some(user)
+    }
+
+    #[inline]
+    fn choose_user(&mut self) -> Option<UserFrame> {
+        if let Some((op, index)) = self.data.pop_front() {
+            if let Some(announcements) = &mut self.announcements {
+                announcements.sent(index);
             }
-            return Some(queued);
+            return Some(UserFrame::Announced(op, index));
         }
         let fences = &self.fences;
         let passing = |number: &u64| fences.let_pass(*number);
@@ -463,56 +464,111 @@ impl Tx {
             && other.is_none_or(|other| number < other)
         {
             match self.pop_message(number) {
-                Some(queued) => return Some(queued),
+                Some(user) => return Some(user),
                 None if self.order == SendOrder::Strict => other = None,
                 None => {}
             }
         }
         self.fences.gone(other?);
-        self.others.pop()
+        self.others.pop().map(|queued| UserFrame::Whole(queued.op))
     }
 
     /// The number of the oldest message, injected or not.
+    #[inline]
     fn next_message(&self) -> Option<u64> {
-        let both = [self.messages.next(), self.injected.next()];
-        both.into_iter().flatten().min()
+        match (self.messages.next(), self.injected.next()) {
+            (Some(message), Some(injected)) => Some(message.min(injected)),
+            (message, injected) => message.or(injected),
+        }
     }
 
-    /// The oldest message or its announcement, or word that it waits for credit; `None`: it waits.
-    fn pop_message(&mut self, number: u64) -> Option<Queued> {
-        if self.injected.next() == Some(number) {
-            // It would have been gathered if it could go out.
-            return self.credit.as_mut()?.stall().map(Queued::sign);
-        }
-        let (_, queued) = self.messages.queue.front()?;
+    /// The oldest message or its announcement; `None`: it waits for credit, as the peer is told.
+    fn pop_message(&mut self, number: u64) -> Option<UserFrame> {
+        let queued = match self.messages.queue.front() {
+            Some(queued) if queued.number == number => *queued,
+            // An injected one would have been gathered if it could go out.
+            _ => return self.stall(),
+        };
         let kept_max = self.credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
         let announcing = (self.announcements.as_mut())
-            .filter(|announcements| announcements.wants(&queued.header, kept_max))
+            .filter(|announcements| announcements.wants(&queued, kept_max))
             // Names may be lost for good to messages that were given up: others go as they are.
             .filter(|announcements| announcements.has_room() || !announcements.has_given_up());
         let len = match announcing {
             Some(_) => 0,
-            None => queued.header.payload_len(),
+            None => queued.len as u64,
         };
         if let Some(credit) = &mut self.credit
             && !credit.allows(len)
         {
-            return credit.stall().map(Queued::sign);
+            return self.stall();
         }
         if announcing.as_ref().is_some_and(|it| !it.has_room()) {
             return None;
         }
-        let queued = self.messages.pop()?;
+        self.messages.pop();
         if let Some(credit) = &mut self.credit {
             credit.take(len);
         }
         self.fences.gone(number);
         Some(match announcing {
-            Some(announcements) => announcements.keep(number, queued),
+            Some(announcements) => UserFrame::Announcement(queued.op, announcements.keep(queued)),
             None => {
                 self.last_message = Some(number);
-                queued
+                UserFrame::Whole(queued.op)
             }
         })
+    }
+
+    /// The oldest message waits for credit: tells the peer, once for each time that it tells of
+    /// receives.
+    #[cold]
+    fn stall(&mut self) -> Option<UserFrame> {
+        if let Some(header) = self.credit.as_mut().and_then(SendCredit::stall) {
+            self.push_control(header, Payload::empty());
+        }
+        None
+    }
+}
+
+/// Frames that are being put together for the transport.
+#[derive(Default)]
+pub(super) struct Batch {
+    frames: VecDeque<Frame>,
+    leases: Vec<Leases>,
+    bytes: usize,
+    /// Frames, those in runs by themselves.
+    count: usize,
+    run: Run,
+}
+
+impl Batch {
+    /// Enough for one system call. One frame at least goes out, however long.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
+            && !(self.frames.is_empty() && self.run.is_empty())
+    }
+
+    /// Puts a frame behind those that are there.
+    #[inline]
+    pub(super) fn push(&mut self, frame: Frame) {
+        self.end_run();
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(frame.remaining());
+        self.frames.push_back(frame);
+    }
+
+    pub(super) fn push_lease(&mut self, lease: Leases) {
+        if !lease.is_empty() {
+            self.leases.push(lease);
+        }
+    }
+
+    #[inline]
+    fn end_run(&mut self) {
+        if !self.run.is_empty() {
+            self.frames.push_back(self.run.end());
+        }
     }
 }

@@ -3,14 +3,14 @@
 mod arithmetic;
 
 use super::extension::EXTENDED;
-use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, operation, segments, sizes};
 use super::refusal::{exchange, flush, living_with, refusal_of};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::info::{AtomicOp, AtomicType, CompareOp};
 use crate::limits::ATOMIC_SIZE_MAX;
 use crate::mr::Access;
-use crate::proto::{AtomicPost, OFFERED, OpKey, Post, Terms, Withdrawn};
+use crate::proto::{AtomicRequest, OFFERED, OpKey, OpKind, Terms, Withdrawn};
 use crate::wire::{
     AtomicCall, AtomicForm, BIG_ENDIAN, ByteOrder, Capabilities, CloseReason, FrameHeader,
 };
@@ -55,14 +55,20 @@ impl Side {
         to: &[(u64, u64, u64)],
     ) -> Result<OpKey, Error> {
         let segments = segments(to);
-        let results = || Payload::from_vec(vec![0; segments.total() as usize]);
-        let tells = call.form != AtomicForm::Update;
-        let post = AtomicPost {
-            call,
-            operands: Payload::from_vec(sent.to_vec()),
-            results: tells.then(|| Box::new(results())),
+        let operands = Payload::from_vec(sent.to_vec());
+        let (operands, payload) = match call.form {
+            AtomicForm::Update => (None, operands),
+            AtomicForm::Fetch | AtomicForm::Compare => {
+                let results = vec![0; segments.total() as usize];
+                (Some(operands), Payload::from_vec(results))
+            }
         };
-        self.try_post(token, Post::Atomic { post, segments }, true)
+        let kind = OpKind::Atomic(Box::new(AtomicRequest {
+            call,
+            segments,
+            operands,
+        }));
+        self.try_post(token, operation(kind, payload), true)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Writes that end when they are persistent: what waits for them, and what ends them.
 
-use super::pair::{PLAIN, Pair, REMOTE, Side, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Side, operation, segments, sizes};
 use crate::buf::{Payload, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::MrFlags;
-use crate::proto::{OFFERED, Post, Terms};
+use crate::proto::{OFFERED, OpKind, Terms};
 use crate::wire::ByteOrder;
 
 const KEY: u64 = 77;
@@ -30,13 +30,15 @@ pub(super) fn pair(extended: bool) -> Pair {
 }
 
 pub(super) fn commit(side: &mut Side, token: u64, data: Option<u64>) {
-    let post = Post::Write {
-        payload: Payload::from_vec(vec![token as u8; 8]),
-        data,
-        ack: false,
-        commit: true,
-        segments: segments(&[(KEY, 0, 8)]),
-    };
+    let post = operation(
+        OpKind::Write {
+            data,
+            ack: false,
+            commit: true,
+            segments: segments(&[(KEY, 0, 8)]),
+        },
+        Payload::from_vec(vec![token as u8; 8]),
+    );
     side.post(token, post);
 }
 

@@ -96,7 +96,7 @@ fn play(steps: Vec<Step>) {
                         plain.post(name, from);
                     }
                     Err(refused) => {
-                        assert_eq!(refused.error.kind(), ErrorKind::Again);
+                        assert_eq!(refused.0.kind(), ErrorKind::Again);
                         assert_eq!(plain.posted.len(), RECEIVES, "only a full context refuses");
                     }
                 }

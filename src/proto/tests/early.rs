@@ -1,30 +1,34 @@
 //! Operations that are posted before the connection is up, attempts that are given up, and what the
 //! handshake of connectionless endpoints says.
 
-use super::pair::{Pair, REMOTE, segments};
+use super::pair::{Pair, REMOTE, operation, segments};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
-use crate::proto::{Lifecycle, Post, Wanted, Withdrawn};
+use crate::proto::{Lifecycle, OpKind, Operation, Wanted, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, Offer, PeerData};
 
-fn untagged(bytes: &[u8]) -> Post {
-    Post::Send {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data: None,
-        ack: false,
-        tag: None,
-    }
+fn untagged(bytes: &[u8]) -> Operation<u64> {
+    operation(
+        OpKind::Send {
+            data: None,
+            ack: false,
+            tag: None,
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
-fn write(bytes: &[u8]) -> Post {
-    Post::Write {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data: None,
-        ack: false,
-        commit: false,
-        segments: segments(&[(7, 0, bytes.len() as u64)]),
-    }
+fn write(bytes: &[u8]) -> Operation<u64> {
+    operation(
+        OpKind::Write {
+            data: None,
+            ack: false,
+            commit: false,
+            segments: segments(&[(7, 0, bytes.len() as u64)]),
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
 /// Posts one of each kind, the second with a key that nobody has if `bad`.
@@ -35,13 +39,15 @@ fn post_some(pair: &mut Pair, bad: bool) {
     let payload = Payload::from_vec(b"bytes".to_vec());
     pair.a.post(
         2,
-        Post::Write {
+        operation(
+            OpKind::Write {
+                data: None,
+                ack: false,
+                commit: false,
+                segments: segments(&[(key, 0, 5)]),
+            },
             payload,
-            data: None,
-            ack: false,
-            commit: false,
-            segments: segments(&[(key, 0, 5)]),
-        },
+        ),
     );
     pair.a.post(3, tagged(4, &[3; 5000], None, true));
     pair.a.read(4, 8, &[(7, 0, 8)]);

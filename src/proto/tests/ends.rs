@@ -1,11 +1,11 @@
 //! How operations and connections end, each way once.
 
-use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of};
+use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of, operation};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{End, Lifecycle, Post, SendOrder, Sizes, Withdrawn};
+use crate::proto::{End, Lifecycle, OpKind, Operation, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -32,7 +32,7 @@ fn what_came_in_full_before_the_end_can_still_be_received() {
     let payload = Payload::from_vec(vec![0; 3]);
     let late = pair
         .b
-        .try_post(9, Post::Receive { payload }, true)
+        .try_post(9, operation(OpKind::Receive, payload), true)
         .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::PeerClosed);
 }
@@ -220,10 +220,14 @@ fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
         pair.a.send(token, &[token as u8]);
     }
     let payload = || Payload::from_vec(vec![9]);
-    let inject = |payload| Post::Inject {
-        payload,
-        data: None,
-        tag: None,
+    let inject = |payload| {
+        operation(
+            OpKind::Inject {
+                data: None,
+                tag: None,
+            },
+            payload,
+        )
     };
     let again = pair.a.try_post(9, inject(payload()), false).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Again);
@@ -390,8 +394,6 @@ fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
     }
 }
 
-pub(super) fn receive_of(len: usize) -> Post {
-    Post::Receive {
-        payload: Payload::from_vec(vec![0; len]),
-    }
+pub(super) fn receive_of(len: usize) -> Operation<u64> {
+    operation(OpKind::Receive, Payload::from_vec(vec![0; len]))
 }

@@ -1,38 +1,44 @@
 //! FI_FENCE.
 
-use super::pair::{Pair, REMOTE, segments};
+use super::pair::{Pair, REMOTE, operation, segments};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
-use crate::proto::{OpKey, Post, PostFlags, Withdrawn};
+use crate::proto::{OpKey, OpKind, Operation, PostOptions, Withdrawn};
 
-const FENCED: PostFlags = PostFlags {
+const FENCED: PostOptions = PostOptions {
     wait: true,
     fence: true,
+    more: false,
+    timeout: None,
 };
 
-fn fenced(pair: &mut Pair, token: u64, post: Post) -> OpKey {
+fn fenced(pair: &mut Pair, token: u64, post: Operation<u64>) -> OpKey {
     let posted = pair.a.try_post_with(token, post, FENCED);
     posted.expect("the post is accepted")
 }
 
-fn write(bytes: &[u8]) -> Post {
-    Post::Write {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data: None,
-        ack: true,
-        commit: false,
-        segments: segments(&[(7, 0, bytes.len() as u64)]),
-    }
+fn write(bytes: &[u8]) -> Operation<u64> {
+    operation(
+        OpKind::Write {
+            data: None,
+            ack: true,
+            commit: false,
+            segments: segments(&[(7, 0, bytes.len() as u64)]),
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
-fn send(bytes: &[u8]) -> Post {
-    Post::Send {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data: None,
-        ack: false,
-        tag: None,
-    }
+fn send(bytes: &[u8]) -> Operation<u64> {
+    operation(
+        OpKind::Send {
+            data: None,
+            ack: false,
+            tag: None,
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
 /// fi_endpoint(3), FI_FENCE: the operation is deferred until all that were posted before have

@@ -1,11 +1,11 @@
 //! Injected messages, which go out in runs and of whose ends only the count is told.
 
 use super::extension::EXTENDED;
-use super::pair::{Pair, REMOTE, Rng, segments, sizes};
+use super::pair::{Pair, REMOTE, Rng, operation, segments, sizes};
 use super::refusal::{flush, living_with};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
-use crate::proto::{InjectedEnds, Post, PostFlags, Sizes};
+use crate::proto::{InjectedEnds, OpKind, PostOptions, Sizes};
 use crate::wire::{ByteOrder, Decoded, FrameHeader, decode};
 
 fn sent(sent: usize) -> InjectedEnds {
@@ -82,15 +82,18 @@ fn a_fence_stands_between_injected_messages() {
     let mut pair = Pair::connected();
     pair.a.machine.inject(b"one", None).unwrap();
     pair.a.machine.inject(b"two", None).unwrap();
-    let fenced = Post::Send {
-        payload: Payload::from_vec(b"fence".to_vec()),
-        data: None,
-        ack: false,
-        tag: None,
-    };
-    let flags = PostFlags {
+    let fenced = operation(
+        OpKind::Send {
+            data: None,
+            ack: false,
+            tag: None,
+        },
+        Payload::from_vec(b"fence".to_vec()),
+    );
+    let flags = PostOptions {
         wait: true,
         fence: true,
+        ..PostOptions::default()
     };
     pair.a.try_post_with(1, fenced, flags).unwrap();
     pair.a.machine.inject(b"three", None).unwrap();
@@ -148,16 +151,19 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     }
     let send = pair.a.send(7, b"behind them");
     let region = pair.b.world.region(1, vec![0; 8], REMOTE);
-    let write = Post::Write {
-        payload: Payload::from_vec(b"through".to_vec()),
-        data: None,
-        ack: true,
-        commit: false,
-        segments: segments(&[(1, 0, 7)]),
-    };
-    let flags = PostFlags {
+    let write = operation(
+        OpKind::Write {
+            data: None,
+            ack: true,
+            commit: false,
+            segments: segments(&[(1, 0, 7)]),
+        },
+        Payload::from_vec(b"through".to_vec()),
+    );
+    let flags = PostOptions {
         wait: true,
         fence: true,
+        ..PostOptions::default()
     };
     pair.a.try_post_with(8, write, flags).unwrap();
     pair.run();

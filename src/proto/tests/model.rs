@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, segments};
+use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, operation, segments};
 use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{OFFERED, OpKey, Post, SendOrder, Sizes, Terms, Withdrawn};
+use crate::proto::{OFFERED, OpKey, OpKind, SendOrder, Sizes, Terms, Withdrawn};
 use crate::wire::ByteOrder;
 
 /// The region each side may write, and the one it may read.
@@ -156,29 +156,31 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         _ => Payload::from_vec(bytes.clone()),
     };
     let post = match kind {
-        0..40 => Post::Send {
+        0..40 => operation(
+            OpKind::Send {
+                data,
+                ack,
+                tag: None,
+            },
             payload,
-            data,
-            ack,
-            tag: None,
-        },
-        40..45 => Post::Inject {
+        ),
+        40..45 => operation(OpKind::Inject { data, tag: None }, payload),
+        45..80 => operation(OpKind::Receive, payload),
+        80..90 => operation(
+            OpKind::Read {
+                segments: both(named(READABLE)),
+            },
             payload,
-            data,
-            tag: None,
-        },
-        45..80 => Post::Receive { payload },
-        80..90 => Post::Read {
+        ),
+        _ => operation(
+            OpKind::Write {
+                data,
+                ack,
+                commit: false,
+                segments: both(named(WRITABLE)),
+            },
             payload,
-            segments: both(named(READABLE)),
-        },
-        _ => Post::Write {
-            payload,
-            data,
-            ack,
-            commit: false,
-            segments: both(named(WRITABLE)),
-        },
+        ),
     };
     let operation = post.operation();
     let refused = refused && matches!(operation, OperationKind::Write | OperationKind::Read);
@@ -204,8 +206,8 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
         _ => {}
     }
     if matches!(
-        post,
-        Post::Send { ack: true, .. } | Post::Write { ack: true, .. }
+        post.kind,
+        OpKind::Send { ack: true, .. } | OpKind::Write { ack: true, .. }
     ) || model.extended && operation == OperationKind::Write
     {
         model.acks.push_back((token, operation));

@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
 use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
-    Connection, End, Event, Host, Lifecycle, OpKey, Outgoing, Peering, Post, PostFlags,
-    ReceivePlan, Receives, SendOrder, Sizes, Terms,
+    Connection, End, Event, Host, Lifecycle, OpKey, OpKind, Operation, Outgoing, Peering,
+    PostOptions, ReceivePlan, Receives, SendOrder, Sizes, Terms,
 };
 use crate::random::RandomSource;
 use crate::wire::{
@@ -123,6 +123,11 @@ impl Host<u64> for World {
     }
 }
 
+/// An operation that is to be posted.
+pub(super) fn operation(kind: OpKind, payload: Payload) -> Operation<u64> {
+    Operation::new(kind, payload, 0, PostOptions::default())
+}
+
 /// A direct receive that is armed.
 struct Direct {
     payload: Payload,
@@ -184,22 +189,39 @@ impl Side {
 
     /// Posts, and takes note of what that ended.
     #[track_caller]
-    pub(super) fn post(&mut self, token: u64, post: Post) -> OpKey {
+    pub(super) fn post(&mut self, token: u64, post: Operation<u64>) -> OpKey {
         self.try_post(token, post, true)
             .expect("the post is accepted")
     }
 
-    pub(super) fn try_post(&mut self, token: u64, post: Post, wait: bool) -> Result<OpKey, Error> {
-        self.try_post_with(token, post, PostFlags { wait, fence: false })
+    pub(super) fn try_post(
+        &mut self,
+        token: u64,
+        post: Operation<u64>,
+        wait: bool,
+    ) -> Result<OpKey, Error> {
+        self.try_post_with(
+            token,
+            post,
+            PostOptions {
+                wait,
+                ..PostOptions::default()
+            },
+        )
     }
 
     pub(super) fn try_post_with(
         &mut self,
         token: u64,
-        post: Post,
-        flags: PostFlags,
+        post: Operation<u64>,
+        options: PostOptions,
     ) -> Result<OpKey, Error> {
-        let posted = self.machine.post(post, token, flags, &mut self.world);
+        let post = Operation {
+            token,
+            options,
+            ..post
+        };
+        let posted = self.machine.post(post, &mut self.world);
         self.take_events();
         posted.map_err(|refused| refused.error)
     }
@@ -208,12 +230,14 @@ impl Side {
         let payload = Payload::from_vec(bytes.to_vec());
         self.post(
             token,
-            Post::Send {
+            operation(
+                OpKind::Send {
+                    data: None,
+                    ack: false,
+                    tag: None,
+                },
                 payload,
-                data: None,
-                ack: false,
-                tag: None,
-            },
+            ),
         )
     }
 
@@ -221,21 +245,21 @@ impl Side {
         let payload = Payload::from_vec(bytes.to_vec());
         self.post(
             token,
-            Post::Send {
+            operation(
+                OpKind::Send {
+                    data: None,
+                    ack: true,
+                    tag: None,
+                },
                 payload,
-                data: None,
-                ack: true,
-                tag: None,
-            },
+            ),
         )
     }
 
     pub(super) fn receive(&mut self, token: u64, len: usize) -> OpKey {
         self.post(
             token,
-            Post::Receive {
-                payload: Payload::from_vec(vec![0; len]),
-            },
+            operation(OpKind::Receive, Payload::from_vec(vec![0; len])),
         )
     }
 
@@ -254,13 +278,15 @@ impl Side {
         let payload = Payload::from_vec(bytes.to_vec());
         self.post(
             token,
-            Post::Write {
+            operation(
+                OpKind::Write {
+                    data,
+                    ack,
+                    commit: false,
+                    segments: segments(to),
+                },
                 payload,
-                data,
-                ack,
-                commit: false,
-                segments: segments(to),
-            },
+            ),
         )
     }
 
@@ -268,10 +294,12 @@ impl Side {
         let payload = Payload::from_vec(vec![0; len]);
         self.post(
             token,
-            Post::Read {
+            operation(
+                OpKind::Read {
+                    segments: segments(from),
+                },
                 payload,
-                segments: segments(from),
-            },
+            ),
         )
     }
 
@@ -304,7 +332,7 @@ impl Side {
             let before = self.ended.insert(token, end);
             assert!(before.is_none(), "operation {token} ended twice");
         }
-        while let Some(event) = self.machine.poll_event() {
+        for event in self.machine.take_events() {
             match event {
                 Event::Ended { token, end } => {
                     self.world.slots += usize::from(token & RESERVED != 0);

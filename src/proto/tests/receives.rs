@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use super::pair::{PLAIN, Pair, Side, sizes};
+use super::pair::{PLAIN, Pair, Side, operation, sizes};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, Arrived, ClearToSend, ConnectionId, EarlyMessage, End, Identity, Kind,
-    OFFERED, OpKey, Peering, Post, PostedReceive, Receives, Sizes, SourceId, Terms, Wanted,
+    OFFERED, OpKey, OpKind, Operation, Peering, PostedReceive, Receives, Sizes, SourceId, Terms,
+    Wanted,
 };
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, PeerData};
@@ -314,13 +315,15 @@ impl Side {
     }
 }
 
-pub(super) fn tagged(tag: u64, bytes: &[u8], data: Option<u64>, ack: bool) -> Post {
-    Post::Send {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data,
-        ack,
-        tag: Some(tag),
-    }
+pub(super) fn tagged(tag: u64, bytes: &[u8], data: Option<u64>, ack: bool) -> Operation<u64> {
+    operation(
+        OpKind::Send {
+            data,
+            ack,
+            tag: Some(tag),
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
 /// The extension, as connectionless endpoints offer it.

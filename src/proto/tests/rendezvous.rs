@@ -1,11 +1,11 @@
 //! Messages that are announced: one scenario each, told step by step.
 
-use super::pair::{Pair, REMOTE, Rng, Side};
+use super::pair::{Pair, REMOTE, Rng, Side, operation};
 use super::receives::{EXTENDED, Setup, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
-use crate::proto::{Post, SendOrder, Sizes, SourceId, Terms, Wanted, Withdrawn};
+use crate::proto::{OpKind, Operation, SendOrder, Sizes, SourceId, Terms, Wanted, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
 /// What a side says next, of what it has to say now.
@@ -30,13 +30,15 @@ fn bytes_of(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn untagged(bytes: &[u8], data: Option<u64>, ack: bool) -> Post {
-    Post::Send {
-        payload: Payload::from_vec(bytes.to_vec()),
-        data,
-        ack,
-        tag: None,
-    }
+fn untagged(bytes: &[u8], data: Option<u64>, ack: bool) -> Operation<u64> {
+    operation(
+        OpKind::Send {
+            data,
+            ack,
+            tag: None,
+        },
+        Payload::from_vec(bytes.to_vec()),
+    )
 }
 
 /// The exchange that was captured of libfabric 2.6 with FI_TCP_MAX_SAVED_SIZE=100: 20,000 bytes

@@ -1,10 +1,10 @@
 //! One scenario each, told step by step.
 
-use super::pair::{Pair, REMOTE, segments, sizes};
+use super::pair::{Pair, REMOTE, operation, segments, sizes};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind};
 use crate::limits::{DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
-use crate::proto::{Post, Sizes};
+use crate::proto::{OpKind, Sizes};
 use crate::wire::{ByteOrder, ControlFrame, ControlKind, FrameHeader};
 
 /// Both sides connect, each told once; the connecting one is told the acceptor's data.
@@ -80,15 +80,17 @@ fn rejection_ends_the_attempt_with_the_words_of_the_other_side() {
 #[test]
 fn only_receives_may_be_posted_before_the_connection_is_up() {
     let mut pair = Pair::idle(sizes());
-    let send = || Post::Send {
-        payload: Payload::from_vec(vec![1]),
-        data: None,
-        ack: false,
-        tag: None,
+    let send = || {
+        operation(
+            OpKind::Send {
+                data: None,
+                ack: false,
+                tag: None,
+            },
+            Payload::from_vec(vec![1]),
+        )
     };
-    let receive = || Post::Receive {
-        payload: Payload::from_vec(vec![1]),
-    };
+    let receive = || operation(OpKind::Receive, Payload::from_vec(vec![1]));
     let mut table = Vec::new();
     let mut look = |pair: &mut Pair, token: u64| {
         let sent = pair

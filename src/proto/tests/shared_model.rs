@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::depth;
-use super::pair::{Pair, REMOTE, Rng, Side, bytes_of, segments};
+use super::pair::{Pair, REMOTE, Rng, Side, bytes_of, operation, segments};
 use super::receives::{EXTENDED, Setup, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
-use crate::proto::{Kind, Lifecycle, OpKey, Post, PostFlags, SendOrder, Wanted, Withdrawn};
+use crate::proto::{Kind, Lifecycle, OpKey, OpKind, PostOptions, SendOrder, Wanted, Withdrawn};
 use crate::wire::ByteOrder;
 
 const REGION_LEN: usize = 4096;
@@ -97,35 +97,44 @@ fn post(side: &mut Side, model: &mut Model, token: u64, rng: &mut Rng) {
     let kind = some_kind(rng);
     let payload = Payload::from_vec(bytes.clone());
     let post = match rng.below(12) {
-        0 => Post::Inject {
+        0 => operation(
+            OpKind::Inject {
+                data,
+                tag: kind.tag(),
+            },
             payload,
-            data,
-            tag: kind.tag(),
-        },
-        1 => Post::Write {
-            payload: Payload::from_vec(vec![1; 16]),
-            data: None,
-            ack,
-            commit: false,
-            segments: segments(&[(7, 0, 16)]),
-        },
-        2 => Post::Read {
-            payload: Payload::from_vec(vec![0; 16]),
-            segments: segments(&[(7, 0, 16)]),
-        },
-        _ => Post::Send {
+        ),
+        1 => operation(
+            OpKind::Write {
+                data: None,
+                ack,
+                commit: false,
+                segments: segments(&[(7, 0, 16)]),
+            },
+            Payload::from_vec(vec![1; 16]),
+        ),
+        2 => operation(
+            OpKind::Read {
+                segments: segments(&[(7, 0, 16)]),
+            },
+            Payload::from_vec(vec![0; 16]),
+        ),
+        _ => operation(
+            OpKind::Send {
+                data,
+                ack,
+                tag: kind.tag(),
+            },
             payload,
-            data,
-            ack,
-            tag: kind.tag(),
-        },
+        ),
     };
     let operation = post.operation();
     let is_message = matches!(operation, OperationKind::Send | OperationKind::Inject);
     let message = is_message.then_some(Message { kind, bytes, data });
-    let flags = PostFlags {
+    let flags = PostOptions {
         wait: rng.chance(80),
         fence: rng.chance(10),
+        ..PostOptions::default()
     };
     match side.try_post_with(token, post, flags) {
         Ok(key) => {

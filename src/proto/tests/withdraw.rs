@@ -1,10 +1,10 @@
 //! Announcements that their senders take back: docs/extension.md, section 8.
 
-use super::pair::{Pair, Side, step};
+use super::pair::{Pair, Side, operation, step};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
-use crate::proto::{Post, Wanted, Withdrawn};
+use crate::proto::{OpKind, Wanted, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, PeerData};
 
 /// What a side says next, of what it has to say now.
@@ -258,12 +258,14 @@ fn a_receive_outlives_the_connection_that_was_to_fill_it() {
                     false => pair.b.receive_any(1, Wanted::Message, 5000),
                 }
                 pair.b.receive_any(2, Wanted::Message, 5000);
-                let send = Post::Send {
-                    payload: Payload::from_vec(vec![7; len]),
-                    data: None,
-                    ack: true,
-                    tag: None,
-                };
+                let send = operation(
+                    OpKind::Send {
+                        data: None,
+                        ack: true,
+                        tag: None,
+                    },
+                    Payload::from_vec(vec![7; len]),
+                );
                 pair.a.post(1, send);
                 while pair.b.shared().posted.len() == 2 || pair.b.shared().awaiting.is_empty() {
                     assert!(

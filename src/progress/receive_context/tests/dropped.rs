@@ -47,7 +47,7 @@ fn a_message_that_lands_for_nobody_goes_to_the_next_receive() {
 fn receives_end_when_their_time_has_passed() {
     let mut world = World::new(1, 1 << 16, 4);
     let timeout = Duration::from_secs(1);
-    let timed = Manner {
+    let timed = PostOptions {
         timeout: Some(timeout),
         ..WAIT
     };

@@ -9,7 +9,7 @@ fn receives_wait_their_turn_in_a_full_context() {
     let first = world.post(tagged(1), 8);
     let second = world.post(tagged(2), 8);
     let third = world.post(tagged(3), 8);
-    let now = Manner {
+    let now = PostOptions {
         wait: false,
         ..WAIT
     };

@@ -25,7 +25,7 @@ impl<T> Connection<T> {
         let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
         if let Target::Refused { reason, reserved } = landing.target {
             if reserved {
-                self.events.push_back(Event::RemoteDataVoid);
+                self.events.push(Event::RemoteDataVoid);
             }
             self.answer_refused(reason);
             return;
@@ -79,7 +79,7 @@ impl<T> Connection<T> {
                 });
             }
             Target::Region { data, .. } => {
-                self.events.push_back(Event::RemoteAccess {
+                self.events.push(Event::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data,
                     memory: payload,

@@ -3,14 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Leases, Payload};
+use crate::buf::{Frame, Leases};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::proto::op::OpKey;
 use crate::wire::ByteOrder;
 
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
-use super::injected::run_of;
 
 /// Frames for the transport, with the leases that keep their regions open while it has them.
 #[derive(Debug)]
@@ -21,25 +20,66 @@ pub(crate) struct Outgoing {
     pub(crate) is_burst: bool,
 }
 
-/// Who is told of a frame's fate: the operation's key, or nobody in particular.
-pub(super) const NO_OP: u64 = u64::MAX;
-/// The same of frames of the handshake, of whose fate nobody is told. No key has these values,
-/// since a slab never has an entry of the highest index.
-pub(in crate::proto::conn) const RAW: u64 = u64::MAX - 1;
-/// The same of the parts of a read's answer.
-const READ_DATA: u64 = u64::MAX - 2;
-const READ_DONE: u64 = u64::MAX - 3;
-const READ_VOID: u64 = u64::MAX - 4;
+/// Whose a frame is that was handed out: who is told of its fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto::conn) enum FrameOwner {
+    /// An operation, with whose memory it comes back.
+    Operation(OpKey),
+    /// The protocol. Of such frames only plain answers to reads hold memory.
+    Control,
+    /// The handshake, of whose frames nobody is told.
+    Handshake,
+    /// A part of an answer that was cut up.
+    Answer(Part),
+    /// So many injected messages, which are one frame for the transport.
+    Injected(u32),
+}
 
-/// What is told of a frame that is gone in full.
-#[derive(Debug)]
-pub(in crate::proto::conn) enum Gone {
-    /// An operation's own, with its memory.
-    Op(OpKey, Payload),
-    /// The answer to a peer's read, to its end, with what it was of.
-    Answer(Payload),
-    /// So many injected messages.
-    Injected(usize),
+/// Indices that no operation has, since it would take a slab of as many: what is behind them in a
+/// token is no generation.
+const CONTROL: u32 = u32::MAX;
+const HANDSHAKE: u32 = u32::MAX - 1;
+const ANSWER_DATA: u32 = u32::MAX - 2;
+const ANSWER_DONE: u32 = u32::MAX - 3;
+const ANSWER_VOID: u32 = u32::MAX - 4;
+const INJECTED: u32 = u32::MAX - 5;
+
+impl FrameOwner {
+    /// As one word, which is all that a frame carries for whoever made it.
+    #[inline]
+    pub(in crate::proto::conn) fn to_token(self) -> u64 {
+        match self {
+            FrameOwner::Operation(key) => key.to_bits(),
+            FrameOwner::Control => CONTROL.into(),
+            FrameOwner::Handshake => HANDSHAKE.into(),
+            FrameOwner::Answer(Part::Data) => ANSWER_DATA.into(),
+            FrameOwner::Answer(Part::Done) => ANSWER_DONE.into(),
+            FrameOwner::Answer(Part::Void) => ANSWER_VOID.into(),
+            FrameOwner::Injected(count) => u64::from(count) << 32 | u64::from(INJECTED),
+        }
+    }
+
+    #[inline]
+    pub(in crate::proto::conn) fn of(frame: &Frame) -> Self {
+        let token = frame.token();
+        match token as u32 {
+            CONTROL => FrameOwner::Control,
+            HANDSHAKE => FrameOwner::Handshake,
+            ANSWER_DATA => FrameOwner::Answer(Part::Data),
+            ANSWER_DONE => FrameOwner::Answer(Part::Done),
+            ANSWER_VOID => FrameOwner::Answer(Part::Void),
+            INJECTED => FrameOwner::Injected((token >> 32) as u32),
+            _ => FrameOwner::Operation(OpKey::from_bits(token)),
+        }
+    }
+
+    /// How many frames it is on the wire.
+    fn frame_count(self) -> usize {
+        match self {
+            FrameOwner::Injected(count) => count as usize,
+            _ => 1,
+        }
+    }
 }
 
 impl Tx {
@@ -62,20 +102,25 @@ impl Tx {
                 }
                 Err(closed) => closed.into(),
             };
-            if frames[at].token() != READ_DATA {
+            if FrameOwner::of(&frames[at]) != FrameOwner::Answer(Part::Data) {
                 return Err(cannot_say(reason));
             }
             frames[at].blank();
-            let is_end = |frame: &Frame| matches!(frame.token(), READ_DONE | READ_VOID);
-            match (at + 1..frames.len()).find(|at| is_end(&frames[*at])) {
+            let part = |at: usize| match FrameOwner::of(&frames[at]) {
+                FrameOwner::Answer(part) => Some(part),
+                _ => None,
+            };
+            let is_end = |at: &usize| matches!(part(*at), Some(Part::Done | Part::Void));
+            match (at + 1..frames.len()).find(is_end) {
                 None => self.reads.break_off(reason),
-                Some(end) if frames[end].token() == READ_DONE => {
+                Some(end) if part(end) == Some(Part::Done) => {
                     // Its number counts back from the next one's, for all of these are counted.
-                    let ids = |frame: &Frame| run_of(frame.token()).unwrap_or(1);
+                    let ids = |frame: &Frame| FrameOwner::of(frame).frame_count();
                     let back = frames.range(end..).map(ids).sum::<usize>() as u8;
                     let answer = AnswerFrame::end(Some(reason));
                     let header = answer.header.encode(order, self.next_id.wrapping_sub(back));
-                    frames[end] = Frame::new(&header, answer.payload, token_of(answer.part));
+                    let token = FrameOwner::Answer(answer.part).to_token();
+                    frames[end] = Frame::new(&header, answer.payload, token);
                 }
                 Some(_) => {} // It is void already.
             }
@@ -83,55 +128,23 @@ impl Tx {
         Ok(())
     }
 
-    /// Ends leases whose frames are not with the transport any more.
-    pub(in crate::proto::conn) fn end_leases(&mut self, mut leases: Vec<Leases>) {
-        leases.clear();
-        self.spare_leases = leases;
-    }
-
-    /// The transport moved `sent` bytes of the frames it had and gives them back.
-    pub(in crate::proto::conn) fn handle_sent(&mut self, mut frames: VecDeque<Frame>, sent: usize) {
+    /// The transport gives these frames back, which are not gone in full.
+    #[inline]
+    pub(in crate::proto::conn) fn take_back(&mut self, mut frames: VecDeque<Frame>) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
-        self.sent = sent;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
-        frames.append(&mut self.carry);
+        if !self.carry.is_empty() {
+            frames.append(&mut self.carry);
+        }
         self.carry = frames;
     }
 
-    /// The next frame that is gone in full, if it matters to anybody; asked after a batch came back
-    /// until there is none.
-    pub(in crate::proto::conn) fn next_gone(&mut self) -> Option<Gone> {
-        while let Some(frame) = self.carry.front_mut() {
-            let step = frame.remaining().min(self.sent);
-            frame.advance(step);
-            if op_of(frame.token()).is_some() || run_of(frame.token()).is_some() {
-                self.work += step as u64;
-            }
-            self.sent -= step;
-            if frame.remaining() > 0 {
-                break;
-            }
-            let frame = self.carry.pop_front()?;
-            if let Some(count) = run_of(frame.token()) {
-                self.injected.sent(count, frame.into_payload());
-                self.fences.ended_first(count);
-                return Some(Gone::Injected(count));
-            }
-            match frame.token() {
-                RAW | READ_DATA | READ_VOID => {}
-                READ_DONE => return Some(Gone::Answer(frame.into_payload())),
-                // Of such control frames only plain read responses hold memory.
-                NO_OP if frame.payload().piece_count() > 0 => {
-                    return Some(Gone::Answer(frame.into_payload()));
-                }
-                NO_OP => {}
-                op => return Some(Gone::Op(OpKey::from_bits(op), frame.into_payload())),
-            }
-        }
-        debug_assert_eq!(self.sent, 0, "the transport moved more than it had");
-        None
+    /// A run of so many injected messages has gone.
+    pub(in crate::proto::conn) fn injected_gone(&mut self, count: usize) {
+        self.injected.sent(count);
+        self.fences.ended_first(count);
     }
 
     /// The batch that is with the transport does not come back.
@@ -140,21 +153,8 @@ impl Tx {
     }
 }
 
-/// The operation that a frame belongs to.
-pub(super) fn op_of(token: u64) -> Option<OpKey> {
-    (token < READ_VOID && run_of(token).is_none()).then(|| OpKey::from_bits(token))
-}
-
-pub(super) fn token_of(part: Part) -> u64 {
-    match part {
-        Part::Data => READ_DATA,
-        Part::Done => READ_DONE,
-        Part::Void => READ_VOID,
-    }
-}
-
 /// Towards a peer without the extension, closing is all the wire can say.
-pub(super) fn cannot_say(reason: Refusal) -> Error {
+pub(in crate::proto::conn) fn cannot_say(reason: Refusal) -> Error {
     Error::new(
         ErrorKind::AccessDenied,
         format!("before its bytes were read out, {reason}"),

@@ -8,19 +8,14 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{ConvertMany, Frame, Payload};
+use crate::buf::{Frame, Payload};
 use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
-/// Lists of bytes that are kept to be used again.
-const SPARE_MAX: usize = 32;
+use super::handed_out::FrameOwner;
 
 /// Bytes in front of a queue that are worth moving the others for.
 const TAKEN_MAX: usize = 4096;
-
-/// Low half of a run's token; the high half says how many messages it has. No key has it, nor has
-/// any token of those that belong to nobody.
-const RUN: u32 = u32::MAX - 5;
 
 /// A queue of bytes. Those in front that were taken stay until nothing is behind them, or until
 /// they are the most: mostly all are taken at once.
@@ -104,7 +99,6 @@ pub(in crate::proto::conn) struct Injected {
     under_way: usize,
     /// Not told yet.
     ends: InjectedEnds,
-    spare: Vec<Vec<u8>>,
 }
 
 impl Injected {
@@ -179,9 +173,6 @@ impl Injected {
             self.stretches.pop_front();
         }
         if count > 0 {
-            if run.is_empty() {
-                run.bytes = self.spare.pop().unwrap_or_default();
-            }
             self.frames.pop(bytes, &mut run.bytes);
             run.count += count as u32; // of at most GATHER_BYTES_MAX bytes
         }
@@ -211,14 +202,8 @@ impl Injected {
     }
 
     /// A run of so many messages has gone.
-    pub(super) fn sent(&mut self, count: usize, run: Payload) {
+    pub(super) fn sent(&mut self, count: usize) {
         self.end(count, 0);
-        if let Some(mut bytes) = Vec::<u8>::from_payload(run)
-            && self.spare.len() < SPARE_MAX
-        {
-            bytes.clear();
-            self.spare.push(bytes);
-        }
     }
 
     /// All that have not gone have failed; gives their number.
@@ -255,7 +240,6 @@ impl Injected {
         self.stretches.shrink_to_fit();
         self.sizes.shrink_to_fit();
         self.frames.list.shrink_to_fit();
-        self.spare = Vec::new();
     }
 }
 
@@ -275,12 +259,7 @@ impl Run {
     pub(super) fn end(&mut self) -> Frame {
         debug_assert!(!self.is_empty(), "a frame has bytes");
         let Run { bytes, count } = std::mem::take(self);
-        let token = u64::from(count) << 32 | u64::from(RUN);
-        Frame::new(&[], Payload::from_vec(bytes), token)
+        let owner = FrameOwner::Injected(count);
+        Frame::new(&[], Payload::from_vec(bytes), owner.to_token())
     }
-}
-
-/// How many messages the run of this token has, if it is one.
-pub(super) fn run_of(token: u64) -> Option<usize> {
-    (token as u32 == RUN).then_some((token >> 32) as usize)
 }

@@ -1,66 +1,99 @@
-//! User frames of one kind, in the order in which they were posted.
+//! Operations of one kind that are to go out, in the order in which they were posted.
 
 use std::collections::VecDeque;
 
-use crate::buf::Payload;
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, OpKind, Operation};
 
-use super::Queued;
+/// What kind of frame an operation has, as far as its turn depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto::conn) enum QueuedKind {
+    /// A message without a tag: it may have to wait for credit, or to be announced.
+    Message,
+    /// The same, with a tag.
+    Tagged,
+    /// RMA and atomic operations.
+    Rma,
+}
 
-/// User frames of one kind, each with its number in the order of all.
+/// An operation whose frame has not been handed out.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::proto::conn) struct Queued {
+    /// Its place among all operations.
+    pub(in crate::proto::conn) number: u64,
+    pub(in crate::proto::conn) op: OpKey,
+    /// Bytes behind its header.
+    pub(in crate::proto::conn) len: usize,
+    pub(in crate::proto::conn) kind: QueuedKind,
+}
+
+impl Queued {
+    #[inline]
+    pub(in crate::proto::conn) fn new<T>(op: OpKey, operation: &Operation<T>) -> Self {
+        Queued {
+            number: operation.number,
+            op,
+            len: operation.frame_len(),
+            kind: match &operation.kind {
+                OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => match tag {
+                    None => QueuedKind::Message,
+                    Some(_) => QueuedKind::Tagged,
+                },
+                _ => QueuedKind::Rma,
+            },
+        }
+    }
+}
+
+/// Operations of one kind, by their numbers.
+///
+/// Invariant: `bytes` is the sum of their frames' payloads.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    pub(super) queue: VecDeque<(u64, Queued)>,
-    /// Payload bytes of them.
+    pub(super) queue: VecDeque<Queued>,
     pub(super) bytes: usize,
 }
 
 impl Lane {
     #[inline]
-    pub(super) fn push(&mut self, number: u64, queued: Queued) {
-        self.bytes += queued.payload.len();
-        self.queue.push_back((number, queued));
+    pub(super) fn push(&mut self, queued: Queued) {
+        self.bytes += queued.len;
+        self.queue.push_back(queued);
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Queued> {
-        let (_, queued) = self.queue.pop_front()?;
-        self.bytes -= queued.payload.len();
+        let queued = self.queue.pop_front()?;
+        self.bytes -= queued.len;
         Some(queued)
     }
 
-    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<(u64, Payload)> {
-        let at = self
-            .queue
-            .iter()
-            .position(|(_, queued)| queued.op == Some(op))?;
-        let (number, queued) = self.queue.remove(at)?;
-        self.bytes -= queued.payload.len();
-        Some((number, queued.payload))
+    /// Takes an operation out. O(n): few are withdrawn.
+    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<Queued> {
+        let at = self.queue.iter().position(|queued| queued.op == op)?;
+        let queued = self.queue.remove(at)?;
+        self.bytes -= queued.len;
+        Some(queued)
     }
 
     /// Takes what has this number or a higher one.
-    pub(super) fn split_off(&mut self, from: u64) -> VecDeque<(u64, Queued)> {
-        let at = self.queue.partition_point(|(number, _)| *number < from);
+    pub(super) fn split_off(&mut self, from: u64) -> VecDeque<Queued> {
+        let at = self.queue.partition_point(|queued| queued.number < from);
         let taken = self.queue.split_off(at);
-        let bytes = taken.iter().map(|(_, queued)| queued.payload.len());
-        self.bytes -= bytes.sum::<usize>();
+        self.bytes -= taken.iter().map(|queued| queued.len).sum::<usize>();
         taken
     }
 
     /// Takes out those that are `wanted`.
-    pub(super) fn extract(&mut self, wanted: impl Fn(&Queued) -> bool) -> VecDeque<(u64, Queued)> {
+    pub(super) fn extract(&mut self, wanted: impl Fn(&Queued) -> bool) -> VecDeque<Queued> {
         let all = std::mem::take(&mut self.queue).into_iter();
-        let (taken, left) = all.partition(|(_, queued)| wanted(queued));
+        let (taken, left): (VecDeque<Queued>, _) = all.partition(wanted);
         self.queue = left;
-        let bytes = taken
-            .iter()
-            .map(|(_, queued): &(u64, Queued)| queued.payload.len());
-        self.bytes -= bytes.sum::<usize>();
+        self.bytes -= taken.iter().map(|queued| queued.len).sum::<usize>();
         taken
     }
 
+    #[inline]
     pub(super) fn next(&self) -> Option<u64> {
-        self.queue.front().map(|(number, _)| *number)
+        self.queue.front().map(|queued| queued.number)
     }
 }

@@ -5,29 +5,30 @@ use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::proto::op::OpKey;
-use crate::wire::FrameHeader;
 
 use super::super::SendOrder;
 use super::super::announce::Announcements;
 use super::super::credit::SendCredit;
-use super::handed_out::op_of;
-use super::{Queued, Tx};
+use super::Tx;
+use super::handed_out::FrameOwner;
+use super::lane::{Lane, Queued};
 
 impl Tx {
-    /// Takes a frame back that was never handed out.
-    pub(in crate::proto::conn) fn withdraw(&mut self, op: OpKey) -> Option<Payload> {
+    /// Takes an operation back that was never handed out. False: it was.
+    pub(in crate::proto::conn) fn withdraw(&mut self, op: OpKey) -> bool {
         let withdrawn = self.messages.withdraw(op);
         let withdrawn = withdrawn.or_else(|| self.others.withdraw(op));
-        let (number, payload) = withdrawn.or_else(|| self.withdraw_staying(op))?;
-        self.fences.gone(number);
-        Some(payload)
+        let withdrawn = withdrawn.or_else(|| self.withdraw_staying(op));
+        if let Some(queued) = withdrawn {
+            self.fences.gone(queued.number);
+        }
+        withdrawn.is_some()
     }
 
-    fn withdraw_staying(&mut self, op: OpKey) -> Option<(u64, Payload)> {
+    fn withdraw_staying(&mut self, op: OpKey) -> Option<Queued> {
         let staying = self.staying.as_mut()?;
-        let at = (staying.iter()).position(|(_, queued)| queued.op == Some(op))?;
-        let (number, queued) = staying.remove(at)?;
-        Some((number, queued.payload))
+        let at = staying.iter().position(|queued| queued.op == op)?;
+        staying.remove(at)
     }
 
     /// The number of the first message that waits for credit, or would have to be announced.
@@ -36,9 +37,9 @@ impl Tx {
         let announcements = self.announcements.as_ref();
         let kept_max = (credit.as_ref()).map_or(u64::MAX, SendCredit::kept_max);
         let queued = self.messages.queue.iter();
-        let queued = queued.map(|(number, queued)| {
-            let is_announced = announcements.is_some_and(|it| it.wants(&queued.header, kept_max));
-            (*number, queued.header.payload_len(), is_announced)
+        let queued = queued.map(|queued| {
+            let is_announced = announcements.is_some_and(|it| it.wants(queued, kept_max));
+            (queued.number, queued.len as u64, is_announced)
         });
         let injected = self.injected.queued();
         let injected = injected.map(|(number, len)| (number, len, false));
@@ -62,9 +63,7 @@ impl Tx {
     /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
     /// back the messages that would have to wait for either, and those behind them; and says how
     /// many injected ones have failed by that.
-    pub(in crate::proto::conn) fn drain_waiting(
-        &mut self,
-    ) -> (Vec<(Option<OpKey>, Payload)>, usize) {
+    pub(in crate::proto::conn) fn drain_waiting(&mut self) -> (Vec<OpKey>, usize) {
         let Some(first) = self.first_waiting() else {
             return (Vec::new(), 0);
         };
@@ -73,20 +72,21 @@ impl Tx {
         for number in &injected {
             self.fences.ended(*number);
         }
-        (self.take_back(waiting), injected.len())
+        (self.never_sent(waiting), injected.len())
     }
 
-    /// Takes back the atomic operations that were queued before the connection was up.
-    pub(in crate::proto::conn) fn drain_atomics(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let atomics = self
-            .others
-            .extract(|queued| matches!(queued.header, FrameHeader::Atomic { .. }));
-        self.take_back(atomics)
+    /// Takes back those of the queued RMA and atomic operations that are `wanted`.
+    pub(in crate::proto::conn) fn drain_rma(
+        &mut self,
+        wanted: impl Fn(OpKey) -> bool,
+    ) -> Vec<OpKey> {
+        let taken = self.others.extract(|queued| wanted(queued.op));
+        self.never_sent(taken)
     }
 
     /// Takes back what was announced, and not asked for, before a message that went out: what goes
     /// over the next connection comes behind that one.
-    pub(in crate::proto::conn) fn drain_overtaken(&mut self) -> Vec<(u64, Queued)> {
+    pub(in crate::proto::conn) fn drain_overtaken(&mut self) -> Vec<Queued> {
         match (&mut self.announcements, self.last_message) {
             (Some(announcements), Some(last)) => announcements.drain_before(last),
             _ => Vec::new(),
@@ -98,15 +98,12 @@ impl Tx {
     pub(in crate::proto::conn) fn stay(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
         let mut staying = announced.map(Announcements::drain).unwrap_or_default();
-        staying
-            .iter()
-            .filter_map(|(_, queued)| queued.op)
-            .for_each(&mut each);
+        staying.iter().for_each(|queued| each(queued.op));
         let waiting = self.first_waiting();
         if staying.is_empty() && waiting.is_none() {
             return false;
         }
-        let numbers = staying.iter().map(|(number, _)| *number);
+        let numbers = staying.iter().map(|queued| queued.number);
         let first = numbers.chain(waiting).min();
         let fence = self.fences.first();
         if let Some(from) = first.into_iter().chain(fence).min() {
@@ -116,7 +113,7 @@ impl Tx {
         if let Some(from) = first.into_iter().chain(fence).min() {
             staying.extend(self.others.split_off(from));
         }
-        staying.sort_unstable_by_key(|(number, _)| *number);
+        staying.sort_unstable_by_key(|queued| queued.number);
         self.staying = Some(staying.into());
         true
     }
@@ -127,43 +124,38 @@ impl Tx {
     }
 
     /// Takes back what was to go over the next connection: there will be none.
-    pub(in crate::proto::conn) fn drain_staying(&mut self) -> Vec<(Option<OpKey>, Payload)> {
+    pub(in crate::proto::conn) fn drain_staying(&mut self) -> Vec<OpKey> {
         let staying = self.staying.take().unwrap_or_default();
-        self.take_back(staying)
+        self.never_sent(staying)
     }
 
-    /// None of these frames goes out.
-    fn take_back(&mut self, frames: VecDeque<(u64, Queued)>) -> Vec<(Option<OpKey>, Payload)> {
-        let take_back = |(number, queued): (u64, Queued)| {
-            self.fences.gone(number);
-            (queued.op, queued.payload)
+    /// None of these goes out.
+    fn never_sent(&mut self, queued: VecDeque<Queued>) -> Vec<OpKey> {
+        let forget = |queued: Queued| {
+            self.fences.gone(queued.number);
+            queued.op
         };
-        frames.into_iter().map(take_back).collect()
+        queued.into_iter().map(forget).collect()
     }
 
-    /// Everything that was not sent, as the connection ends.
-    pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(Option<OpKey>, Payload)> {
-        let mut all = Vec::new();
-        for frame in self.carry.drain(..) {
-            let token = frame.token();
-            all.push((op_of(token), frame.into_payload()));
-        }
+    /// The connection ends: forgets all that was not sent, and gives back the memory that frames
+    /// hold which were handed out, with the operations it is of.
+    pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
+        let frames = self.carry.drain(..);
+        let memory = frames.filter_map(|frame| match FrameOwner::of(&frame) {
+            FrameOwner::Operation(op) => Some((op, frame.into_payload())),
+            _ => None,
+        });
+        let memory = memory.collect();
         self.reads.clear();
-        let announced = self.announcements.as_mut();
-        let announced = announced.map(Announcements::drain).unwrap_or_default();
-        let staying = self.staying.take().into_iter().flatten();
-        for (_, queued) in announced.into_iter().chain(staying) {
-            all.push((queued.op, queued.payload));
+        self.control.clear();
+        if let Some(announcements) = &mut self.announcements {
+            announcements.drain();
         }
-        let lanes = [
-            std::mem::take(&mut self.messages),
-            std::mem::take(&mut self.others),
-            std::mem::take(&mut self.data),
-        ];
-        let user = lanes.into_iter().flat_map(|lane| lane.queue);
-        for queued in self.control.drain(..).chain(user.map(|(_, queued)| queued)) {
-            all.push((queued.op, queued.payload));
-        }
-        all
+        self.staying = None;
+        self.messages = Lane::default();
+        self.others = Lane::default();
+        self.data.clear();
+        memory
     }
 }
