@@ -96,8 +96,8 @@
 //!
 //! # Features
 //!
-//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`], which is the default
-//!   where the system permits it.
+//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`], the default of
+//!   [`Driver::Thread`] where the system permits it.
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
 //! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,

@@ -65,8 +65,8 @@ pub struct Fabric {
     pub busy_poll: Duration,
 }
 
-/// The backend where the system permits it.
-const DEFAULT: &str = "io-uring";
+/// The backend of a task that names none.
+const DEFAULT: &str = "epoll";
 
 /// Longer than any pause of a run: it never sleeps.
 const ALWAYS: Duration = Duration::from_secs(1);

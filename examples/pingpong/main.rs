@@ -78,7 +78,7 @@ struct Options {
     /// Control channel over IPv6
     #[arg(short = '6')]
     ipv6: bool,
-    /// What moves the bytes, epoll or io-uring [default: io-uring, else epoll]
+    /// What moves the bytes, epoll or io-uring [default: epoll]
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// The server's address; absent, this is the server

@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub give_up: u32,
-    /// What moves the bytes: epoll, io-uring or loopback [default: io-uring, else epoll]
+    /// What moves the bytes: epoll, io-uring or loopback [default: epoll]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Print the result as one JSON object, and what happens meanwhile to standard error

@@ -28,7 +28,7 @@ pub struct Options {
     /// Empty calls whose latency is measured, half of them before the transfer and half after
     #[arg(long, global = true, value_name = "COUNT", default_value_t = 4000)]
     pub calls: u32,
-    /// What moves the bytes: epoll, io-uring or loopback [default: io-uring, else epoll]
+    /// What moves the bytes: epoll, io-uring or loopback [default: epoll]
     #[arg(long, global = true, value_name = "NAME")]
     pub backend: Option<String>,
     /// Print the result as one JSON object

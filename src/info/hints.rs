@@ -114,8 +114,8 @@ hints! {
         /// this machine's loopback address.
         service,
         /// The name of a [`Backend`](crate::Backend): `epoll`, `io-uring` or `loopback`. Default:
-        /// `io-uring`, and `epoll` where that cannot be had, which
-        /// [`Info::fallback`](super::Info::fallback) of the domain then explains.
+        /// `epoll`; with a driver that is a thread `io-uring`, and `epoll` where that cannot be
+        /// had, which [`Info::fallback`](super::Info::fallback) of the domain then explains.
         backend,
         /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
         /// those to leave out (as the variable `FI_PROVIDER`).

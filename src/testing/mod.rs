@@ -88,7 +88,6 @@ pub struct Net {
     /// The faults concern domains opened from now on, whatever the backend.
     is_faulty: bool,
     driver: Driver,
-    in_ring: bool,
 }
 
 impl Net {
@@ -121,7 +120,6 @@ impl Net {
             loopback: LoopbackNet::new(),
             faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
-            in_ring: false,
         }
     }
 
@@ -168,13 +166,6 @@ impl Net {
         self
     }
 
-    /// The same network with connections that wait in the ring also while few are at work. For
-    /// backends without a ring, no other one.
-    pub fn in_ring(mut self) -> Net {
-        self.in_ring = true;
-        self
-    }
-
     /// The backend.
     pub fn backend(&self) -> Backend {
         self.backend
@@ -207,7 +198,6 @@ impl Net {
             faults: self.is_faulty.then(|| self.faults.clone()),
             random,
             host,
-            in_ring: self.in_ring,
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

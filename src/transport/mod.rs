@@ -93,12 +93,13 @@ pub(crate) fn drop_kept() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// TCP sockets, their readiness told by Tokio's own reactor. The default where io_uring cannot
-    /// be had.
+    /// TCP sockets, their readiness told by Tokio's own reactor. The default for
+    /// [`Driver::Task`](crate::Driver::Task), and for a thread where io_uring cannot be had.
     Epoll,
-    /// TCP sockets, driven by an io_uring while many connections are at work, and as by
-    /// [`Backend::Epoll`] while few are: Linux 6.1 or later, feature `io-uring`. The default. For
-    /// who names it, opening a domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
+    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. The default for
+    /// [`Driver::Thread`](crate::Driver::Thread), whose thread sleeps in the ring. A task gains by
+    /// it with a dozen connections at work or more, and loses with few. For who names it, opening a
+    /// domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
     IoUring,
     /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.
     Loopback,

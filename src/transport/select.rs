@@ -20,7 +20,8 @@ use crate::random::RandomSource;
 /// What to make a transport of.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportOptions {
-    /// The backend asked for; `None` takes the best that runs here.
+    /// The backend asked for. `None`: epoll for a task, the ring for a thread of its own, which
+    /// sleeps in it, where the system permits one.
     pub(crate) backend: Option<Backend>,
     /// Where listeners on port 0 look for a port; `None` leaves it to the system.
     pub(crate) ports: Option<PortRange>,
@@ -38,12 +39,6 @@ pub(crate) struct TransportOptions {
     pub(crate) idle_stages_max: usize,
     /// To be driven by a thread of its own; else by a task on the current runtime.
     pub(crate) own_thread: bool,
-    /// Links on a ring wait in it even if they are few; for tests.
-    #[cfg_attr(
-        not(all(feature = "io-uring", target_os = "linux")),
-        allow(dead_code, reason = "there is no ring")
-    )]
-    pub(crate) in_ring: bool,
 }
 
 impl Default for TransportOptions {
@@ -59,7 +54,6 @@ impl Default for TransportOptions {
             random: RandomSource::default(),
             idle_stages_max: IDLE_STAGES_DEFAULT,
             own_thread: false,
-            in_ring: false,
         }
     }
 }
@@ -88,7 +82,8 @@ type Made = (Arc<dyn Transport>, Runner);
 /// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     let ((transport, runner), refused) = match options.backend {
-        None => best(options)?,
+        None if options.own_thread => best(options)?,
+        None => (epoll(options)?, None),
         Some(backend) => {
             let made = match backend {
                 Backend::Epoll => epoll(options)?,
@@ -200,10 +195,7 @@ fn io_uring(options: &TransportOptions) -> Result<Made> {
         return Ok((Arc::new(transport), Runner::Thread(Box::new(reactor))));
     }
     let runtime = runtime_for(Backend::IoUring)?;
-    let transport = match options.in_ring {
-        true => UringTransport::in_ring(runtime.clone(), options.ports, stages)?,
-        false => UringTransport::new(runtime.clone(), options.ports, stages)?,
-    };
+    let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
     Ok((Arc::new(transport), Runner::Task(runtime)))
 }
 
@@ -315,12 +307,22 @@ mod tests {
         assert!(runtime_for(Backend::Loopback).is_ok());
     }
 
-    /// README: "`io-uring`: TCP sockets by completions where many connections are at work, as with
-    /// `epoll` where few are; what one gets who names none".
+    /// What a thread of its own gets that names no backend.
+    fn for_thread() -> TransportOptions {
+        TransportOptions {
+            own_thread: true,
+            ..TransportOptions::default()
+        }
+    }
+
+    /// README: "what one gets who names none with `Driver::Thread`"; and `epoll`: "the default".
     #[tokio::test]
-    async fn who_names_no_backend_gets_io_uring_where_it_can_be_had() {
-        let selection = open(&TransportOptions::default()).unwrap();
-        let named = io_uring(&TransportOptions::default());
+    async fn who_names_no_backend_gets_that_of_the_driver() {
+        let task = open(&TransportOptions::default()).unwrap();
+        assert_eq!(task.transport.backend(), Backend::Epoll);
+        assert!(task.refused.is_none(), "nothing else was wanted");
+        let selection = open(&for_thread()).unwrap();
+        let named = io_uring(&for_thread());
         let backend = selection.transport.backend();
         match (named, selection.refused) {
             (Ok(_), None) => assert_eq!(backend, Backend::IoUring),
@@ -337,9 +339,9 @@ mod tests {
     fn both() -> (Result<Selection>, Result<Selection>) {
         let named = TransportOptions {
             backend: Some(Backend::IoUring),
-            ..TransportOptions::default()
+            ..for_thread()
         };
-        (open(&TransportOptions::default()), open(&named))
+        (open(&for_thread()), open(&named))
     }
 
     /// README: "where the kernel or a container refuses it, `epoll`"; by name it is an error.

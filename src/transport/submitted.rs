@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::task::Waker;
 
 use super::{Direct, IoSizes, Outcome, Receive, Received, SendBatch};
@@ -25,18 +24,6 @@ pub(super) enum Reading {
         allow(dead_code, reason = "only a ring borrows")
     )]
     Lent,
-}
-
-/// A connection on its way from a link of one kind to one of another: see [`Submitted::may_move`].
-#[cfg_attr(
-    not(feature = "io-uring"),
-    allow(dead_code, reason = "only a ring has another kind")
-)]
-pub(super) struct Handed {
-    pub(super) fd: OwnedFd,
-    pub(super) local: SocketAddr,
-    pub(super) submitted: Submitted,
-    pub(super) died_of: Option<Error>,
 }
 
 pub(super) struct Submitted {
@@ -82,20 +69,6 @@ impl Submitted {
             || self.batch_lent
             || matches!(self.reading, Reading::Armed(_) | Reading::Lent)
             || !self.ended.is_empty()
-    }
-
-    /// True while a staged receive is armed and that is all: where its bytes are waited for is
-    /// nobody else's business.
-    pub(super) fn may_move(&self) -> bool {
-        let waits = matches!(self.reading, Reading::Armed(Receive::Stage));
-        let sends = self.batch.is_some() || self.batch_lent;
-        waits && !sends && self.ended.is_empty() && self.broken.is_none()
-    }
-
-    /// Everything, for another link to go on with. What stays behind is of no use.
-    pub(super) fn hand_over(&mut self) -> Submitted {
-        let husk = Submitted::new(self.peer, self.waker.clone());
-        mem::replace(self, husk)
     }
 
     /// False: the link is broken, and the batch has ended already.

@@ -91,7 +91,7 @@ pub async fn with_room<T>(mut open: impl FnMut() -> tokio_fabric::Result<T>) -> 
 }
 
 /// Runs the test over each backend, on a `current_thread` and on a `multi_thread` runtime; and over
-/// sockets with drivers that have threads of their own, and with every connection in the ring.
+/// sockets with drivers that have threads of their own.
 pub fn on_every_backend<F, T>(test: F)
 where
     F: Fn(Net) -> T,
@@ -103,9 +103,6 @@ where
         }
         if backend != Backend::Loopback {
             run(0, Net::on(backend).driver(Driver::Thread), &test);
-        }
-        if backend == Backend::IoUring {
-            run(2, Net::on(backend).in_ring(), &test);
         }
     }
 }
@@ -124,9 +121,6 @@ where
                 }
                 if backend != Backend::Loopback {
                     cells.push((0, Net::on(backend).driver(Driver::Thread)));
-                }
-                if backend == Backend::IoUring {
-                    cells.push((2, Net::on(backend).in_ring()));
                 }
             }
         },

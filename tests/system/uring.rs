@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::alone::alone;
 use tokio_fabric::testing::{Net, connect};
 use tokio_fabric::{
-    Backend, ErrorKind, Event, Fabric, Hints,
+    Backend, Driver, ErrorKind, Event, Fabric, Hints,
     info::{Fallback, FallbackCause},
 };
 
@@ -20,8 +20,9 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// README: "where the kernel or a container refuses `io-uring`, which `domain.info().fallback` and
-/// a line in the log then explain"; one line, however many domains and listeners there are.
+/// README: "Where the kernel or a container refuses `io-uring`, such a thread is served by `epoll`,
+/// which `domain.info().fallback` and a line in the log then explain"; one line, however many
+/// domains and listeners there are.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("uring::under_a_filter");
@@ -49,7 +50,7 @@ fn under_a_filter() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         println!("refused: {error}");
         let fabric = Fabric::open(Hints::new()).unwrap();
-        let domain = fabric.domain().open().unwrap();
+        let domain = fabric.domain().driver(Driver::Thread).open().unwrap();
         println!("default {}", domain.backend());
         let info = domain.info();
         let fallback = info.fallback.as_ref().expect("io_uring was wanted");
@@ -60,10 +61,12 @@ fn under_a_filter() {
         };
         assert_eq!(fallback.cause, cause);
         assert_eq!(fallback.wanted, Backend::IoUring.name());
+        let task = fabric.domain().open().unwrap();
+        assert_eq!(task.info().fallback, None, "a task wants epoll");
         let named = Net::on(Backend::Epoll).fabric().unwrap();
-        let named = named.domain().open().unwrap();
+        let named = named.domain().driver(Driver::Thread).open().unwrap();
         assert_eq!(named.info().fallback, None, "epoll was asked for");
-        let _second = fabric.domain().open().unwrap();
+        let _second = fabric.domain().driver(Driver::Thread).open().unwrap();
         let (a, b) = Net::on(Backend::Epoll).pair().await.unwrap();
         a.send("hello").await.unwrap();
         let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
@@ -107,11 +110,11 @@ fn without_locked_memory() {
     }
 }
 
-/// The backend of a domain for which none was named, and what its Info says.
+/// The backend of a domain with a thread for which none was named, and what its Info says.
 fn default_domain() -> (Backend, Option<Fallback>) {
     runtime().block_on(async {
         let fabric = Fabric::open(Hints::new()).unwrap();
-        let domain = fabric.domain().open().unwrap();
+        let domain = fabric.domain().driver(Driver::Thread).open().unwrap();
         (domain.backend(), domain.info().fallback.clone())
     })
 }

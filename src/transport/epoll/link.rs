@@ -25,9 +25,6 @@ use super::calls::{
 };
 use super::vitals::{keep_alive, vitals};
 use super::{Side, poll_ready, register, unspecified};
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
-use {super::try_register, crate::transport::submitted::Handed, tokio::io::Interest};
-
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::transport::submitted::{Reading, Submitted};
@@ -35,7 +32,7 @@ use crate::transport::{
     IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
 };
 
-pub(in crate::transport) struct EpollLink {
+pub(super) struct EpollLink {
     /// `None` exactly when the link is broken.
     fd: Option<AsyncFd<OwnedFd>>,
     connecting: bool,
@@ -54,7 +51,7 @@ pub(in crate::transport) struct EpollLink {
 impl EpollLink {
     /// A socket on which `connect` has begun. Must be called within the runtime that shall watch
     /// it.
-    pub(in crate::transport) fn connecting(
+    pub(super) fn connecting(
         fd: OwnedFd,
         from: Option<SocketAddr>,
         peer: SocketAddr,
@@ -73,7 +70,7 @@ impl EpollLink {
     }
 
     /// A connected socket. Must be called within the runtime that shall watch it.
-    pub(in crate::transport) fn connected(
+    pub(super) fn connected(
         fd: OwnedFd,
         local: SocketAddr,
         peer: SocketAddr,
@@ -90,50 +87,6 @@ impl EpollLink {
             unread: false,
             died_of: None,
         })
-    }
-
-    /// The connection, for a link of another kind, while [`Submitted::may_move`]; this one is of no
-    /// use after that.
-    #[cfg(all(feature = "io-uring", target_os = "linux"))]
-    pub(in crate::transport) fn hand_over(&mut self) -> Option<Handed> {
-        if self.connecting || !self.submitted.may_move() {
-            return None;
-        }
-        Some(Handed {
-            fd: self.fd.take()?.into_inner(),
-            local: self.local,
-            submitted: self.submitted.hand_over(),
-            died_of: self.died_of.take(),
-        })
-    }
-
-    /// Goes on with a connection. Must be called within the runtime that shall watch it; gives it
-    /// back where that cannot.
-    #[cfg(all(feature = "io-uring", target_os = "linux"))]
-    pub(in crate::transport) fn take_over(
-        handed: Handed,
-        stages: &Arc<StagePool>,
-    ) -> std::result::Result<Self, Box<Handed>> {
-        let fd = match try_register(handed.fd, Interest::READABLE | Interest::WRITABLE) {
-            Ok(fd) => fd,
-            Err((fd, _)) => return Err(Box::new(Handed { fd, ..handed })),
-        };
-        Ok(EpollLink {
-            fd: Some(fd),
-            connecting: false,
-            local: handed.local,
-            stages: Arc::clone(stages),
-            submitted: handed.submitted,
-            full: false,
-            unread: false,
-            died_of: handed.died_of,
-        })
-    }
-
-    /// The socket, unless the link is broken.
-    #[cfg(all(feature = "io-uring", target_os = "linux"))]
-    pub(in crate::transport) fn socket(&self) -> Option<&OwnedFd> {
-        Some(self.fd.as_ref()?.get_ref())
     }
 
     /// Sees to it that the waker is woken when `side` may move: registers it, or wakes it now.

@@ -9,7 +9,7 @@
 //!
 //! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
-//! registration of descriptors ([`try_register`]), whose proof is that each is owned by what
+//! registration of descriptors ([`register_for`]), whose proof is that each is owned by what
 //! registers it. And what TCP tells of a connection, for which there is no safe call: [`vitals`].
 
 mod calls;
@@ -26,7 +26,6 @@ mod vitals;
 pub(super) use self::{
     calls::{connect_result, interrupted, local_addr, send_some, would_block},
     clock::TimerClock,
-    link::EpollLink,
     listener::{accept_error, died_in_backlog},
     udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
     vitals::{keep_alive, vitals},
@@ -227,22 +226,18 @@ fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
 }
 
 fn register_for(fd: OwnedFd, interest: Interest, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
-    try_register(fd, interest).map_err(|(_, error)| match error.raw_os_error() {
-        Some(_) => Error::from_io(&error, doing),
-        // Not the system's, so it is Tokio's, which has this one only.
-        None => driver_gone(),
-    })
-}
-
-/// The same; gives a descriptor that cannot be registered back.
-fn try_register(
-    fd: OwnedFd,
-    interest: Interest,
-) -> std::result::Result<AsyncFd<OwnedFd>, (OwnedFd, io::Error)> {
     // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
     // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
     // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.
-    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(|error| error.into_parts())
+    let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
+    registered.map_err(|error| {
+        let (_, error) = error.into_parts();
+        match error.raw_os_error() {
+            Some(_) => Error::from_io(&error, doing),
+            // Not the system's, so it is Tokio's, which has this one only.
+            None => driver_gone(),
+        }
+    })
 }
 
 /// A direction of readiness.

@@ -1,8 +1,6 @@
 //! One suite for all backends, bare and with faults injected: [`suite`]. What only some of them can
 //! do or get wrong: [`special`].
 
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
-mod moving;
 mod special;
 mod suite;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -163,7 +161,6 @@ impl World {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
             own_thread: name.contains("thread"),
-            in_ring: name.contains("all in the ring"),
             faults: faults.map(Faults::new),
             ..TransportOptions::default()
         };
@@ -185,15 +182,6 @@ impl World {
 
     pub(super) fn io_uring_with(plan: FaultPlan) -> Option<World> {
         World::if_offered("io-uring with faults", Some(plan))
-    }
-
-    /// The same, with links that never wait in the reactor.
-    pub(super) fn ring() -> Option<World> {
-        World::if_offered("io-uring, all in the ring", None)
-    }
-
-    pub(super) fn ring_with(plan: FaultPlan) -> Option<World> {
-        World::if_offered("io-uring, all in the ring, with faults", Some(plan))
     }
 
     /// The same, with a thread that alone enters the kernel.
@@ -221,7 +209,6 @@ impl World {
         [World::epoll(), World::loopback()]
             .into_iter()
             .chain(World::io_uring())
-            .chain(World::ring())
             .chain(World::thread())
     }
 

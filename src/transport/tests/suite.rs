@@ -39,22 +39,6 @@ macro_rules! on_every_backend {
                 if let Some(world) = world { super::$test(world).await }
             })*
         }
-        mod all_in_the_ring {
-            $(#[tokio::test] async fn $test() {
-                if let Some(world) = super::World::ring() { super::$test(world).await }
-            })*
-        }
-        mod all_in_the_ring_with_faults {
-            $(#[tokio::test] async fn $test() {
-                let world = super::World::ring_with(super::faults());
-                if let Some(world) = world { super::$test(world).await }
-            })*
-        }
-        mod all_in_the_ring_on_many_threads {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
-                if let Some(world) = super::World::ring() { super::$test(world).await }
-            })*
-        }
         mod io_uring_on_many_threads {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
                 if let Some(world) = super::World::io_uring() { super::$test(world).await }

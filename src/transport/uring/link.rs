@@ -32,7 +32,7 @@ use crate::transport::epoll::{
     connect_result, interrupted, keep_alive, local_addr, send_some, unspecified, vitals,
     would_block,
 };
-use crate::transport::submitted::{Handed, Reading, Submitted};
+use crate::transport::submitted::{Reading, Submitted};
 use crate::transport::{
     IoSizes, KeepAlive, Link, Outcome, RawLink, Receive, Received, SendBatch, Vitals,
 };
@@ -128,58 +128,6 @@ impl UringLink {
             staged: 0,
             died_of: None,
         }
-    }
-
-    /// Goes on with a connection of a link of another kind, whose socket has been
-    /// [made to block](make_blocking).
-    pub(super) fn take_over(ring: &Arc<Ring>, handed: Handed, stages: Arc<StagePool>) -> Self {
-        let (peer, waker) = (handed.submitted.peer, handed.submitted.waker.clone());
-        let mut link = Self::new(ring, handed.fd, handed.local, peer, waker, stages);
-        link.submitted = handed.submitted;
-        link.died_of = handed.died_of;
-        link
-    }
-
-    /// The connection, for a link of another kind, if nothing of it is in the ring; this one is of
-    /// no use after that.
-    pub(super) fn hand_over(&mut self) -> Option<Handed> {
-        if self.connecting || !self.submitted.may_move() {
-            return None;
-        }
-        let is_out = self.ring.with(|state, _| {
-            let mail = state.link(self.mail);
-            mail.read_op.is_none() && mail.poll_op.is_none() && !mail.has_news()
-        });
-        if !is_out {
-            return None;
-        }
-        let fd = match Arc::try_unwrap(self.fd.take()?) {
-            Ok(fd) => fd,
-            Err(shared) => {
-                self.fd = Some(shared);
-                return None;
-            }
-        };
-        Some(Handed {
-            fd,
-            local: self.local,
-            submitted: self.submitted.hand_over(),
-            died_of: self.died_of.take(),
-        })
-    }
-
-    /// Takes what waits for bytes out of the ring; the waker tells when it is out.
-    pub(super) fn begin_leaving(&mut self) {
-        if self.connecting || !self.submitted.may_move() {
-            return;
-        }
-        self.ring.with(|state, ring| {
-            let mail = state.link(self.mail);
-            let cancelled = mem::replace(&mut mail.read_cancelled, true);
-            for op in [mail.read_op.filter(|_| !cancelled), mail.poll_op] {
-                op.into_iter().for_each(|op| state.push_cancel(ring, op));
-            }
-        });
     }
 
     fn wait_for(&self, events: u32) {
@@ -626,7 +574,7 @@ impl Link for UringLink {
 impl Drop for UringLink {
     fn drop(&mut self) {
         let fd = self.fd.take();
-        self.ring.abandon_link(self.mail, |state| {
+        self.ring.abandon(self.mail, |state| {
             // Closing a socket with unread bytes resets the connection; these were read from it by
             // us alone.
             if let Some(fd) = fd
@@ -640,7 +588,7 @@ impl Drop for UringLink {
 
 /// The ring waits for a socket by itself, unless the socket says not to. What is done outside of it
 /// says so per call.
-pub(super) fn make_blocking(fd: &OwnedFd) -> Result<()> {
+fn make_blocking(fd: &OwnedFd) -> Result<()> {
     rustix::io::ioctl_fionbio(fd, false)
         .map_err(|error| Error::from_io(&error.into(), "preparing a connection"))
 }

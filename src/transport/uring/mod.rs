@@ -3,9 +3,8 @@
 //! a thread of its own sleeps in the ring itself: [`thread`].
 //!
 //! Sends are tried in the call that submits them, as most find room, unless many connections are at
-//! work: [`crowd`]. The rest and all receives are the ring's. On a runtime only many links at work
-//! ([`workers`]) are in the ring; few wait in the reactor, and may move: [`moving`]. See [`ring`]
-//! for locks and teardown, [`op`] for who owns which memory when, [`bufs`] for the buffers of
+//! work: [`crowd`]. The rest and all receives are the ring's. See [`ring`] for locks, [`teardown`]
+//! for the end of operations, [`op`] for who owns which memory when, [`bufs`] for the buffers of
 //! staged receives, [`link`] for the rule of one receive per socket.
 //!
 //! # Unsafe code
@@ -25,7 +24,6 @@ mod link;
 mod listener;
 mod mail;
 mod mark;
-mod moving;
 mod op;
 mod outbox;
 pub(in crate::transport) mod probe;
@@ -34,7 +32,6 @@ mod ring;
 mod submit;
 mod teardown;
 mod thread;
-mod workers;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -46,9 +43,7 @@ use tokio::runtime::Handle;
 #[cfg(feature = "test-util")]
 pub(super) use outbox::drop_kept;
 
-use super::epoll::{
-    EpollLink, TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect,
-};
+use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};
@@ -64,22 +59,10 @@ pub(super) struct UringTransport {
 
 /// Where the ring is looked after.
 enum Home {
-    /// In the reactor of a runtime, where links may wait too.
-    Runtime(Arc<moving::Places>),
-    /// In the reactor of a runtime; links wait in the ring alone.
-    Ring(Handle),
+    /// In the reactor of a runtime.
+    Runtime(Handle),
     /// By a thread of its own.
     Thread(Arc<thread::Desk>),
-}
-
-impl Home {
-    fn runtime(&self) -> Option<&Handle> {
-        match self {
-            Home::Runtime(places) => Some(&places.runtime),
-            Home::Ring(runtime) => Some(runtime),
-            Home::Thread(_) => None,
-        }
-    }
 }
 
 impl UringTransport {
@@ -125,26 +108,10 @@ impl UringTransport {
         ports: Option<PortRange>,
         stages: Arc<StagePool>,
     ) -> Result<Self> {
-        let mut made = Self::in_ring(runtime.clone(), ports, stages)?;
-        let places = moving::Places {
-            ring: Arc::clone(&made.ring),
-            runtime,
-            stages: Arc::clone(&made.stages),
-        };
-        made.home = Home::Runtime(Arc::new(places));
-        Ok(made)
-    }
-
-    /// The same with all links in the ring, few or many.
-    pub(super) fn in_ring(
-        runtime: Handle,
-        ports: Option<PortRange>,
-        stages: Arc<StagePool>,
-    ) -> Result<Self> {
         Self::with_sizes(runtime, ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
     }
 
-    /// That with queues of these sizes, each a power of two.
+    /// The same with queues of these sizes, each a power of two.
     pub(super) fn with_sizes(
         runtime: Handle,
         ports: Option<PortRange>,
@@ -157,7 +124,7 @@ impl UringTransport {
             ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
         };
         Ok(UringTransport {
-            home: Home::Ring(runtime),
+            home: Home::Runtime(runtime),
             ports,
             stages,
             ring,
@@ -217,11 +184,6 @@ impl Transport for UringTransport {
         self.ring.check()?;
         let fd = started_connect(to, from)?.into();
         let stages = Arc::clone(&self.stages);
-        if let Home::Runtime(places) = &self.home {
-            let _runtime = places.runtime.enter();
-            let link = EpollLink::connecting(fd, from, to, waker, stages)?;
-            return Ok(Box::new(moving::MovingLink::new(link, places)));
-        }
         let link = link::UringLink::connecting(&self.ring, fd, from, to, waker, stages);
         Ok(Box::new(link))
     }
@@ -235,11 +197,6 @@ impl Transport for UringTransport {
             ));
         };
         let stages = Arc::clone(&self.stages);
-        if let Home::Runtime(places) = &self.home {
-            let _runtime = places.runtime.enter();
-            let link = EpollLink::connected(fd, local, peer, waker, stages)?;
-            return Ok(Box::new(moving::MovingLink::new(link, places)));
-        }
         let link = link::UringLink::connected(&self.ring, fd, local, peer, waker, stages)?;
         Ok(Box::new(link))
     }
@@ -277,8 +234,8 @@ impl Transport for UringTransport {
 
     fn clock(&self) -> Result<Box<dyn Clock>> {
         match &self.home {
-            Home::Runtime(_) | Home::Ring(_) => {
-                let _runtime = self.home.runtime().map(Handle::enter);
+            Home::Runtime(runtime) => {
+                let _runtime = runtime.enter();
                 Ok(Box::new(TimerClock::new()?))
             }
             Home::Thread(desk) => Ok(Box::new(thread::ThreadClock::new(Arc::clone(desk)))),

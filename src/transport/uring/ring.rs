@@ -22,7 +22,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -38,7 +38,6 @@ use super::mark::Mark;
 use super::op::{Cargo, Op};
 use super::outbox::Outbox;
 use super::thread::Seat;
-use super::workers::{Epoch, LINKS_MAX, Workers};
 use crate::buf::Stage;
 use crate::error::{Error, Result};
 use crate::slab::{Key, Slab};
@@ -56,9 +55,6 @@ pub(super) struct Ring {
     pub(super) state: Mutex<State>,
     /// Many connections are at work.
     crowded: AtomicBool,
-    workers: Workers,
-    /// Links of this ring.
-    links: AtomicUsize,
 }
 
 /// Who sleeps until something ends.
@@ -104,7 +100,6 @@ pub(super) struct State {
     pub(super) outbox: Outbox,
     /// Who had bytes in this drive.
     pub(super) crowd: Crowd,
-    pub(super) epoch: Epoch,
 }
 
 impl Ring {
@@ -167,11 +162,8 @@ impl Ring {
                 spare: Vec::new(),
                 outbox: Outbox::default(),
                 crowd: Crowd::default(),
-                epoch: Epoch::default(),
             }),
             crowded: AtomicBool::new(false),
-            workers: Workers::default(),
-            links: AtomicUsize::new(0),
         })
     }
 
@@ -217,7 +209,6 @@ impl Ring {
                 state.dirty = false;
                 return (false, false, Some(error.clone()));
             }
-            self.workers.count_drive(&mut state.epoch);
             // In a ring of a thread nothing ends elsewhere.
             state.driving = submits.then(Mark::of_this_thread);
             // Who is awake need not be woken.
@@ -291,31 +282,9 @@ impl Ring {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Bytes have come of a link that may wait elsewhere than in the ring.
-    pub(super) fn is_at_work(&self, epoch: &mut u32) {
-        self.workers.is_at_work(epoch);
-    }
-
-    /// True while receives are better gathered in the ring.
-    pub(super) fn gathers_receives(&self) -> bool {
-        self.workers.are_many()
-    }
-
-    /// True while one more link fits in.
-    pub(super) fn has_room(&self) -> bool {
-        self.links.load(Ordering::Relaxed) < LINKS_MAX
-    }
-
-    /// Counts a link.
+    /// A mailbox for a link.
     pub(super) fn insert_link(&self, mail: LinkMail) -> Key {
-        self.links.fetch_add(1, Ordering::Relaxed);
         self.with(|state, _| state.insert(Mailbox::Link(Box::new(mail))))
-    }
-
-    /// Drops a link's mailbox as [`Ring::abandon`].
-    pub(super) fn abandon_link(&self, owner: Key, first: impl FnOnce(&mut State)) {
-        self.links.fetch_sub(1, Ordering::Relaxed);
-        self.abandon(owner, first);
     }
 
     /// How many staged receives this thread has submitted.

@@ -183,7 +183,7 @@ fn everything_ends(errno: i32) {
     }
     let ends = async {
         let other = Net::on(Backend::Epoll).peer().unwrap();
-        let task = Busy::new(Net::on(Backend::IoUring).in_ring(), &other).await;
+        let task = Busy::new(Net::on(Backend::IoUring), &other).await;
         let thread = Busy::new(Net::on(Backend::IoUring).driver(Driver::Thread), &other).await;
         let both = tokio::sync::Barrier::new(2);
         let refuse = async || {
@@ -203,7 +203,8 @@ fn everything_ends(errno: i32) {
         let named = Net::on(Backend::IoUring).fabric().unwrap();
         let refused = named.domain().open().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-        let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let domain = fabric.domain().driver(Driver::Thread).open().unwrap();
         assert_eq!(domain.backend(), Backend::Epoll);
         assert!(domain.info().fallback.is_some());
         let (a, b) = connect(&other, &Net::on(Backend::Epoll).peer().unwrap())
@@ -239,7 +240,7 @@ fn refused_for_a_moment() {
     std::thread::spawn(move || {
         runtime().block_on(async {
             for net in [
-                Net::on(Backend::IoUring).in_ring(),
+                Net::on(Backend::IoUring),
                 Net::on(Backend::IoUring).driver(Driver::Thread),
             ] {
                 let (a, b) = net.pair().await.unwrap();
