@@ -58,6 +58,9 @@ pub enum Work {
     /// Messages among connectionless endpoints: each of the client's `connections` to each of the
     /// server's, answered as in `Stream`. Of plain TCP: a stream for each two.
     AllToAll,
+    /// Round trips on one connection while `window` messages of `bulk` bytes are always under way on
+    /// another one of the same domain; these alone first.
+    Neighbours,
     /// The work of `Stream` between two ends in this process: first one such pair in one thread,
     /// then two in two threads on two processors; alone.
     Pairs,

@@ -232,6 +232,9 @@ impl Subject {
                 kind => matches!(kind, Kind::Tokio { gather: false }),
             };
         }
+        if job.work == Work::Neighbours {
+            return matches!(self.kind, Kind::Tokio { gather: false } | Kind::Fabric(_));
+        }
         if job.work == Work::Rpc {
             let whole = matches!(self.kind, Kind::Tokio { gather: false });
             return whole || matches!(self.kind, Kind::Rpc(_) | Kind::Fabric(_));

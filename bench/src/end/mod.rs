@@ -3,6 +3,7 @@
 //! `name number` lines, or `ERROR why`.
 
 mod blocking;
+mod bulk;
 mod crowd;
 mod fabric;
 mod idle;

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::bulk::{BulkCounter, bulk_job, ping_job};
 use super::crowd::Before;
 use super::idle::{Memory, Watch};
 use super::landing::{Landing, messages};
@@ -20,15 +21,20 @@ use crate::sys;
 pub async fn serve(told: Told) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
-    loop {
+    for number in 0_usize.. {
         let (mut stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // The client waits for it, lest thousands of connections overrun the backlog.
         stream.write_all(&[0]).await?;
-        let job = told.job.clone();
+        let job = match told.job.work {
+            Work::Neighbours if number == 0 => bulk_job(&told.job),
+            Work::Neighbours => ping_job(&told.job),
+            _ => told.job.clone(),
+        };
         // A connection that ends is the end of the run.
         tokio::spawn(async move { serve_one(stream, job).await.ok() });
     }
+    Ok(())
 }
 
 async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
@@ -76,6 +82,7 @@ pub async fn call(told: Told, gather: bool) -> Result<()> {
     // One for each two endpoints.
     let count = match told.job.work {
         Work::AllToAll => connections * connections,
+        Work::Neighbours => 2,
         _ => connections,
     };
     for _ in 0..count {
@@ -92,6 +99,10 @@ pub async fn call(told: Told, gather: bool) -> Result<()> {
         _ => {}
     }
     let mut stream = streams.pop().context("one connection at least")?;
+    if told.job.work == Work::Neighbours {
+        let bulk = streams.pop().context("a second connection")?;
+        return neighbours(&told, bulk, stream).await;
+    }
     match told.job.work {
         Work::PingPong => ping(&told, &mut stream).await,
         Work::Write => push(&told, &mut stream).await,
@@ -116,6 +127,23 @@ async fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Round trips on one stream, while a task keeps the other one full.
+async fn neighbours(told: &Told, bulk: TcpStream, mut stream: TcpStream) -> Result<()> {
+    let counter = BulkCounter::default();
+    let (counting, job) = (counter.clone(), bulk_job(&told.job));
+    let batch = job.batch() as u64;
+    let sending = tokio::spawn(send(job, bulk, false, move |answers| {
+        counting.add(answers as u64 * batch);
+        false
+    }));
+    counter.measure_alone(told).await;
+    let beside = counter.begin(told);
+    ping(told, &mut stream).await?;
+    beside.end("beside");
+    sending.abort();
+    Ok(())
 }
 
 /// A task per connection, all of them counted together. Ends with the task that has counted enough.

@@ -6,6 +6,7 @@ mod connections;
 mod half_round_trip;
 mod idle;
 mod message_rate;
+mod neighbours;
 mod operation;
 mod pairs;
 mod registration;
@@ -94,6 +95,11 @@ const MEASURES: &[Measure] = &[
         name: "pairs",
         about: "what a second processor adds within one process",
         cases: pairs::cases,
+    },
+    Measure {
+        name: "neighbours",
+        about: "round trips of 64 B beside four 16 MiB sends on another connection",
+        cases: neighbours::cases,
     },
     Measure {
         name: "operation",

@@ -89,6 +89,9 @@ const BULK: &str = "64 B and 1 MiB back, 8 under way";
 const MESSAGE: &str = "message of 64 B, window 64";
 const WRITE_4K: &str = "RMA write of 4 KiB, window 16";
 const READ_4K: &str = "RMA read of 4 KiB, window 16";
+const BESIDE_P50: &str = "round trip beside bulk, p50";
+const BESIDE_P99: &str = "round trip beside bulk, p99";
+const NEIGHBOURS: &str = "64 B beside 4 x 16 MiB";
 const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
 
 pub(super) const TARGETS: &[Target] = &[
@@ -156,6 +159,32 @@ pub(super) const TARGETS: &[Target] = &[
     target(CALL_P99, CALLS_256, TWO, Best, "tarpc", AtMost(1.0)),
     target(CALLS, BULK, TWO, Best, "tokio", AtLeast(1.0)),
     target(CALLS, BULK, TWO, Best, "tonic", AtLeast(2.5)),
+    itself(BESIDE_P50, NEIGHBOURS, 300.0),
+    itself(BESIDE_P99, NEIGHBOURS, 2000.0),
+    target(
+        BESIDE_P50,
+        NEIGHBOURS,
+        TWO,
+        Named(URING),
+        "tokio",
+        AtMost(1.0),
+    ),
+    target(
+        BESIDE_P50,
+        NEIGHBOURS,
+        TWO,
+        Named(EPOLL),
+        "tokio",
+        AtMost(1.0),
+    ),
+    Target {
+        measure: "bandwidth beside the ping to that without",
+        what: NEIGHBOURS,
+        cores: TWO,
+        ours: Named(URING),
+        peer: None,
+        bound: AtLeast(0.95),
+    },
     itself("allocations per operation", MESSAGE, 0.01),
     itself("allocations per operation", WRITE_4K, 0.01),
     itself("allocations per operation", READ_4K, 0.01),

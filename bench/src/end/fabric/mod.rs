@@ -3,6 +3,7 @@
 mod all_to_all;
 pub mod connect;
 mod death;
+mod neighbours;
 mod ping_pong;
 mod register;
 mod rest;
@@ -27,6 +28,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
         Work::Death => death::serve(how, told).await,
         Work::Idle => rest::serve(how, told).await,
         Work::AllToAll => all_to_all::serve(how, told).await,
+        Work::Neighbours => neighbours::serve(how, told).await,
         work => bail!("{work} has no other end"),
     }
 }
@@ -40,6 +42,7 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
         Work::Death => death::call(how, told).await,
         Work::Idle => rest::call(how, told).await,
         Work::AllToAll => all_to_all::call(how, told).await,
+        Work::Neighbours => neighbours::call(how, told).await,
         work => bail!("{work} has no other end"),
     }
 }

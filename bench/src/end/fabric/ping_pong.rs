@@ -13,18 +13,18 @@ use super::connect::{Door, Side};
 use crate::job::Told;
 use crate::subject::Fabric;
 
-const OPERATIONS: usize = 4;
+pub const OPERATIONS: usize = 4;
 
 /// The receive that is always posted, and the message.
 #[derive(Debug)]
-struct Player {
+pub struct Player {
     endpoint: Endpoint,
     receive: Op<Vec<u8>, Received>,
     message: Vec<u8>,
 }
 
 impl Player {
-    fn new(endpoint: Endpoint, size: usize) -> Result<Player> {
+    pub fn new(endpoint: Endpoint, size: usize) -> Result<Player> {
         let receive = endpoint.recv(vec![0; size]).post()?;
         Ok(Player {
             endpoint,
@@ -33,7 +33,7 @@ impl Player {
         })
     }
 
-    async fn send(&mut self) -> Result<()> {
+    pub async fn send(&mut self) -> Result<()> {
         // What may be injected is, as in libfabric's programs.
         if self.message.len() <= INJECT_SIZE_MAX {
             return Ok(self.endpoint.inject(&self.message)?);
@@ -43,21 +43,25 @@ impl Player {
         Ok(())
     }
 
-    async fn receive(&mut self) -> Result<()> {
+    pub async fn receive(&mut self) -> Result<()> {
         let (_, buffer) = (&mut self.receive).await?;
         self.receive = self.endpoint.recv(buffer).post()?;
         Ok(())
+    }
+
+    /// Sends back what comes, until the connection ends.
+    pub async fn serve(&mut self) -> Result<()> {
+        loop {
+            self.receive().await?;
+            self.send().await?;
+        }
     }
 }
 
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     let side = Side::open(how, &told.job, OPERATIONS)?;
     let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
-    let mut player = Player::new(endpoint, told.job.size)?;
-    loop {
-        player.receive().await?;
-        player.send().await?;
-    }
+    Player::new(endpoint, told.job.size)?.serve().await
 }
 
 pub async fn call(how: Fabric, told: Told) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::subject::Fabric;
 
 /// One connection of the server.
 #[derive(Debug)]
-struct Served {
+pub struct Served {
     endpoint: Endpoint,
     /// Messages that no answer has answered yet.
     unanswered: usize,
@@ -27,15 +27,16 @@ struct Served {
 pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     let side = open(how, &told.job)?;
     let door = Door::open(&side)?;
-    answer(&side, &door, &told.job).await
+    let served = accept(&side, &door, &told.job).await?;
+    answer(&side, served, &told.job).await
 }
 
-fn open(how: Fabric, job: &Job) -> Result<Side> {
+pub fn open(how: Fabric, job: &Job) -> Result<Side> {
     Side::open(how, job, job.window.max(job.answers()))
 }
 
-/// Accepts all connections, and answers what comes, for ever.
-async fn answer(side: &Side, door: &Door, job: &Job) -> Result<()> {
+/// Accepts all connections.
+pub async fn accept(side: &Side, door: &Door, job: &Job) -> Result<Vec<Served>> {
     let mut served = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.window, job.size);
@@ -45,6 +46,11 @@ async fn answer(side: &Side, door: &Door, job: &Job) -> Result<()> {
             unanswered: 0,
         });
     }
+    Ok(served)
+}
+
+/// Answers what comes, until the process is killed.
+pub async fn answer(side: &Side, mut served: Vec<Served>, job: &Job) -> Result<()> {
     let mut completions = Vec::new();
     loop {
         side.completions(&mut completions).await?;
@@ -66,7 +72,7 @@ async fn answer(side: &Side, door: &Door, job: &Job) -> Result<()> {
 
 /// One connection of the client.
 #[derive(Debug)]
-struct Sender {
+pub struct Sender {
     endpoint: Endpoint,
     /// Messages that may be sent.
     credits: usize,
@@ -138,14 +144,17 @@ async fn between(here: Side, there: Side, job: Job, tally: Arc<Tally>) -> Result
     let door = Door::quietly(&there)?;
     let address = door.address();
     let answering = job.clone();
-    tokio::spawn(async move { answer(&there, &door, &answering).await });
+    tokio::spawn(async move {
+        let served = accept(&there, &door, &answering).await?;
+        answer(&there, served, &answering).await
+    });
     let mut senders = connect(&here, address, &job).await?;
     begin(&mut senders, &job)?;
     let batch = job.batch() as u64;
     send(&here, senders, &job, |_| tally.add(batch)).await
 }
 
-async fn connect(side: &Side, server: SocketAddr, job: &Job) -> Result<Vec<Sender>> {
+pub async fn connect(side: &Side, server: SocketAddr, job: &Job) -> Result<Vec<Sender>> {
     let mut senders = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.answers(), ANSWER_SIZE);
@@ -166,14 +175,14 @@ async fn connect(side: &Side, server: SocketAddr, job: &Job) -> Result<Vec<Sende
 }
 
 /// Sends what all windows allow.
-fn begin(senders: &mut [Sender], job: &Job) -> Result<()> {
+pub fn begin(senders: &mut [Sender], job: &Job) -> Result<()> {
     let message = vec![0; job.size];
     let mut all = senders.iter_mut().enumerate();
     all.try_for_each(|(at, sender)| sender.send(at, job, &message))
 }
 
 /// Takes answers and sends what they allow, until it `is_enough` of a connection's.
-async fn send(
+pub async fn send(
     side: &Side,
     mut senders: Vec<Sender>,
     job: &Job,
