@@ -27,7 +27,7 @@ impl Placement {
 }
 
 /// What the client's end reported: names and numbers.
-pub type Facts = BTreeMap<String, f64>;
+pub type Figures = BTreeMap<String, f64>;
 
 /// A figure of the result.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Quantity {
     pub measure: &'static str,
     pub unit: &'static str,
     /// Computes it; `None` if the facts do not tell.
-    pub read: fn(&Facts, &Job) -> Option<f64>,
+    pub read: fn(&Figures, &Job) -> Option<f64>,
     /// Whether more is better; ratios are always ours divided by the peer's.
     pub more_is_better: bool,
     /// Whether the page shows ratios too. They are in the JSON in any case.

@@ -58,8 +58,8 @@ pub enum Work {
     /// Messages among connectionless endpoints: each of the client's `connections` to each of the
     /// server's, answered as in `Stream`. Of plain TCP: a stream for each two.
     AllToAll,
-    /// Round trips on one connection while `window` messages of `bulk` bytes are always under way on
-    /// another one of the same domain; these alone first.
+    /// Round trips on one connection while `window` messages of `bulk` bytes are always under way
+    /// on another one of the same domain; these alone first.
     Neighbours,
     /// The work of `Stream` between two ends in this process: first one such pair in one thread,
     /// then two in two threads on two processors; alone.
@@ -150,7 +150,7 @@ impl Job {
 
 /// A job as one end sees it: with where it runs and whom it meets.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct EndConfig {
     pub job: Job,
     /// The processor to stay on.
     pub cpu: usize,
@@ -161,8 +161,8 @@ pub struct Told {
     pub peer: u32,
 }
 
-impl Told {
-    pub fn parse(words: &[String]) -> Result<Told> {
+impl EndConfig {
+    pub fn parse(words: &[String]) -> Result<EndConfig> {
         let text = |name: &str| {
             let found = words
                 .iter()
@@ -184,7 +184,7 @@ impl Told {
             Ok(work) => work,
             Err(why) => bail!("work: {why}"),
         };
-        Ok(Told {
+        Ok(EndConfig {
             job: Job {
                 work,
                 size: number("size")? as usize,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::case::Facts;
+use crate::case::Figures;
 use crate::job::{Job, Role, Work};
 use crate::pin::Cpus;
 use crate::subject::{Kind, Subject};
@@ -39,13 +39,13 @@ impl Launcher {
     }
 
     /// One run: both ends, from start to end.
-    pub fn run(&self, subject: &Subject, job: &Job, cpus: Cpus) -> Result<Facts> {
+    pub fn run(&self, subject: &Subject, job: &Job, cpus: Cpus) -> Result<Figures> {
         let until = Instant::now() + PATIENCE + job.warm + job.run;
         let mut words = job.words();
         let mut server = None;
         if !job.work.is_alone() {
             words.push(format!("cpu={}", cpus.server));
-            let end = End::start(self.command(subject, Role::Server)?, &words)?;
+            let end = EndProcess::start(self.command(subject, Role::Server)?, &words)?;
             let port = end.line("PORT", until).context("server")?;
             words.pop();
             words.push(format!("port={port}"));
@@ -54,8 +54,8 @@ impl Launcher {
         }
         words.push(format!("cpu={}", cpus.client));
         words.push(format!("other_cpu={}", cpus.server));
-        let client = End::start(self.command(subject, Role::Client)?, &words)?;
-        let mut facts = Facts::new();
+        let client = EndProcess::start(self.command(subject, Role::Client)?, &words)?;
+        let mut facts = Figures::new();
         if job.work == Work::Death {
             client.line("READY", until).context("client")?;
             std::thread::sleep(BEFORE_DEATH);
@@ -99,13 +99,13 @@ impl Launcher {
 
 /// A running end. Dropped, it is killed and waited for.
 #[derive(Debug)]
-struct End {
+struct EndProcess {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl End {
-    fn start(mut command: Command, words: &[String]) -> Result<End> {
+impl EndProcess {
+    fn start(mut command: Command, words: &[String]) -> Result<EndProcess> {
         let mut child = command
             .args(words)
             .stdin(Stdio::null())
@@ -120,7 +120,7 @@ impl End {
                 .take_while(|line| say.send(line.clone()).is_ok())
                 .for_each(drop);
         });
-        Ok(End { child, lines })
+        Ok(EndProcess { child, lines })
     }
 
     /// The next line, `None` at the end.
@@ -145,7 +145,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for EndProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

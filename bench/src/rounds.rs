@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bounce;
-use crate::case::{Case, Facts};
+use crate::case::{Case, Figures};
 use crate::launch::Launcher;
 use crate::noise::{self, Watch};
 use crate::options::Options;
@@ -81,7 +81,7 @@ pub struct Outcome {
 #[derive(Debug, Default)]
 pub struct Round {
     /// By subject; one that failed is not there.
-    pub facts: BTreeMap<&'static str, Facts>,
+    pub facts: BTreeMap<&'static str, Figures>,
     pub bounce_ns: f64,
     pub others_share: f64,
 }

@@ -8,16 +8,16 @@ use tokio_fabric::{Event, EventQueue, Fabric, RemoteRegion};
 
 /// What is in a batch: how many rows, and the digest of its bytes.
 #[derive(PartialEq, Eq)]
-pub struct Found {
+pub struct BatchDigest {
     rows: u64,
     digest: [u8; 32],
 }
 
-impl Found {
+impl BatchDigest {
     pub const LEN: usize = 8 + 32;
 
-    pub fn in_batch(rows: usize, bytes: &[u8]) -> Found {
-        Found {
+    pub fn in_batch(rows: usize, bytes: &[u8]) -> BatchDigest {
+        BatchDigest {
             rows: rows as u64,
             digest: blake3::hash(bytes).into(),
         }
@@ -86,10 +86,10 @@ pub async fn receive(fabric: &Fabric, events: &EventQueue) -> Result<Received> {
 }
 
 /// Decodes a batch, which checks its structure.
-fn look_into(bytes: Vec<u8>) -> Result<(Found, Vec<u8>)> {
+fn look_into(bytes: Vec<u8>) -> Result<(BatchDigest, Vec<u8>)> {
     let mut rows = 0;
     for batch in StreamReader::try_new(bytes.as_slice(), None)? {
         rows += batch?.num_rows();
     }
-    Ok((Found::in_batch(rows, &bytes), bytes))
+    Ok((BatchDigest::in_batch(rows, &bytes), bytes))
 }

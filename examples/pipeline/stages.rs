@@ -8,14 +8,14 @@ use anyhow::{Result, ensure};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_fabric::{Access, Domain, Endpoint, Fabric, Hints, MemoryRegion, domain::DomainBind};
 
-use crate::peer::Found;
+use crate::peer::BatchDigest;
 use crate::source::Batch;
 use crate::timeline::{Span, Stage, Timeline};
 
 /// A batch on its way, and when each stage has had it.
 struct Traveller<T> {
     is: T,
-    found: Found,
+    found: BatchDigest,
     spans: Vec<Span>,
 }
 
@@ -54,7 +54,7 @@ fn read_all(
     for batch in batches {
         let batch = batch?;
         let traveller = Traveller {
-            found: Found::in_batch(batch.rows, &batch.bytes),
+            found: BatchDigest::in_batch(batch.rows, &batch.bytes),
             is: batch.bytes,
             spans: vec![Span::since(Stage::Read, begin)],
         };
@@ -98,7 +98,7 @@ async fn transfer_all(
     let mut timeline = Timeline::default();
     while let Some(mut batch) = registered.recv().await {
         let begin = Instant::now();
-        let answer = endpoint.recv(vec![0; Found::LEN]).post()?;
+        let answer = endpoint.recv(vec![0; BatchDigest::LEN]).post()?;
         endpoint.send(batch.is.remote().to_bytes().to_vec()).await?;
         let (received, answer) = answer.await?;
         let number = timeline.batches();

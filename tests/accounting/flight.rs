@@ -20,14 +20,14 @@ const DEEP: usize = 256;
 const LARGE: usize = 16 << 20;
 const REGION_LEN: usize = 64 << 10;
 
-type Ending = Pin<Box<dyn Future<Output = Option<ErrorKind>>>>;
+type FailingFuture = Pin<Box<dyn Future<Output = Option<ErrorKind>>>>;
 
 /// An operation of any type.
 pub trait Flying {
     fn phase(&self) -> Option<Phase>;
     fn cancel(&self);
     /// Its end as its future tells it; `None`: it went well, or the queue tells.
-    fn ending(self: Box<Self>) -> Ending;
+    fn ending(self: Box<Self>) -> FailingFuture;
 }
 
 macro_rules! flying {
@@ -41,7 +41,7 @@ macro_rules! flying {
                 Op::cancel(self);
             }
 
-            fn ending(self: Box<Self>) -> Ending {
+            fn ending(self: Box<Self>) -> FailingFuture {
                 Box::pin((*self).map(|result| result.err().map(|failed| failed.kind())))
             }
         }
@@ -61,7 +61,7 @@ impl<B: IoBufs + 'static> Flying for Queued<B> {
         self.0.cancel(self.1.id());
     }
 
-    fn ending(self: Box<Self>) -> Ending {
+    fn ending(self: Box<Self>) -> FailingFuture {
         Box::pin(
             self.1
                 .map(|result| result.err().map(|failed| failed.kind())),

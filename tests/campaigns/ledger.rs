@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::child::PeerProcess;
 use lane::Totals;
-use side::{Habits, Side};
+use side::{Habits, LedgerEndpoint};
 use tokio_fabric::testing::{FaultPlan, Net};
 use tokio_fabric::{Backend, Event, RemoteRegion};
 
@@ -182,7 +182,7 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
             let habits = Habits {
                 leaks_receives: lane == 3,
             };
-            let mut side = Side::open(&ours, lane << 48, seed, habits).unwrap();
+            let mut side = LedgerEndpoint::open(&ours, lane << 48, seed, habits).unwrap();
             let (peer, running) = (Arc::clone(&peer), Arc::clone(&running));
             lanes.spawn(async move {
                 let data = side.region.remote().to_bytes();
@@ -256,7 +256,8 @@ fn the_peer_that_is_killed() {
             let habits = Habits {
                 leaks_receives: false,
             };
-            let mut side = Side::open(&ours, (lane << 48) | (1 << 47), seed, habits).unwrap();
+            let mut side =
+                LedgerEndpoint::open(&ours, (lane << 48) | (1 << 47), seed, habits).unwrap();
             side.meet(theirs, None);
             tokio::spawn(async move {
                 let data = side.region.remote().to_bytes();

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use crate::common::{backends, on_threads};
-use arena::{Arena, Manner, Target};
+use arena::{Arena, RefusalEffect, Target};
 use tokio_fabric::{Access, Backend};
 
 const LEN: usize = 20 << 10;
@@ -68,7 +68,7 @@ async fn race(arena: &mut Arena, rounds: usize) -> usize {
 const ROUNDS_MAX: usize = 500;
 
 /// So many rounds in all, half of them on each kind of runtime.
-fn race_on(backend: Backend, manner: Manner, rounds: usize) {
+fn race_on(backend: Backend, manner: RefusalEffect, rounds: usize) {
     if !backends().contains(&backend) {
         return;
     }
@@ -100,7 +100,7 @@ fn race_on(backend: Backend, manner: Manner, rounds: usize) {
 fn after_revoke_the_pages_may_be_taken_away() {
     let rounds = if is_deep() { 1000 } else { 40 };
     for backend in backends() {
-        for manner in [Manner::Plain, Manner::Disconnect] {
+        for manner in [RefusalEffect::Plain, RefusalEffect::Disconnect] {
             race_on(backend, manner, rounds);
         }
     }
@@ -114,7 +114,7 @@ fn race_long(backend: Backend) {
         Err(_) if is_deep() => 1_000_000,
         Err(_) => 10_000,
     };
-    race_on(backend, Manner::Continue, rounds);
+    race_on(backend, RefusalEffect::Continue, rounds);
 }
 
 /// memory-model 4: "It ends within the kernel's cancel time even if the peer stalls in

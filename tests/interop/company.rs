@@ -18,7 +18,7 @@ use tokio_fabric::{
 use crate::harness::libfabric;
 use crate::ours::session::Session;
 use crate::ours::{connections, memory, messages};
-use crate::plain::{self, Author, Endpoints, Found};
+use crate::plain::{self, Author, Endpoints, StreamContents};
 use crate::proxy::{Capture, Proxy};
 use crate::stage::play;
 
@@ -225,7 +225,11 @@ async fn work(endpoint: &Endpoint, remote: RemoteRegion, number: usize) {
 
 /// Both directions of a connection with a C peer. `we_dialed`: our request may carry an offer, in
 /// the one word that C does not read.
-fn read_capture(what: &str, capture: &Capture, we_dialed: bool) -> (Found, Found) {
+fn read_capture(
+    what: &str,
+    capture: &Capture,
+    we_dialed: bool,
+) -> (StreamContents, StreamContents) {
     let (dialer, listener) = match we_dialed {
         true => (Author::Ours, Author::C),
         false => (Author::C, Author::Ours),

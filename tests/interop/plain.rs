@@ -39,7 +39,7 @@ pub enum Endpoints {
 
 /// What was found in a stream that keeps to the protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct StreamContents {
     /// The control frame's word for capabilities.
     pub conn_id: [u8; 8],
     /// The control frame's private data.
@@ -48,7 +48,7 @@ pub struct Found {
     pub frames: [usize; 5],
 }
 
-impl Found {
+impl StreamContents {
     /// All data frames.
     pub fn frame_count(&self) -> usize {
         self.frames.iter().sum()
@@ -56,7 +56,7 @@ impl Found {
 }
 
 /// Reads a whole stream: one control frame, then data frames, and not a byte that is neither.
-pub fn read(stream: &[u8], endpoints: Endpoints, author: Author) -> Result<Found, String> {
+pub fn read(stream: &[u8], endpoints: Endpoints, author: Author) -> Result<StreamContents, String> {
     let (control, rest) = stream
         .split_at_checked(32)
         .ok_or_else(|| format!("{} bytes are no control frame", stream.len()))?;
@@ -79,10 +79,10 @@ pub fn read(stream: &[u8], endpoints: Endpoints, author: Author) -> Result<Found
     let (private, mut rest) = rest
         .split_at_checked(data_len)
         .ok_or("private data is cut off")?;
-    let mut found = Found {
+    let mut found = StreamContents {
         conn_id: control[CONN_ID].try_into().expect("eight bytes"),
         private: private.to_vec(),
-        ..Found::default()
+        ..StreamContents::default()
     };
     if is_reject && !rest.is_empty() {
         return Err("bytes behind a rejection".into());

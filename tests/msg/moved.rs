@@ -14,16 +14,16 @@ use tokio_fabric::{Access, Event, Hints, domain::DomainBind, info::MrMode};
 
 /// A task of which nothing is left but this waker: whatever it had goes with it, so that code of
 /// the application's runs wherever the waker is dropped.
-struct Last<F: Fn() + Send + Sync + 'static> {
+struct DropWaker<F: Fn() + Send + Sync + 'static> {
     goes: F,
     gone: Arc<AtomicUsize>,
 }
 
-impl<F: Fn() + Send + Sync> Wake for Last<F> {
+impl<F: Fn() + Send + Sync> Wake for DropWaker<F> {
     fn wake(self: Arc<Self>) {}
 }
 
-impl<F: Fn() + Send + Sync> Drop for Last<F> {
+impl<F: Fn() + Send + Sync> Drop for DropWaker<F> {
     fn drop(&mut self) {
         (self.goes)();
         self.gone.fetch_add(1, Ordering::AcqRel);
@@ -38,7 +38,7 @@ where
 {
     let mut future: Pin<Box<F>> = Box::pin(future);
     let gone = Arc::new(AtomicUsize::new(0));
-    let last = Last {
+    let last = DropWaker {
         goes,
         gone: Arc::clone(&gone),
     };

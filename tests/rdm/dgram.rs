@@ -22,20 +22,20 @@ fn hints() -> Hints {
 }
 
 /// One side: a domain for datagrams, and its peers.
-struct Side {
+struct DgramDomain {
     domain: Domain,
     peers: AddressVector,
 }
 
-impl Side {
-    fn new(net: &Net) -> Side {
-        Side::with(net, hints())
+impl DgramDomain {
+    fn new(net: &Net) -> DgramDomain {
+        DgramDomain::with(net, hints())
     }
 
-    fn with(net: &Net, hints: Hints) -> Side {
+    fn with(net: &Net, hints: Hints) -> DgramDomain {
         let domain = net.fabric_with(hints).unwrap().domain().open().unwrap();
         let peers = domain.address_vector().open().unwrap();
-        Side { domain, peers }
+        DgramDomain { domain, peers }
     }
 
     fn builder(&self) -> DgramEndpointBuilder {
@@ -52,8 +52,16 @@ impl Side {
 }
 
 /// Two endpoints of two domains, and what the first calls the second.
-fn pair(net: &Net) -> (Side, DgramEndpoint, Side, DgramEndpoint, FabricAddr) {
-    let (a, b) = (Side::new(net), Side::new(net));
+fn pair(
+    net: &Net,
+) -> (
+    DgramDomain,
+    DgramEndpoint,
+    DgramDomain,
+    DgramEndpoint,
+    FabricAddr,
+) {
+    let (a, b) = (DgramDomain::new(net), DgramDomain::new(net));
     let (from, to) = (a.open(), b.open());
     let name = a.knows(&to);
     (a, from, b, to, name)
@@ -102,8 +110,8 @@ fn a_message_tells_its_source() {
 #[test]
 fn a_message_tells_the_users_name_of_its_source() {
     on_every_backend(|net| async move {
-        let a = Side::new(&net);
-        let b = Side::with(&net, hints().domain(|domain| domain.caps(Caps::AV_USER_ID)));
+        let a = DgramDomain::new(&net);
+        let b = DgramDomain::with(&net, hints().domain(|domain| domain.caps(Caps::AV_USER_ID)));
         let from = a.open();
         let named = b.domain.address_vector().user_ids().open().unwrap();
         let queue = b.domain.completion_queue().open().unwrap();
@@ -173,7 +181,7 @@ fn a_message_is_at_most_a_packet_of_the_interface() {
 #[test]
 fn a_plain_udp_socket_is_a_peer() {
     on_sockets_at_once(|net| async move {
-        let side = Side::new(&net);
+        let side = DgramDomain::new(&net);
         let ours = side.open();
         let plain = UdpSocket::bind(HERE).unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -204,7 +212,7 @@ fn a_plain_udp_socket_is_a_peer() {
 #[test]
 fn without_a_receive_datagrams_are_dropped_and_counted() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let from = a.open();
         let to = b.builder().unexpected_bytes(0).open().unwrap();
         let name = a.knows(&to);
@@ -224,7 +232,7 @@ fn without_a_receive_datagrams_are_dropped_and_counted() {
 #[test]
 fn datagrams_are_kept_within_the_budget() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let from = a.open();
         let budget = 4 * (100 + 128);
         let to = b.builder().unexpected_bytes(budget).open().unwrap();
@@ -276,7 +284,7 @@ fn a_datagram_that_is_too_long_is_truncated() {
 #[test]
 fn a_full_receive_context_is_again() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let from = a.open();
         let to = b.builder().receive_size(1).open().unwrap();
         let name = a.knows(&to);
@@ -298,7 +306,7 @@ fn a_full_transmit_context_is_again() {
     for backend in backends() {
         // On one thread the driver does not run in between.
         on(backend, |net| async move {
-            let (a, b) = (Side::new(&net), Side::new(&net));
+            let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
             let from = a.builder().transmit_size(2).open().unwrap();
             let to = b.open();
             let name = a.knows(&to);
@@ -328,7 +336,7 @@ fn a_full_transmit_context_is_again() {
 #[test]
 fn a_full_completion_queue_is_again() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let (out, into) = (
             a.domain.completion_queue().size(1).open().unwrap(),
             b.domain.completion_queue().size(1).open().unwrap(),
@@ -368,7 +376,11 @@ fn a_full_completion_queue_is_again() {
 #[test]
 fn a_directed_receive_takes_its_peers_messages_only() {
     on_every_backend(|net| async move {
-        let (a, b, c) = (Side::new(&net), Side::new(&net), Side::new(&net));
+        let (a, b, c) = (
+            DgramDomain::new(&net),
+            DgramDomain::new(&net),
+            DgramDomain::new(&net),
+        );
         let (one, other, to) = (a.open(), b.open(), c.open());
         let (from_one, from_other) = (c.knows(&one), c.knows(&other));
         let (one_to, other_to) = (a.knows(&to), b.knows(&to));
@@ -466,7 +478,7 @@ fn a_burst_keeps_its_boundaries() {
 #[test]
 fn counters_count_each_direction() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let (sends, receives) = (a.domain.counter(), b.domain.counter());
         let from = a.builder().send_counter(&sends).open().unwrap();
         let to = b.builder().receive_counter(&receives).open().unwrap();
@@ -519,7 +531,7 @@ fn what_is_no_peer_is_refused() {
 #[test]
 fn receives_are_taken_back() {
     on_every_backend(|net| async move {
-        let (a, b) = (Side::new(&net), Side::new(&net));
+        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
         let from = a.open();
         let queue = b.domain.completion_queue().open().unwrap();
         let to = b.builder().receive_queue(&queue).open().unwrap();
@@ -630,7 +642,7 @@ fn the_end_of_the_runtime_ends_operations() {
             .build()
             .unwrap();
         let (endpoint, receive) = runtime.block_on(async {
-            let endpoint = Side::new(&Net::on(backend)).open();
+            let endpoint = DgramDomain::new(&Net::on(backend)).open();
             let receive = endpoint.recv(vec![0; 8]).post().unwrap();
             tokio::task::yield_now().await;
             (endpoint, receive)
@@ -648,7 +660,7 @@ fn the_end_of_the_runtime_ends_operations() {
 #[test]
 fn an_open_endpoint_keeps_what_it_is_bound_to() {
     on(Backend::Epoll, |net| async move {
-        let side = Side::new(&net);
+        let side = DgramDomain::new(&net);
         let endpoint = side.open();
         assert_eq!(
             side.peers.close().await.unwrap_err().kind(),
@@ -746,7 +758,7 @@ fn faults_on_the_way_are_nobodys_errors() {
 #[test]
 fn what_is_wrong_with_an_endpoint_is_told() {
     on(Backend::Epoll, |net| async move {
-        let side = Side::new(&net);
+        let side = DgramDomain::new(&net);
         let without = side.domain.dgram_endpoint().open().unwrap_err();
         assert!(without.to_string().contains("address_vector"), "{without}");
         for refused in [

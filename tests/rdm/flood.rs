@@ -16,7 +16,7 @@ const PER_PEER: usize = 16 << 10;
 const TAG: u64 = 7;
 
 /// What the flooded endpoint has of others, and what they have of it.
-struct Crowd {
+struct FloodSetup {
     flooded: RdmEndpoint,
     region: MemoryRegion<Vec<u8>>,
     others: Vec<Other>,
@@ -31,7 +31,7 @@ struct Other {
     own: FabricAddr,
 }
 
-async fn crowd(net: &Net, count: usize, extension: bool) -> Crowd {
+async fn crowd(net: &Net, count: usize, extension: bool) -> FloodSetup {
     let mut peers = vec![with_room(|| net.peer()).await];
     let open = |peer: &Peer| {
         let builder = peer
@@ -55,7 +55,7 @@ async fn crowd(net: &Net, count: usize, extension: bool) -> Crowd {
             endpoint,
         });
     }
-    Crowd {
+    FloodSetup {
         flooded,
         region,
         others,
@@ -136,8 +136,8 @@ async fn watched<T>(endpoint: &RdmEndpoint, work: impl Future<Output = T>) -> (T
 
 /// Rounds of what one peer may do: messages of both kinds to receives of its own, writes and reads.
 /// Tells how long each write and each read took.
-async fn operate(crowd: &Crowd, which: usize, rounds: usize) -> Vec<Duration> {
-    let Crowd { flooded, .. } = crowd;
+async fn operate(crowd: &FloodSetup, which: usize, rounds: usize) -> Vec<Duration> {
+    let FloodSetup { flooded, .. } = crowd;
     let other = &crowd.others[which];
     let at = 64 * which as u64;
     let remote: RemoteRegion = crowd.region.remote().slice(at..at + 64).unwrap();

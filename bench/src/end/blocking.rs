@@ -5,14 +5,14 @@ use std::net::{TcpListener, TcpStream};
 
 use anyhow::{Result, bail};
 
-use super::landing::{Landing, messages};
 use super::meter::Meter;
 use super::pings::Pings;
+use super::receive_buffers::{ReceiveBuffers, messages};
 use super::{ANY_PORT, say, server_of};
-use crate::job::{ANSWER_SIZE, Told, Work};
+use crate::job::{ANSWER_SIZE, EndConfig, Work};
 use crate::sys;
 
-pub fn serve(told: &Told) -> Result<()> {
+pub fn serve(told: &EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT)?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
@@ -27,10 +27,10 @@ pub fn serve(told: &Told) -> Result<()> {
             }
         }
         Work::Stream => {
-            let mut landing = Landing::new(job);
+            let mut receive_buffers = ReceiveBuffers::new(job);
             let mut unanswered = 0;
             loop {
-                unanswered += read_some(&mut stream, &mut landing)?;
+                unanswered += read_some(&mut stream, &mut receive_buffers)?;
                 for _ in 0..unanswered / job.batch() {
                     stream.write_all(&[0; ANSWER_SIZE])?;
                 }
@@ -45,15 +45,15 @@ pub fn serve(told: &Told) -> Result<()> {
             Ok(())
         }
         _ => {
-            let mut landing = Landing::new(job);
+            let mut receive_buffers = ReceiveBuffers::new(job);
             loop {
-                read_some(&mut stream, &mut landing)?;
+                read_some(&mut stream, &mut receive_buffers)?;
             }
         }
     }
 }
 
-pub fn call(told: &Told, gather: bool) -> Result<()> {
+pub fn call(told: &EndConfig, gather: bool) -> Result<()> {
     let mut stream = TcpStream::connect(server_of(told))?;
     stream.set_nodelay(true)?;
     match told.job.work {
@@ -75,7 +75,7 @@ pub fn call(told: &Told, gather: bool) -> Result<()> {
     }
 }
 
-fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
+fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     let mut message = vec![0; told.job.size];
     let mut pings = Pings::new(told)?;
     loop {
@@ -87,7 +87,7 @@ fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-fn send(told: &Told, stream: &mut TcpStream, gather: bool) -> Result<()> {
+fn send(told: &EndConfig, stream: &mut TcpStream, gather: bool) -> Result<()> {
     let job = &told.job;
     let messages = messages(job);
     let mut next = messages.iter().cycle();
@@ -96,7 +96,7 @@ fn send(told: &Told, stream: &mut TcpStream, gather: bool) -> Result<()> {
     } else {
         Vec::new()
     };
-    let mut answers = Landing::of_answers();
+    let mut answers = ReceiveBuffers::of_answers();
     let mut meter = Meter::new(told);
     let mut credits = job.window;
     loop {
@@ -114,7 +114,7 @@ fn send(told: &Told, stream: &mut TcpStream, gather: bool) -> Result<()> {
     }
 }
 
-fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
+fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     let messages = messages(&told.job);
     let mut meter = Meter::new(told);
     for message in messages.iter().cycle() {
@@ -126,15 +126,15 @@ fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
-    let mut landing = Landing::new(&told.job);
+fn fetch(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut receive_buffers = ReceiveBuffers::new(&told.job);
     let mut meter = Meter::new(told);
     let mut due = told.job.window;
     loop {
         for _ in 0..due {
             stream.write_all(&[0; ANSWER_SIZE])?;
         }
-        due = read_some(stream, &mut landing)?;
+        due = read_some(stream, &mut receive_buffers)?;
         if due > 0 && meter.add(due as u64) {
             return Ok(());
         }
@@ -142,9 +142,9 @@ fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Reads once. Gives the number of messages that are whole now.
-fn read_some(stream: &mut TcpStream, landing: &mut Landing) -> Result<usize> {
-    match stream.read(landing.room())? {
+fn read_some(stream: &mut TcpStream, receive_buffers: &mut ReceiveBuffers) -> Result<usize> {
+    match stream.read(receive_buffers.room())? {
         0 => bail!("the other end has gone"),
-        bytes => Ok(landing.took(bytes)),
+        bytes => Ok(receive_buffers.took(bytes)),
     }
 }

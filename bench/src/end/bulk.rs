@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::say;
-use crate::job::{Job, Told, Work};
+use crate::job::{EndConfig, Job, Work};
 
 /// Large messages that the other end has answered.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ impl BulkCounter {
     }
 
     /// Starts to count the bytes of a phase.
-    pub fn begin(&self, told: &Told) -> BulkPhase {
+    pub fn begin(&self, told: &EndConfig) -> BulkPhase {
         BulkPhase {
             counter: self.clone(),
             size: told.job.bulk as u64,
@@ -27,7 +27,7 @@ impl BulkCounter {
     }
 
     /// Measures the bandwidth of the bulk alone, after a warm-up.
-    pub async fn measure_alone(&self, told: &Told) {
+    pub async fn measure_alone(&self, told: &EndConfig) {
         tokio::time::sleep(told.job.warm).await;
         let phase = self.begin(told);
         tokio::time::sleep(told.job.run).await;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::say;
-use crate::job::Told;
+use crate::job::EndConfig;
 use crate::sys;
 
 /// Memory of both ends.
@@ -16,7 +16,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn now(told: &Told) -> Memory {
+    pub fn now(told: &EndConfig) -> Memory {
         Memory {
             resident_client: resident(std::process::id()),
             resident_server: resident(told.peer),
@@ -49,20 +49,20 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn start(told: &Told) -> Watch {
+    pub fn start(told: &EndConfig) -> Watch {
         Watch {
             begin: Instant::now(),
             cpu: both(told),
         }
     }
 
-    pub fn tell(&self, told: &Told) {
+    pub fn tell(&self, told: &EndConfig) {
         say("elapsed_ns", self.begin.elapsed().as_nanos());
         say("cpu_ns", both(told).saturating_sub(self.cpu).as_nanos());
     }
 }
 
-fn both(told: &Told) -> Duration {
+fn both(told: &EndConfig) -> Duration {
     sys::process_cpu(std::process::id()) + sys::process_cpu(told.peer)
 }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::say;
-use crate::job::Told;
+use crate::job::EndConfig;
 use crate::sys::{self, Allocations, Syscalls};
 
 /// Counts operations as they end.
@@ -14,7 +14,7 @@ pub struct Meter {
     begin: Instant,
     warm: Duration,
     run: Duration,
-    start: Option<Mark>,
+    start: Option<Snapshot>,
     /// Operations that ended since the start.
     count: u64,
     /// The figures have been told.
@@ -31,7 +31,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn new(told: &Told) -> Counters {
+    fn new(told: &EndConfig) -> Counters {
         Counters {
             peer: told.peer,
             allocations: Allocations::of_both(told.peer),
@@ -39,9 +39,9 @@ impl Counters {
         }
     }
 
-    fn now(&self) -> Mark {
+    fn now(&self) -> Snapshot {
         let cpu = sys::process_cpu(std::process::id()) + sys::process_cpu(self.peer);
-        Mark {
+        Snapshot {
             at: Instant::now(),
             cpu,
             allocations: self.allocations.as_ref().map(Allocations::now),
@@ -52,14 +52,14 @@ impl Counters {
 
 /// A moment, and what both ends have used and done until then.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct Snapshot {
     at: Instant,
     cpu: Duration,
     allocations: Option<u64>,
     syscalls: Option<[u64; 2]>,
 }
 
-fn syscalls(told: &Told) -> Option<[Syscalls; 2]> {
+fn syscalls(told: &EndConfig) -> Option<[Syscalls; 2]> {
     if !told.job.counts_syscalls {
         return None;
     }
@@ -68,7 +68,7 @@ fn syscalls(told: &Told) -> Option<[Syscalls; 2]> {
 
 impl Meter {
     /// Starts to warm up.
-    pub fn new(told: &Told) -> Meter {
+    pub fn new(told: &EndConfig) -> Meter {
         Meter {
             counters: Counters::new(told),
             begin: Instant::now(),
@@ -109,7 +109,7 @@ impl Meter {
         }
     }
 
-    fn tell(&self, start: Mark) {
+    fn tell(&self, start: Snapshot) {
         let end = self.counters.now();
         say("count", self.count);
         say("elapsed_ns", (end.at - start.at).as_nanos());

@@ -4,13 +4,13 @@
 
 mod blocking;
 mod bulk;
-mod crowd;
+mod connection_stats;
 mod fabric;
 mod idle;
-mod landing;
 mod meter;
 mod pairs;
 mod pings;
+mod receive_buffers;
 mod rpc;
 mod spinning;
 mod streams;
@@ -22,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 
-use crate::job::{Role, Told, Work};
+use crate::job::{EndConfig, Role, Work};
 use crate::options;
 use crate::pin;
 use crate::subject::{self, Kind, Rpc, Tcp};
@@ -47,7 +47,7 @@ pub fn run(end: &options::End) -> Result<()> {
 }
 
 fn play(end: &options::End) -> Result<()> {
-    let told = Told::parse(&end.job)?;
+    let told = EndConfig::parse(&end.job)?;
     let subject = subject::named(&end.subject_name).context("no such subject")?;
     pin::to(&[told.cpu])?;
     if !told.job.work.is_alone() {
@@ -99,7 +99,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// Where servers listen.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-fn server_of(told: &Told) -> SocketAddr {
+fn server_of(told: &EndConfig) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, told.port).into()
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 
 use super::{fabric, say, streams};
-use crate::job::{Job, Told, Work};
+use crate::job::{EndConfig, Job, Work};
 use crate::pin;
 use crate::subject::Kind;
 
@@ -36,7 +36,7 @@ impl Tally {
     }
 }
 
-pub fn run(kind: Kind, told: &Told) -> Result<()> {
+pub fn run(kind: Kind, told: &EndConfig) -> Result<()> {
     let (mut one, mut two) = (Stretch::default(), Stretch::default());
     for _ in 0..ROUNDS {
         match told.job.work {
@@ -83,7 +83,7 @@ impl Stretch {
 type Threads = Vec<JoinHandle<Result<()>>>;
 
 /// Lets what `start` starts warm up, measures it, and ends it.
-fn measured(told: &Told, start: impl FnOnce(Arc<Tally>) -> Threads) -> Result<Stretch> {
+fn measured(told: &EndConfig, start: impl FnOnce(Arc<Tally>) -> Threads) -> Result<Stretch> {
     let tally = Arc::new(Tally::default());
     let threads = start(Arc::clone(&tally));
     let until = Instant::now() + BEGINNING_MAX;

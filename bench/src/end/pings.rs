@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::meter::Meter;
 use super::say;
-use crate::job::Told;
+use crate::job::EndConfig;
 
 /// A round trip that took longer counts as this long.
 const TIME_MAX_NS: u64 = 10_000_000_000;
@@ -21,7 +21,7 @@ pub struct Pings {
 }
 
 impl Pings {
-    pub fn new(told: &Told) -> Result<Pings> {
+    pub fn new(told: &EndConfig) -> Result<Pings> {
         let times = Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?;
         Ok(Pings {
             meter: Meter::new(told),

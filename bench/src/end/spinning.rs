@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 
 use super::pings::Pings;
 use super::{ANY_PORT, say, server_of};
-use crate::job::Told;
+use crate::job::EndConfig;
 
-pub fn serve(told: &Told) -> Result<()> {
+pub fn serve(told: &EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT)?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
@@ -21,7 +21,7 @@ pub fn serve(told: &Told) -> Result<()> {
     }
 }
 
-pub fn call(told: &Told) -> Result<()> {
+pub fn call(told: &EndConfig) -> Result<()> {
     let mut stream = TcpStream::connect(server_of(told))?;
     prepare(&stream)?;
     let mut message = vec![0; told.job.size];

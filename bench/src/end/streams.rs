@@ -8,17 +8,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::bulk::{BulkCounter, bulk_job, ping_job};
-use super::crowd::Before;
+use super::connection_stats::StatsBaseline;
 use super::idle::{Memory, Watch};
-use super::landing::{Landing, messages};
 use super::meter::Meter;
 use super::pairs::Tally;
 use super::pings::Pings;
+use super::receive_buffers::{ReceiveBuffers, messages};
 use super::{ANY_PORT, say, server_of};
-use crate::job::{ANSWER_SIZE, Job, Told, Work};
+use crate::job::{ANSWER_SIZE, EndConfig, Job, Work};
 use crate::sys;
 
-pub async fn serve(told: Told) -> Result<()> {
+pub async fn serve(told: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     for number in 0_usize.. {
@@ -47,10 +47,10 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
             }
         }
         Work::Stream | Work::AllToAll | Work::Pairs | Work::Shards => {
-            let mut landing = Landing::new(&job);
+            let mut receive_buffers = ReceiveBuffers::new(&job);
             let mut unanswered = 0;
             loop {
-                unanswered += read_some(&mut stream, &mut landing).await?;
+                unanswered += read_some(&mut stream, &mut receive_buffers).await?;
                 for _ in 0..unanswered / job.batch() {
                     stream.write_all(&[0; ANSWER_SIZE]).await?;
                 }
@@ -65,18 +65,18 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
             Ok(())
         }
         Work::Write => {
-            let mut landing = Landing::new(&job);
+            let mut receive_buffers = ReceiveBuffers::new(&job);
             loop {
-                read_some(&mut stream, &mut landing).await?;
+                read_some(&mut stream, &mut receive_buffers).await?;
             }
         }
         _ => wait_for_the_end(stream).await,
     }
 }
 
-pub async fn call(told: Told, gather: bool) -> Result<()> {
+pub async fn call(told: EndConfig, gather: bool) -> Result<()> {
     let before = Memory::now(&told);
-    let crowd = Before::now(&told)?;
+    let crowd = StatsBaseline::now(&told)?;
     let mut streams = Vec::new();
     let connections = told.job.connections;
     // One for each two endpoints.
@@ -117,7 +117,7 @@ pub async fn call(told: Told, gather: bool) -> Result<()> {
     }
 }
 
-async fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
+async fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     let mut message = vec![0; told.job.size];
     let mut pings = Pings::new(told)?;
     loop {
@@ -130,7 +130,7 @@ async fn ping(told: &Told, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Round trips on one stream, while a task keeps the other one full.
-async fn neighbours(told: &Told, bulk: TcpStream, mut stream: TcpStream) -> Result<()> {
+async fn neighbours(told: &EndConfig, bulk: TcpStream, mut stream: TcpStream) -> Result<()> {
     let counter = BulkCounter::default();
     let (counting, job) = (counter.clone(), bulk_job(&told.job));
     let batch = job.batch() as u64;
@@ -148,10 +148,10 @@ async fn neighbours(told: &Told, bulk: TcpStream, mut stream: TcpStream) -> Resu
 
 /// A task per connection, all of them counted together. Ends with the task that has counted enough.
 async fn send_over_all(
-    told: Told,
+    told: EndConfig,
     streams: Vec<TcpStream>,
     gather: bool,
-    before: Before,
+    before: StatsBaseline,
 ) -> Result<()> {
     let crowd = Arc::new(Mutex::new(before.begin(&told)));
     let mut tasks = JoinSet::new();
@@ -203,7 +203,7 @@ async fn send(
     } else {
         Vec::new()
     };
-    let mut answers = Landing::of_answers();
+    let mut answers = ReceiveBuffers::of_answers();
     let mut credits = job.window;
     loop {
         if gather {
@@ -221,7 +221,7 @@ async fn send(
     }
 }
 
-async fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
+async fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     let messages = messages(&told.job);
     let mut meter = Meter::new(told);
     for message in messages.iter().cycle() {
@@ -233,15 +233,15 @@ async fn push(told: &Told, stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-async fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
-    let mut landing = Landing::new(&told.job);
+async fn fetch(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut receive_buffers = ReceiveBuffers::new(&told.job);
     let mut meter = Meter::new(told);
     let mut due = told.job.window;
     loop {
         for _ in 0..due {
             stream.write_all(&[0; ANSWER_SIZE]).await?;
         }
-        due = read_some(stream, &mut landing).await?;
+        due = read_some(stream, &mut receive_buffers).await?;
         if due > 0 && meter.add(due as u64) {
             return Ok(());
         }
@@ -249,7 +249,7 @@ async fn fetch(told: &Told, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Each connection has a task that waits for a message, as an application's would.
-async fn idle(told: Told, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
+async fn idle(told: EndConfig, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
     for stream in streams {
         tokio::spawn(async move { wait_for_the_end(stream).await.ok() });
     }
@@ -269,9 +269,9 @@ async fn wait_for_the_end(mut stream: TcpStream) -> Result<()> {
 }
 
 /// Reads once. Gives the number of messages that are whole now.
-async fn read_some(stream: &mut TcpStream, landing: &mut Landing) -> Result<usize> {
-    match stream.read(landing.room()).await? {
+async fn read_some(stream: &mut TcpStream, receive_buffers: &mut ReceiveBuffers) -> Result<usize> {
+    match stream.read(receive_buffers.room()).await? {
         0 => bail!("the other end has gone"),
-        bytes => Ok(landing.took(bytes)),
+        bytes => Ok(receive_buffers.took(bytes)),
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::{ANY_PORT, say};
-use crate::job::{Job, Told, Work};
+use crate::job::{EndConfig, Job, Work};
 
 const PROGRAM: &str = "ucx_perftest";
 /// The server listens after it has told its port: for so long the client tries.
@@ -23,7 +23,7 @@ pub fn is_installed() -> bool {
 }
 
 /// Becomes the program.
-pub fn serve(told: &Told, spin: bool) -> Result<()> {
+pub fn serve(told: &EndConfig, spin: bool) -> Result<()> {
     let port = TcpListener::bind(ANY_PORT)?.local_addr()?.port();
     say("PORT", port);
     let mut command = Command::new(PROGRAM);
@@ -32,7 +32,7 @@ pub fn serve(told: &Told, spin: bool) -> Result<()> {
 }
 
 /// What both ends are told.
-fn of_tcp(command: &mut Command, told: &Told, port: u16, spin: bool) {
+fn of_tcp(command: &mut Command, told: &EndConfig, port: u16, spin: bool) {
     command
         .env("UCX_TLS", "tcp")
         .env("UCX_NET_DEVICES", "lo")
@@ -41,7 +41,7 @@ fn of_tcp(command: &mut Command, told: &Told, port: u16, spin: bool) {
         .args(["-E", if spin { "poll" } else { "sleep" }]);
 }
 
-pub fn call(told: &Told, spin: bool) -> Result<()> {
+pub fn call(told: &EndConfig, spin: bool) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     let job = &told.job;
     let (test, guess) = match job.work {

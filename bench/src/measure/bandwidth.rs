@@ -1,7 +1,7 @@
 //! Bytes per second of large messages, writes and reads, and what a gigabyte costs in CPU time.
 
 use super::{Scale, cpu_per_message, rate};
-use crate::case::{Case, Facts, Placement, Quantity, bytes};
+use crate::case::{Case, Figures, Placement, Quantity, bytes};
 use crate::job::{Job, Work};
 
 /// The same two figures under the name of each operation.
@@ -32,11 +32,11 @@ const OPERATIONS: [(Work, &[Quantity]); 3] = [
     (Work::Read, quantities!("RMA read")),
 ];
 
-fn gigabytes(facts: &Facts, job: &Job) -> Option<f64> {
+fn gigabytes(facts: &Figures, job: &Job) -> Option<f64> {
     Some(rate(facts)? * job.size as f64 / 1e9)
 }
 
-fn cpu(facts: &Facts, job: &Job) -> Option<f64> {
+fn cpu(facts: &Figures, job: &Job) -> Option<f64> {
     Some(cpu_per_message(facts)? / job.size as f64 * 1e9)
 }
 

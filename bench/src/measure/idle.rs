@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Scale;
-use crate::case::{Case, Facts, Placement, Quantity};
+use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
 
 /// Watched for so long, since a sign of life is asked for only now and then: this library looks at
@@ -44,7 +44,7 @@ const QUANTITIES: &[Quantity] = &[
     },
 ];
 
-fn each(facts: &Facts, job: &Job, name: &str) -> Option<f64> {
+fn each(facts: &Figures, job: &Job, name: &str) -> Option<f64> {
     Some(facts.get(name)? / 1024.0 / job.connections as f64)
 }
 

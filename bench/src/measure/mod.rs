@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::case::{Case, Facts};
+use crate::case::{Case, Figures};
 use crate::job::{Job, Work};
 use crate::options::Options;
 use crate::subject::SUBJECTS;
@@ -158,13 +158,13 @@ pub fn list() -> Result<()> {
 }
 
 /// Messages (or RMAs) per second.
-fn rate(facts: &Facts) -> Option<f64> {
+fn rate(facts: &Figures) -> Option<f64> {
     let (count, elapsed) = (facts.get("count")?, facts.get("elapsed_ns")?);
     Some(count / elapsed * 1e9)
 }
 
 /// CPU seconds of both ends for each message (or RMA).
-fn cpu_per_message(facts: &Facts) -> Option<f64> {
+fn cpu_per_message(facts: &Figures) -> Option<f64> {
     let (cpu, count) = (facts.get("cpu_ns")?, facts.get("count")?);
     Some(cpu / 1e9 / count)
 }

@@ -1,7 +1,7 @@
 //! Round trips on one connection while large messages keep another one busy, in the same domain.
 
 use super::Scale;
-use crate::case::{Case, Facts, Placement, Quantity};
+use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
 
 /// Bytes of a large message, and how many are always under way.
@@ -47,7 +47,7 @@ const QUANTITIES: &[Quantity] = &[
 ];
 
 /// Bytes per nanosecond.
-fn gigabytes(facts: &Facts, phase: &str) -> Option<f64> {
+fn gigabytes(facts: &Figures, phase: &str) -> Option<f64> {
     let of = |what: &str| facts.get(&format!("{phase}_{what}"));
     Some(of("bytes")? / of("ns")?)
 }

@@ -2,7 +2,7 @@
 //! end for itself.
 
 use super::Scale;
-use crate::case::{Case, Facts, Placement, Quantity, bytes};
+use crate::case::{Case, Figures, Placement, Quantity, bytes};
 use crate::job::{Job, Work};
 
 const QUANTITIES: &[Quantity] = &[
@@ -29,7 +29,7 @@ const QUANTITIES: &[Quantity] = &[
     },
 ];
 
-fn per_operation(facts: &Facts, calls: &str) -> Option<f64> {
+fn per_operation(facts: &Figures, calls: &str) -> Option<f64> {
     Some(facts.get(calls)? / facts.get("count")?)
 }
 

@@ -2,7 +2,7 @@
 //! the connections of one domain when it has two drivers.
 
 use super::Scale;
-use crate::case::{Case, Facts, Placement, Quantity};
+use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
 
 /// On the way of a pair, and per connection where there are many.
@@ -44,7 +44,7 @@ const SHARDS: &[Quantity] = &[
     },
 ];
 
-fn gain(facts: &Facts, _: &Job) -> Option<f64> {
+fn gain(facts: &Figures, _: &Job) -> Option<f64> {
     Some(facts.get("two_per_s")? / facts.get("one_per_s")?)
 }
 

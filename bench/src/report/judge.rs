@@ -13,7 +13,7 @@ const DEFAULT_MORE: f64 = 1.1;
 const DEFAULT_LESS: f64 = 0.9;
 
 /// A row that a target names: where its figure stands.
-struct Found<'a> {
+struct JudgedRow<'a> {
     /// The quantity's place within the case.
     at: usize,
     outcome: &'a Outcome,
@@ -49,7 +49,7 @@ impl Report {
         text
     }
 
-    fn found(&self, target: &Target) -> Option<Found<'_>> {
+    fn found(&self, target: &Target) -> Option<JudgedRow<'_>> {
         let measured = self.quantities();
         let measured = measured
             .iter()
@@ -62,7 +62,7 @@ impl Report {
         let ours = best(outcome, at, more_is_better, |subject| {
             target.ours.fits(subject)
         })?;
-        Some(Found {
+        Some(JudgedRow {
             at,
             outcome,
             more_is_better,
@@ -71,7 +71,7 @@ impl Report {
     }
 
     fn row(&self, target: &Target) -> Option<String> {
-        let Found {
+        let JudgedRow {
             at, outcome, ours, ..
         } = self.found(target)?;
         let spread = match target.peer {
@@ -87,7 +87,7 @@ impl Report {
         if matches!(target.ours, Ours::Named(_)) {
             return None;
         }
-        let Found {
+        let JudgedRow {
             at,
             outcome,
             more_is_better,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Report;
-use crate::case::{Case, Facts, Placement, Quantity};
+use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
 use crate::machine::Machine;
 use crate::pin::Cpus;
@@ -34,7 +34,7 @@ fn report() -> Report {
             server: 1,
         },
     });
-    let facts = |time: f64| Facts::from([("time".to_owned(), time)]);
+    let facts = |time: f64| Figures::from([("time".to_owned(), time)]);
     let round = |peer: f64, ours: f64| Round {
         facts: [("tokio", facts(peer)), ("tokio-fabric:epoll", facts(ours))].into(),
         bounce_ns: 30.0,

@@ -9,14 +9,14 @@ use tokio_fabric::{CompletionQueue, Error, Event, EventQueue, buf::IoBufs, op::Q
 
 /// How something ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct OpEnding {
     pub what: &'static str,
     /// `None`: well.
     pub error: Option<Error>,
     pub at: Instant,
 }
 
-type Open = Pin<Box<dyn Future<Output = Ended>>>;
+type Open = Pin<Box<dyn Future<Output = OpEnding>>>;
 
 /// What was posted, in both ways to complete, and how each of it ended.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub struct Ledger {
     open: FuturesUnordered<Open>,
     queued: BTreeMap<u64, &'static str>,
     posted: usize,
-    pub ended: Vec<Ended>,
+    pub ended: Vec<OpEnding>,
     /// Connected was told.
     pub connected: bool,
     /// Shutdown, or the failure of the connection, was told.
@@ -41,7 +41,7 @@ impl Ledger {
         self.posted += 1;
         self.open.push(Box::pin(async move {
             let error = future.await.err().map(Into::into);
-            Ended {
+            OpEnding {
                 what,
                 error,
                 at: Instant::now(),
@@ -98,7 +98,7 @@ impl Ledger {
                 completion = queue.next() => {
                     let completion = completion.expect("the queue is open");
                     let what = self.queued.remove(&completion.context.0);
-                    self.ended.push(Ended {
+                    self.ended.push(OpEnding {
                         what: what.expect("an end that nobody waits for, or a second one"),
                         error: completion.result.err().map(|failed| failed.error),
                         at: Instant::now(),

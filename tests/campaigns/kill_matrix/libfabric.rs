@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came of one death.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum SurvivorOutcome {
     /// All operations had ended, and the end of the connection was told, after this time.
     After(Duration),
     /// Not within [`NEVER`]: so many of so many operations had not ended.
@@ -75,7 +75,7 @@ impl Survivor {
     }
 
     /// Until nothing is left and the end is told, or [`NEVER`].
-    fn ends(&self, posted: usize, died: Instant) -> Told {
+    fn ends(&self, posted: usize, died: Instant) -> SurvivorOutcome {
         let mut left = posted;
         loop {
             let limit = (died + NEVER).saturating_duration_since(Instant::now());
@@ -87,11 +87,11 @@ impl Survivor {
                     let (count, told) = rest.split_once(' ').expect("two numbers");
                     left = count.parse().expect("a number");
                     if left == 0 && told == "1" {
-                        return Told::After(at.saturating_duration_since(died));
+                        return SurvivorOutcome::After(at.saturating_duration_since(died));
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => return Told::Never { left, posted },
-                Err(RecvTimeoutError::Disconnected) => return Told::Crash,
+                Err(RecvTimeoutError::Timeout) => return SurvivorOutcome::Never { left, posted },
+                Err(RecvTimeoutError::Disconnected) => return SurvivorOutcome::Crash,
             }
         }
     }
@@ -105,7 +105,7 @@ impl Drop for Survivor {
 }
 
 /// One death, with libfabric as the survivor.
-pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> Told {
+pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> SurvivorOutcome {
     let spawn = |dial: &str| {
         let order = (ORDER, format!("{step} {} {dial}", Protocol::Plain));
         PeerProcess::spawn("kill_matrix::the_victim", &[order])
@@ -155,14 +155,14 @@ pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> Told {
     }
 }
 
-fn let_go(ours: SocketAddr, theirs: SocketAddr, died: Instant) -> Told {
+fn let_go(ours: SocketAddr, theirs: SocketAddr, died: Instant) -> SurvivorOutcome {
     while Socket::is_held(ours, theirs) {
         if died.elapsed() > NEVER {
-            return Told::Never { left: 0, posted: 0 };
+            return SurvivorOutcome::Never { left: 0, posted: 0 };
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Told::After(died.elapsed())
+    SurvivorOutcome::After(died.elapsed())
 }
 
 /// The steps that a peer of libfabric's comes to.
@@ -172,11 +172,11 @@ pub fn steps() -> impl Iterator<Item = Step> {
 }
 
 /// As Markdown: a row for each step and role.
-pub fn markdown(rows: &[(Step, Victim, Told, Told)]) -> String {
-    let shown = |told: &Told| match told {
-        Told::After(time) => format!("{:.0} ms", time.as_secs_f64() * 1000.0),
-        Told::Never { left, posted } => format!("never ({left} of {posted} left)"),
-        Told::Crash => "it crashes".to_owned(),
+pub fn markdown(rows: &[(Step, Victim, SurvivorOutcome, SurvivorOutcome)]) -> String {
+    let shown = |told: &SurvivorOutcome| match told {
+        SurvivorOutcome::After(time) => format!("{:.0} ms", time.as_secs_f64() * 1000.0),
+        SurvivorOutcome::Never { left, posted } => format!("never ({left} of {posted} left)"),
+        SurvivorOutcome::Crash => "it crashes".to_owned(),
     };
     let mut table = "| step | the victim | `kill -9` | `SIGSTOP` |\n|---|---|---|---|\n".to_owned();
     for (step, victim, killed, stopped) in rows {
@@ -185,7 +185,7 @@ pub fn markdown(rows: &[(Step, Victim, Told, Told)]) -> String {
     }
     let connected = rows.iter().filter(|row| row.0.stage() == Stage::Connected);
     let never = connected
-        .filter(|row| !matches!(row.3, Told::After(_)))
+        .filter(|row| !matches!(row.3, SurvivorOutcome::After(_)))
         .count();
     table + &format!("\n{never} stopped peers were never found.\n")
 }

@@ -11,7 +11,7 @@ use tokio_fabric::{
 
 /// What the campaign did with an operation it had posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum OpTreatment {
     /// Its end is awaited, whether or not it was asked to end early.
     Kept,
     /// Its future was dropped.
@@ -22,7 +22,7 @@ pub enum Fate {
 
 /// How an operation ended, as far as the ledger cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum OpOutcome {
     Done,
     /// A receive that got the first bytes of a longer message.
     Cut,
@@ -34,15 +34,15 @@ pub enum Ended {
     Lost,
 }
 
-impl Ended {
+impl OpOutcome {
     /// Sorts an error. Anything that is not one of the typed reasons an operation may end by is a
     /// failure of the test.
-    pub fn of(kind: ErrorKind) -> Ended {
+    pub fn of(kind: ErrorKind) -> OpOutcome {
         match kind {
-            ErrorKind::Truncated => Ended::Cut,
-            ErrorKind::Canceled => Ended::Canceled,
-            ErrorKind::TimedOut => Ended::TimedOut,
-            ErrorKind::PeerClosed | ErrorKind::ConnectionReset => Ended::Lost,
+            ErrorKind::Truncated => OpOutcome::Cut,
+            ErrorKind::Canceled => OpOutcome::Canceled,
+            ErrorKind::TimedOut => OpOutcome::TimedOut,
+            ErrorKind::PeerClosed | ErrorKind::ConnectionReset => OpOutcome::Lost,
             other => panic!("an operation ended as {other:?}"),
         }
     }
@@ -54,9 +54,9 @@ pub struct Entry {
     pub kind: OperationKind,
     /// Reports to a completion queue.
     pub queued: bool,
-    pub fate: Fate,
+    pub fate: OpTreatment,
     /// Ends seen; one, by the end of the connection, for all that are kept.
-    pub ends: Vec<Ended>,
+    pub ends: Vec<OpOutcome>,
     /// Delivery-complete was asked for.
     pub acked: bool,
     /// It carries CQ data for the peer's queue.
@@ -94,7 +94,7 @@ impl Book {
 
     /// Notes an end.
     #[track_caller]
-    pub fn end(&mut self, id: u64, ended: Ended) {
+    pub fn end(&mut self, id: u64, ended: OpOutcome) {
         let entry = self
             .entries
             .get_mut(&id)
@@ -126,7 +126,7 @@ impl Book {
     pub fn all_freed(&self) -> bool {
         self.entries
             .values()
-            .filter(|entry| entry.fate != Fate::Leaked)
+            .filter(|entry| entry.fate != OpTreatment::Leaked)
             .all(|entry| entry.freed.load(Ordering::Relaxed) == entry.buffers)
     }
 
@@ -134,16 +134,16 @@ impl Book {
     pub fn balance(&self) {
         for (id, entry) in &self.entries {
             let expected = match (entry.fate, entry.queued) {
-                (Fate::Kept, _) => 1..=1,
+                (OpTreatment::Kept, _) => 1..=1,
                 // Its end shows in the queue only if it had been accepted before.
-                (Fate::Dropped | Fate::Leaked, true) => 0..=1,
-                (Fate::Dropped | Fate::Leaked, false) => 0..=0,
+                (OpTreatment::Dropped | OpTreatment::Leaked, true) => 0..=1,
+                (OpTreatment::Dropped | OpTreatment::Leaked, false) => 0..=0,
             };
             assert!(
                 expected.contains(&entry.ends.len()),
                 "{id:#x} has other ends: {entry:?}"
             );
-            if entry.fate != Fate::Leaked {
+            if entry.fate != OpTreatment::Leaked {
                 let freed = entry.freed.load(Ordering::Relaxed);
                 assert_eq!(
                     freed, entry.buffers,
@@ -166,12 +166,14 @@ impl Book {
                 _ => continue,
             };
             match entry.ends.first() {
-                Some(Ended::Done) if (whole || entry.acked) && !came => {
+                Some(OpOutcome::Done) if (whole || entry.acked) && !came => {
                     let excused = may_be_lost && peer.leaked_receives > 0;
                     assert!(excused, "{id:#x} is lost: {entry:?}");
                     missing += 1;
                 }
-                Some(Ended::Canceled) if whole => assert!(!came, "{id:#x} was cancelled, yet came"),
+                Some(OpOutcome::Canceled) if whole => {
+                    assert!(!came, "{id:#x} was cancelled, yet came")
+                }
                 _ => {}
             }
         }

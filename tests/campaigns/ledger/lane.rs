@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio_fabric::testing::{Net, connect_endpoints};
 
 use super::book::Touched;
-use super::side::{Habits, Side};
+use super::side::{Habits, LedgerEndpoint};
 
 /// How far a side has come with the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ impl Totals {
         }
     }
 
-    pub fn take(&mut self, side: &Side) {
+    pub fn take(&mut self, side: &LedgerEndpoint) {
         self.posted += side.posted();
         self.compared += side.book.compared;
         self.leaked += side.book.leaked_receives;
@@ -61,8 +61,8 @@ pub async fn run(net: Net, lane: u64, seed: u64, operations: usize, habits: Habi
             break;
         }
         let number = |side: u64| (lane << 48) | (epoch << 28) | (side << 27);
-        let mut a = Side::open(&peers[0], number(0), seed, habits).expect("an endpoint");
-        let mut b = Side::open(&peers[1], number(1), seed, habits).expect("an endpoint");
+        let mut a = LedgerEndpoint::open(&peers[0], number(0), seed, habits).expect("an endpoint");
+        let mut b = LedgerEndpoint::open(&peers[1], number(1), seed, habits).expect("an endpoint");
         totals.connections += 1;
         if connect_endpoints(&a.endpoint, &b.endpoint, &peers[1].fabric)
             .await
@@ -93,7 +93,7 @@ pub async fn run(net: Net, lane: u64, seed: u64, operations: usize, habits: Habi
 
 /// One side from the first operation to the last. True if nothing may be missing.
 async fn live(
-    side: &mut Side,
+    side: &mut LedgerEndpoint,
     quota: usize,
     stage: watch::Sender<Stage>,
     mut other: watch::Receiver<Stage>,
@@ -115,7 +115,7 @@ async fn live(
 }
 
 /// Waits until all that this side has sent is in the peer's memory.
-async fn flush(side: &mut Side) -> bool {
+async fn flush(side: &mut LedgerEndpoint) -> bool {
     while side.transmits_left() > 0 {
         side.keep_receiving();
         side.progress(true).await;
@@ -130,7 +130,11 @@ async fn flush(side: &mut Side) -> bool {
 }
 
 /// Goes on until the other side has come so far. False if the connection was lost.
-async fn reach(side: &mut Side, other: &mut watch::Receiver<Stage>, stage: Stage) -> bool {
+async fn reach(
+    side: &mut LedgerEndpoint,
+    other: &mut watch::Receiver<Stage>,
+    stage: Stage,
+) -> bool {
     loop {
         let there = *other.borrow_and_update();
         if there == Stage::Lost {
@@ -154,7 +158,7 @@ async fn reach(side: &mut Side, other: &mut watch::Receiver<Stage>, stage: Stage
 }
 
 /// Ends the connection in order, if it still stands, and balances the account.
-async fn end(side: &mut Side) {
+async fn end(side: &mut LedgerEndpoint) {
     side.endpoint.shutdown().await.expect("an end");
     side.close_account().await;
     side.check_events();

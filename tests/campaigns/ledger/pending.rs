@@ -23,7 +23,7 @@ pub enum Pending {
 }
 
 /// What a ready [`Pending`] tells.
-pub enum Told {
+pub enum PendingOutcome {
     Out(Result<usize, ErrorKind>),
     Receive(Result<usize, ErrorKind>, Option<u64>, Vec<u8>),
     Read(Result<Vec<u8>, ErrorKind>),
@@ -40,21 +40,21 @@ pub fn joined<B: AsRef<[u8]>>(buffers: &[B]) -> Vec<u8> {
 }
 
 impl Pending {
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PendingOutcome> {
         match self {
             Pending::Out(op) => Pin::new(op).poll(cx).map(|result| {
-                Told::Out(result.map(|(len, _)| len).map_err(|failed| failed.kind()))
+                PendingOutcome::Out(result.map(|(len, _)| len).map_err(|failed| failed.kind()))
             }),
             Pending::Receive(op) => Pin::new(op).poll(cx).map(|result| match result {
                 Ok((got, buffers)) => {
                     let mut bytes = joined(&buffers);
                     bytes.truncate(got.len);
-                    Told::Receive(Ok(got.len), got.data, bytes)
+                    PendingOutcome::Receive(Ok(got.len), got.data, bytes)
                 }
                 Err(failed) => {
                     let (error, buffers) = failed.into_parts();
                     // A message that was too long has filled all of them.
-                    Told::Receive(
+                    PendingOutcome::Receive(
                         Err(error.kind()),
                         None,
                         joined(&buffers.unwrap_or_default()),
@@ -62,7 +62,7 @@ impl Pending {
                 }
             }),
             Pending::Read(op) => Pin::new(op).poll(cx).map(|result| {
-                Told::Read(
+                PendingOutcome::Read(
                     result
                         .map(|(_, buffers)| joined(&buffers))
                         .map_err(|failed| failed.kind()),
@@ -70,17 +70,17 @@ impl Pending {
             }),
             Pending::ReadSlice(op) => Pin::new(op).poll(cx).map(|result| {
                 let bytes = |slice: &RegionSlice| slice.to_vec().expect("an open region");
-                Told::Read(match result {
+                PendingOutcome::Read(match result {
                     Ok((_, slices)) => Ok(joined(&slices.iter().map(bytes).collect::<Vec<_>>())),
                     Err(failed) => Err(failed.kind()),
                 })
             }),
-            Pending::OutAccepted(op) => Pin::new(op)
-                .poll(cx)
-                .map(|result| Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))),
-            Pending::InAccepted(op) => Pin::new(op)
-                .poll(cx)
-                .map(|result| Told::Accepted(result.map(drop).map_err(|failed| failed.kind()))),
+            Pending::OutAccepted(op) => Pin::new(op).poll(cx).map(|result| {
+                PendingOutcome::Accepted(result.map(drop).map_err(|failed| failed.kind()))
+            }),
+            Pending::InAccepted(op) => Pin::new(op).poll(cx).map(|result| {
+                PendingOutcome::Accepted(result.map(drop).map_err(|failed| failed.kind()))
+            }),
         }
     }
 

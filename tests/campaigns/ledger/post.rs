@@ -8,14 +8,14 @@ use bytes::BytesMut;
 use tokio_fabric::{ErrorKind, RemoteRegion, Result, error::OperationKind};
 
 use super::{
-    Awaited, CUT_MIN, LOCAL_AT, NOISE_AT, NOISE_LEN, Place, RECEIVES_MAX, RECEIVES_MIN, SHARED_AT,
-    SLOT_SIZE, Side,
+    Awaited, CUT_MIN, LOCAL_AT, LedgerEndpoint, NOISE_AT, NOISE_LEN, RECEIVES_MAX, RECEIVES_MIN,
+    RegionSlot, SHARED_AT, SLOT_SIZE,
 };
-use crate::ledger::book::{Ended, Entry, Fate};
+use crate::ledger::book::{Entry, OpOutcome, OpTreatment};
 use crate::ledger::payload::{LEN_MAX, NAMED_LEN_MIN, counted, cut, payload};
 use crate::ledger::pending::Pending;
 
-impl Side {
+impl LedgerEndpoint {
     /// Posts one operation. False if the connection is lost.
     pub(super) fn post(&mut self) -> bool {
         if self.live_receives < RECEIVES_MIN {
@@ -58,7 +58,7 @@ impl Side {
         Entry {
             kind,
             queued,
-            fate: Fate::Kept,
+            fate: OpTreatment::Kept,
             ends: Vec::new(),
             acked: false,
             data: false,
@@ -73,7 +73,7 @@ impl Side {
         id: u64,
         entry: Entry,
         posted: Result<Pending, ErrorKind>,
-        place: Option<Place>,
+        place: Option<RegionSlot>,
         noise_at: usize,
     ) -> bool {
         match posted {
@@ -90,7 +90,7 @@ impl Side {
             }
             Err(kind) => {
                 // Never posted; the connection is lost.
-                assert_eq!(Ended::of(kind), Ended::Lost);
+                assert_eq!(OpOutcome::of(kind), OpOutcome::Lost);
                 false
             }
         }
@@ -156,7 +156,7 @@ impl Side {
     }
 
     pub fn is_done(&self, id: u64) -> bool {
-        self.book.entries[&id].ends == [Ended::Done]
+        self.book.entries[&id].ends == [OpOutcome::Done]
     }
 
     fn inject(&mut self) -> bool {
@@ -177,13 +177,13 @@ impl Side {
         match result {
             Ok(()) => {
                 let mut entry = self.entry(kind, len, false);
-                entry.ends.push(Ended::Done); // Told by the call itself, and counted.
+                entry.ends.push(OpOutcome::Done); // Told by the call itself, and counted.
                 self.book.post(id, entry);
                 true
             }
             Err(error) if error.kind() == ErrorKind::Again => true,
             Err(error) => {
-                assert_eq!(Ended::of(error.kind()), Ended::Lost);
+                assert_eq!(OpOutcome::of(error.kind()), OpOutcome::Lost);
                 false
             }
         }
@@ -196,7 +196,7 @@ impl Side {
         let id = self.number();
         let (place, at, len) = match self.remote_slots.pop() {
             Some(slot) if self.random.chance(85) => (
-                Some(Place::Remote(slot)),
+                Some(RegionSlot::Remote(slot)),
                 slot * SLOT_SIZE,
                 self.random.within(0, SLOT_SIZE + 1),
             ),
@@ -282,7 +282,7 @@ impl Side {
                 .map_err(|failed| failed.kind())
             }
         };
-        self.hold(id, entry, posted, local.map(Place::Local), noise_at)
+        self.hold(id, entry, posted, local.map(RegionSlot::Local), noise_at)
     }
 }
 

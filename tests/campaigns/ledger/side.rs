@@ -20,9 +20,9 @@ use tokio_fabric::{
     op::OperationId,
 };
 
-use super::book::{Book, Ended, Fate};
+use super::book::{Book, OpOutcome, OpTreatment};
 use super::payload::{LEN_MAX, digest, name, noise, payload};
-use super::pending::{Pending, Told, joined};
+use super::pending::{Pending, PendingOutcome, joined};
 use crate::common::seed::Random;
 
 /// The remotely writable part of a region: places for writes that are checked, then one where
@@ -60,7 +60,7 @@ pub struct Habits {
 }
 
 /// What becomes of an operation that needs a place in a region until it ends.
-enum Place {
+enum RegionSlot {
     Remote(usize),
     Local(usize),
 }
@@ -69,12 +69,12 @@ enum Place {
 struct Awaited {
     id: u64,
     pending: Pending,
-    place: Option<Place>,
+    place: Option<RegionSlot>,
     /// Noise expected at this offset.
     noise_at: usize,
 }
 
-pub struct Side {
+pub struct LedgerEndpoint {
     pub endpoint: Endpoint,
     pub events: EventQueue,
     pub region: MemoryRegion<Vec<u8>>,
@@ -87,7 +87,7 @@ pub struct Side {
     peer_region: Option<MemoryRegion<Vec<u8>>>,
     awaited: Vec<Awaited>,
     /// Operations that report to a queue and have been accepted: their names, and places.
-    queued: HashMap<u64, (OperationId, Option<Place>)>,
+    queued: HashMap<u64, (OperationId, Option<RegionSlot>)>,
     live_receives: usize,
     /// Receives that are not in the book.
     extra_receives: u64,
@@ -109,9 +109,9 @@ pub fn region(domain: &Domain) -> MemoryRegion<Vec<u8>> {
         .expect("a region")
 }
 
-impl Side {
+impl LedgerEndpoint {
     /// An idle endpoint of `peer`'s. `first` is the number of its first operation.
-    pub fn open(peer: &Peer, first: u64, seed: u64, habits: Habits) -> Result<Side> {
+    pub fn open(peer: &Peer, first: u64, seed: u64, habits: Habits) -> Result<LedgerEndpoint> {
         let domain = &peer.domain;
         let events = peer.fabric.event_queue().open()?;
         let transmits = domain.completion_queue().size(TRANSMIT_QUEUE_SIZE).open()?;
@@ -129,7 +129,7 @@ impl Side {
             .transmit_size(CONTEXT_SIZE)
             .receive_size(CONTEXT_SIZE)
             .open()?;
-        Ok(Side {
+        Ok(LedgerEndpoint {
             endpoint,
             events,
             region: region(domain),
@@ -278,11 +278,11 @@ impl Side {
         };
         self.extra_receives += 1;
         match op.await {
-            Ok((got, buffers)) => self.message(Ended::Done, got.data, &buffers[0][..got.len]),
+            Ok((got, buffers)) => self.message(OpOutcome::Done, got.data, &buffers[0][..got.len]),
             Err(failed) => {
                 let (error, buffers) = failed.into_parts();
                 let buffers = buffers.expect("the runtime lives");
-                self.message(Ended::of(error.kind()), None, &buffers[0][..CUT_MIN]);
+                self.message(OpOutcome::of(error.kind()), None, &buffers[0][..CUT_MIN]);
             }
         }
         true
@@ -315,31 +315,31 @@ impl Side {
             40..80 => {
                 self.book
                     .touch(if queued { "drop queued" } else { "drop" }, phase);
-                self.let_go(at, Fate::Dropped);
+                self.let_go(at, OpTreatment::Dropped);
             }
             80..90 if !is_receive || self.habits.leaks_receives => {
                 self.book
                     .touch(if queued { "leak queued" } else { "leak" }, phase);
                 self.book.leaked_receives += usize::from(is_receive);
-                self.let_go(at, Fate::Leaked);
+                self.let_go(at, OpTreatment::Leaked);
             }
             _ => {}
         }
     }
 
     /// Parts with an operation's future. Its place stays taken: nobody will tell when it is free.
-    fn let_go(&mut self, at: usize, fate: Fate) {
+    fn let_go(&mut self, at: usize, fate: OpTreatment) {
         let Awaited { id, pending, .. } = self.awaited.swap_remove(at);
         let entry = self.book.entries.get_mut(&id).expect("it was posted");
         entry.fate = fate;
         self.live_receives -= usize::from(entry.kind == OperationKind::Receive);
         match fate {
-            Fate::Leaked => std::mem::forget(pending),
+            OpTreatment::Leaked => std::mem::forget(pending),
             _ => drop(pending),
         }
     }
 
-    fn told(&mut self, awaited: Awaited, told: Told) {
+    fn told(&mut self, awaited: Awaited, told: PendingOutcome) {
         let Awaited {
             id,
             place,
@@ -347,32 +347,32 @@ impl Side {
             pending,
         } = awaited;
         let ended = match told {
-            Told::Accepted(Ok(())) => {
+            PendingOutcome::Accepted(Ok(())) => {
                 // Its completion may be in the queue already.
                 self.queued.insert(id, (pending.id(), place));
                 return;
             }
-            Told::Accepted(Err(kind)) | Told::Out(Err(kind)) | Told::Read(Err(kind)) => {
-                Ended::of(kind)
-            }
-            Told::Out(Ok(len)) => {
+            PendingOutcome::Accepted(Err(kind))
+            | PendingOutcome::Out(Err(kind))
+            | PendingOutcome::Read(Err(kind)) => OpOutcome::of(kind),
+            PendingOutcome::Out(Ok(len)) => {
                 assert_eq!(len, self.book.entries[&id].len);
-                Ended::Done
+                OpOutcome::Done
             }
-            Told::Read(Ok(bytes)) => {
+            PendingOutcome::Read(Ok(bytes)) => {
                 assert_eq!(
                     digest(&bytes),
                     digest(noise(noise_at, self.book.entries[&id].len)),
                     "{id:#x}"
                 );
                 self.book.compared += 1;
-                Ended::Done
+                OpOutcome::Done
             }
-            Told::Receive(result, data, mut bytes) => {
+            PendingOutcome::Receive(result, data, mut bytes) => {
                 if result.is_err() {
                     bytes.truncate(CUT_MIN);
                 }
-                let ended = result.map_or_else(Ended::of, |_| Ended::Done);
+                let ended = result.map_or_else(OpOutcome::of, |_| OpOutcome::Done);
                 self.message(ended, data, &bytes);
                 ended
             }
@@ -391,8 +391,8 @@ impl Side {
         }
         let id = completion.context.0;
         let ended = match &completion.result {
-            Ok(()) => Ended::Done,
-            Err(failed) => Ended::of(failed.error.kind()),
+            Ok(()) => OpOutcome::Done,
+            Err(failed) => OpOutcome::of(failed.error.kind()),
         };
         if completion.operation == OperationKind::Receive {
             let mut bytes = joined(&buffers);
@@ -407,7 +407,7 @@ impl Side {
                 None => {
                     assert_ne!(
                         self.book.entries[&id].fate,
-                        Fate::Kept,
+                        OpTreatment::Kept,
                         "{id:#x} was not awaited"
                     );
                     self.book.end(id, ended);
@@ -418,16 +418,18 @@ impl Side {
         self.ended(id, ended, place);
     }
 
-    fn ended(&mut self, id: u64, ended: Ended, place: Option<Place>) {
+    fn ended(&mut self, id: u64, ended: OpOutcome, place: Option<RegionSlot>) {
         self.book.end(id, ended);
-        if ended == Ended::TimedOut {
+        if ended == OpOutcome::TimedOut {
             *self.book.touched.entry(("time out", "any")).or_default() += 1;
         }
         let entry = &self.book.entries[&id];
         self.live_receives -= usize::from(entry.kind == OperationKind::Receive);
         match place {
-            Some(Place::Remote(slot)) => {
-                if let (Ended::Done, true, Some(region)) = (ended, entry.acked, &self.peer_region) {
+            Some(RegionSlot::Remote(slot)) => {
+                if let (OpOutcome::Done, true, Some(region)) =
+                    (ended, entry.acked, &self.peer_region)
+                {
                     let mut there = vec![0; entry.len];
                     region
                         .read_at(slot * SLOT_SIZE, &mut there)
@@ -440,20 +442,20 @@ impl Side {
                     self.book.compared += 1;
                 }
                 // One that may still be on its way keeps its place.
-                if ended == Ended::Canceled || (ended == Ended::Done && entry.acked) {
+                if ended == OpOutcome::Canceled || (ended == OpOutcome::Done && entry.acked) {
                     self.remote_slots.push(slot);
                 }
             }
             // The system may still write to it.
-            Some(Place::Local(_)) if ended == Ended::TimedOut => {}
-            Some(Place::Local(slot)) => self.local_slots.push(slot),
+            Some(RegionSlot::Local(_)) if ended == OpOutcome::TimedOut => {}
+            Some(RegionSlot::Local(slot)) => self.local_slots.push(slot),
             None => {}
         }
     }
 
     /// A message came: checks it against what its sender must have sent.
-    fn message(&mut self, ended: Ended, data: Option<u64>, bytes: &[u8]) {
-        if !matches!(ended, Ended::Done | Ended::Cut) {
+    fn message(&mut self, ended: OpOutcome, data: Option<u64>, bytes: &[u8]) {
+        if !matches!(ended, OpOutcome::Done | OpOutcome::Cut) {
             return;
         }
         let Some((id, len)) = name(bytes) else {
@@ -463,7 +465,7 @@ impl Side {
         assert!(len <= LEN_MAX, "{id:#x} has become {len} bytes long");
         let sent = payload(id, len);
         match ended {
-            Ended::Done => assert_eq!(len, bytes.len(), "{id:#x}"),
+            OpOutcome::Done => assert_eq!(len, bytes.len(), "{id:#x}"),
             _ => assert!(len > bytes.len(), "{id:#x}"),
         }
         assert_eq!(

@@ -17,7 +17,7 @@ const STALLED: usize = 2;
 
 /// What becomes of a connection whose peer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum RefusalEffect {
     /// It is closed, without a word: all that libfabric's protocol can say.
     Plain,
     /// The peer is told, and closes it.
@@ -62,7 +62,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    pub async fn set(net: &Net, manner: Manner) -> Arena {
+    pub async fn set(net: &Net, manner: RefusalEffect) -> Arena {
         // Where they run at the same time, several drivers have peers in the region.
         let drivers = match Handle::current().runtime_flavor() {
             RuntimeFlavor::CurrentThread => 1,
@@ -179,12 +179,12 @@ pub async fn over(rounds: &mut watch::Receiver<Round>, number: usize) -> bool {
     over.await.is_ok()
 }
 
-fn open(peer: &Peer, manner: Manner) -> Endpoint {
+fn open(peer: &Peer, manner: RefusalEffect) -> Endpoint {
     let builder = peer.domain.endpoint();
     let builder = match manner {
-        Manner::Plain => builder.extension(false),
-        Manner::Disconnect => builder,
-        Manner::Continue => builder.on_refusal(OnRefusal::Continue { limit: 1 }),
+        RefusalEffect::Plain => builder.extension(false),
+        RefusalEffect::Disconnect => builder,
+        RefusalEffect::Continue => builder.on_refusal(OnRefusal::Continue { limit: 1 }),
     };
     builder.open().unwrap()
 }
@@ -195,7 +195,7 @@ const LENS: [usize; 5] = [100, 3000, 17 << 10, 600, 1000];
 /// Writes and reads each region that is published until it refuses.
 struct Hammer {
     us: Peer,
-    manner: Manner,
+    manner: RefusalEffect,
     address: SocketAddr,
     number: usize,
     rounds: watch::Receiver<Round>,
@@ -217,13 +217,13 @@ impl Hammer {
                 return;
             };
             let (done, failed) = self.until_refused(&endpoint, target, buffer).await;
-            if self.manner == Manner::Plain {
+            if self.manner == RefusalEffect::Plain {
                 assert!(failed.error().is_connection_lost(), "{failed}");
             } else {
                 let reason = failed.error().refusal();
                 assert_eq!(reason, Some(Refusal::Revoked), "{failed}");
             }
-            connection = (self.manner == Manner::Continue).then_some(endpoint);
+            connection = (self.manner == RefusalEffect::Continue).then_some(endpoint);
             buffer = failed.into_parts().1.expect("the engine lives");
             let round = target.round;
             next = round + 1;

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio_fabric::RemoteRegion;
 
-use super::arena::{Manner, Refused, Round, Target, begun, over};
+use super::arena::{RefusalEffect, Refused, Round, Target, begun, over};
 use crate::common::raw::{Raw, request};
 
 const WRITE: u8 = 4;
@@ -22,12 +22,12 @@ const IN_TIME: usize = 2 << 10;
 
 pub struct Stalled {
     address: SocketAddr,
-    manner: Manner,
+    manner: RefusalEffect,
     stream: Option<TcpStream>,
 }
 
 impl Stalled {
-    pub fn new(address: SocketAddr, manner: Manner) -> Stalled {
+    pub fn new(address: SocketAddr, manner: RefusalEffect) -> Stalled {
         Stalled {
             address,
             manner,
@@ -68,7 +68,7 @@ impl Stalled {
         // Nothing of it waits for an acknowledgement of the system's.
         stream.set_nodelay(true).expect("an option");
         let mut asking = request(b"");
-        if self.manner != Manner::Plain {
+        if self.manner != RefusalEffect::Plain {
             // Version 1 of the extension, with refusals and nothing else.
             asking[8..16].copy_from_slice(b"tofa\x01\0\0\x01");
         }
@@ -76,7 +76,7 @@ impl Stalled {
         let mut response = [0; 32];
         stream.read_exact(&mut response).await.expect("a response");
         assert_eq!(response[1], 1, "accepted");
-        if self.manner != Manner::Plain {
+        if self.manner != RefusalEffect::Plain {
             let mut hello = Raw::new(HELLO);
             // An incarnation, and a million refusals that it lives with.
             let values = [&[0, 1, 0, 8][..], &[9; 8], &[0, 3, 0, 4, 0, 16, 0, 0]];
@@ -89,7 +89,7 @@ impl Stalled {
 
     /// Sends the rest, and sees what the refusal does.
     async fn go_on(&mut self, mut stream: TcpStream, rest: &[u8]) {
-        if self.manner == Manner::Plain {
+        if self.manner == RefusalEffect::Plain {
             // It may be closed already.
             let _ = stream.write_all(rest).await;
             let answer = stream.read(&mut [0; 1]).await;
@@ -100,7 +100,7 @@ impl Stalled {
         let answer = frame(&mut stream).await;
         assert_eq!((answer[1], answer[4]), (REFUSED, REVOKED));
         // To end it is the initiator's part.
-        self.stream = (self.manner == Manner::Continue).then_some(stream);
+        self.stream = (self.manner == RefusalEffect::Continue).then_some(stream);
     }
 }
 

@@ -41,7 +41,7 @@ struct Disk {
 
 /// What must hold, whatever happens; and what the clients know.
 #[derive(Default)]
-struct World {
+struct ClusterState {
     disks: [Disk; 3],
     /// Who led in which term.
     leaders: Vec<(u64, usize)>,
@@ -51,7 +51,7 @@ struct World {
     next_value: u64,
 }
 
-impl World {
+impl ClusterState {
     /// At most one leader a term, which has all that is committed.
     fn elected(&mut self, term: u64, node: usize) {
         let other = self.leaders.iter().find(|(led, _)| *led == term);
@@ -86,7 +86,7 @@ enum Role {
 /// One life of one node.
 struct Raft {
     me: usize,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<ClusterState>>,
     node: Node,
     endpoint: RdmEndpoint,
     peers: Vec<FabricAddr>,
@@ -131,7 +131,7 @@ impl Raft {
         Ok(raft)
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, ClusterState> {
         self.world.lock().unwrap()
     }
 
@@ -336,7 +336,7 @@ impl Raft {
 
 struct Cluster {
     net: Net,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<ClusterState>>,
     random: Random,
 }
 
@@ -393,7 +393,7 @@ async fn cluster(seed: u64) -> (usize, usize) {
     // All is well again, so they go on, and agree.
     let target = world.lock().unwrap().committed.len() + 5;
     let limit = Instant::now() + Duration::from_secs(30);
-    let lags = |world: &World| world.commit_of.iter().any(|commit| *commit < target);
+    let lags = |world: &ClusterState| world.commit_of.iter().any(|commit| *commit < target);
     while lags(&world.lock().unwrap()) {
         assert!(Instant::now() < limit, "no progress although all is well");
         sleep(HEARTBEAT).await;

@@ -17,7 +17,7 @@ pub const DESCRIPTOR_LEN: usize = 24;
 
 /// How this end meets the other.
 #[derive(Debug)]
-enum Way {
+enum ConnectionRole {
     Listen {
         requests: EventQueue,
         listener: PassiveEndpoint,
@@ -35,7 +35,7 @@ enum Way {
 #[derive(Debug)]
 pub struct Session {
     pub peer: Peer,
-    way: Way,
+    way: ConnectionRole,
     /// The transmit queue of every endpoint: for operations posted with `.queue(..)`.
     pub completions: CompletionQueue,
     request: Option<ConnRequest>,
@@ -52,19 +52,22 @@ impl Session {
             .passive_endpoint(&requests)
             .listen_at(any)
             .unwrap();
-        Session::new(peer, Way::Listen { requests, listener })
+        Session::new(peer, ConnectionRole::Listen { requests, listener })
     }
 
     pub fn connect(to: SocketAddr) -> Session {
-        Session::new(Net::on(Backend::Epoll).peer().unwrap(), Way::Connect { to })
+        Session::new(
+            Net::on(Backend::Epoll).peer().unwrap(),
+            ConnectionRole::Connect { to },
+        )
     }
 
     /// The listener's end for whoever comes by `requests`.
     pub fn share(peer: Peer, requests: UnboundedReceiver<ConnRequest>) -> Session {
-        Session::new(peer, Way::Share { requests })
+        Session::new(peer, ConnectionRole::Share { requests })
     }
 
-    fn new(peer: Peer, way: Way) -> Session {
+    fn new(peer: Peer, way: ConnectionRole) -> Session {
         let completions = peer.domain.completion_queue().open().unwrap();
         Session {
             peer,
@@ -81,13 +84,13 @@ impl Session {
     }
 
     pub fn is_listener(&self) -> bool {
-        !matches!(self.way, Way::Connect { .. })
+        !matches!(self.way, ConnectionRole::Connect { .. })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         match &self.way {
-            Way::Listen { listener, .. } => listener.local_addr(),
+            ConnectionRole::Listen { listener, .. } => listener.local_addr(),
             _ => panic!("only a listener has an address"),
         }
     }
@@ -95,7 +98,7 @@ impl Session {
     /// Where a connector connects to.
     pub fn address_of_peer(&self) -> SocketAddr {
         match &self.way {
-            Way::Connect { to } => *to,
+            ConnectionRole::Connect { to } => *to,
             _ => panic!("a listener connects to nobody"),
         }
     }
@@ -103,12 +106,14 @@ impl Session {
     /// Takes the next connection request; checks what came with it.
     pub async fn request(&mut self, data: &[u8]) -> ConnRequest {
         let request = match &mut self.way {
-            Way::Listen { requests, .. } => match requests.next().await {
+            ConnectionRole::Listen { requests, .. } => match requests.next().await {
                 Some(Event::ConnRequest(request)) => request,
                 other => panic!("{other:?} instead of a request"),
             },
-            Way::Share { requests } => requests.recv().await.expect("the listener is there"),
-            Way::Connect { .. } => panic!("only listeners are asked"),
+            ConnectionRole::Share { requests } => {
+                requests.recv().await.expect("the listener is there")
+            }
+            ConnectionRole::Connect { .. } => panic!("only listeners are asked"),
         };
         assert_bytes("request data", request.data(), data);
         request
@@ -140,7 +145,7 @@ impl Session {
     pub async fn complete_with(&mut self, request: &[u8], reply: &[u8]) {
         let endpoint = self.endpoint();
         let due = match (&self.way, self.request.take()) {
-            (Way::Connect { to }, _) => {
+            (ConnectionRole::Connect { to }, _) => {
                 let answer = endpoint.connect(*to).data(request).await.unwrap();
                 assert_bytes("reply data", &answer, reply);
                 reply

@@ -4,7 +4,7 @@ use tokio_fabric::testing::Net;
 
 use super::session::{Role, play_with};
 use super::{memory, messages};
-use crate::plain::{self, Author, Endpoints, Found};
+use crate::plain::{self, Author, Endpoints, StreamContents};
 use crate::proxy::{Capture, Proxy};
 
 /// Bytes of libfabric's private data.
@@ -41,7 +41,7 @@ pub async fn all(net: Net, role: Role) {
     assert!(enough, "{frames:?} are not all that passed");
 }
 
-fn read(what: &str, capture: &Capture, role: Role) -> (Found, Found) {
+fn read(what: &str, capture: &Capture, role: Role) -> (StreamContents, StreamContents) {
     let (dialer, listener) = match role {
         Role::Initiator => (Author::Ours, Author::C),
         Role::Target => (Author::C, Author::Ours),

@@ -33,14 +33,14 @@ fn elsewhere<T>(what: &str, future: impl Future<Output = T>) -> T {
     limited.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-type Ending = Pin<Box<dyn Future<Output = ErrorKind>>>;
+type FailingFuture = Pin<Box<dyn Future<Output = ErrorKind>>>;
 
 /// Operations of all kinds in all states, as futures of the error they end by.
-async fn in_flight(a: &Endpoint, remote: RemoteRegion) -> Vec<(&'static str, Ending)> {
+async fn in_flight(a: &Endpoint, remote: RemoteRegion) -> Vec<(&'static str, FailingFuture)> {
     fn failing<T, E: Into<tokio_fabric::Error>>(
         what: &'static str,
         future: impl Future<Output = Result<T, E>> + 'static,
-    ) -> (&'static str, Ending) {
+    ) -> (&'static str, FailingFuture) {
         let kind = future.map(|result| match result {
             Ok(_) => panic!("it cannot have ended well"),
             Err(error) => error.into().kind(),

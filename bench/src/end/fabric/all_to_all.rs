@@ -7,16 +7,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::{Completion, RdmEndpoint, av::FabricAddr};
 
-use super::super::crowd::Before;
+use super::super::connection_stats::StatsBaseline;
 use super::super::{ANY_PORT, say, server_of};
-use super::connect::Side;
-use crate::job::{ANSWER_SIZE, Job, Told};
+use super::connect::DomainSetup;
+use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
 
 /// One side's endpoints, and where the other's are.
 #[derive(Debug)]
 struct Party {
-    side: Side,
+    side: DomainSetup,
     endpoints: Vec<RdmEndpoint>,
     others: Vec<FabricAddr>,
 }
@@ -26,7 +26,7 @@ impl Party {
     fn open(how: Fabric, job: &Job, receives: usize, size: usize) -> Result<Party> {
         let n = job.connections;
         let operations = job.window.max(job.answers()) * n;
-        let side = Side::open(how, job, operations)?;
+        let side = DomainSetup::open(how, job, operations)?;
         let vector = side.domain.address_vector().open()?;
         let mut endpoints = Vec::new();
         for at in 0..n {
@@ -80,7 +80,7 @@ impl Party {
     }
 }
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     let (job, n) = (&told.job, told.job.connections);
     let mut party = Party::open(how, job, job.window, job.size)?;
     let listener = TcpListener::bind(ANY_PORT).await?;
@@ -102,7 +102,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     }
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
     let (job, n) = (&told.job, told.job.connections);
     let mut party = Party::open(how, job, job.answers(), ANSWER_SIZE)?;
     party
@@ -114,7 +114,7 @@ pub async fn call(how: Fabric, told: Told) -> Result<()> {
             party.send(pair / n, pair % n, &mut message, pair)?;
         }
     }
-    let mut crowd = Before::now(&told)?.begin(&told);
+    let mut crowd = StatsBaseline::now(&told)?.begin(&told);
     let mut completions = Vec::new();
     loop {
         party.side.completions(&mut completions).await?;

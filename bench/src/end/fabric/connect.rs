@@ -18,7 +18,7 @@ pub const BATCH_MAX: usize = 256;
 
 /// A domain, and the queue of its endpoints.
 #[derive(Debug)]
-pub struct Side {
+pub struct DomainSetup {
     pub fabric: Fabric,
     pub domain: Domain,
     pub queue: CompletionQueue,
@@ -26,11 +26,11 @@ pub struct Side {
     operations: usize,
 }
 
-impl Side {
+impl DomainSetup {
     /// `operations` for each of the connections, in each direction.
-    pub fn open(how: subject::Fabric, job: &Job, operations: usize) -> Result<Side> {
-        let (fabric, domain) = Side::open_domain(how, 1)?;
-        Side::within(&fabric, &domain, job, operations)
+    pub fn open(how: subject::Fabric, job: &Job, operations: usize) -> Result<DomainSetup> {
+        let (fabric, domain) = DomainSetup::open_domain(how, 1)?;
+        DomainSetup::within(&fabric, &domain, job, operations)
     }
 
     pub fn open_domain(how: subject::Fabric, drivers: usize) -> Result<(Fabric, Domain)> {
@@ -44,11 +44,16 @@ impl Side {
         Ok((fabric, domain))
     }
 
-    /// As [`Side::open`], in a domain that may have others.
-    pub fn within(fabric: &Fabric, domain: &Domain, job: &Job, operations: usize) -> Result<Side> {
+    /// As [`DomainSetup::open`], in a domain that may have others.
+    pub fn within(
+        fabric: &Fabric,
+        domain: &Domain,
+        job: &Job,
+        operations: usize,
+    ) -> Result<DomainSetup> {
         // Room for both directions, and some for what nobody posts.
         let places = (operations * job.connections * 2 + 64).max(1024);
-        Ok(Side {
+        Ok(DomainSetup {
             fabric: fabric.clone(),
             domain: domain.clone(),
             queue: domain.completion_queue().size(places).open()?,
@@ -96,14 +101,14 @@ pub struct Door {
 
 impl Door {
     /// Tells its port.
-    pub fn open(side: &Side) -> Result<Door> {
+    pub fn open(side: &DomainSetup) -> Result<Door> {
         let door = Door::quietly(side)?;
         say("PORT", door.address().port());
         Ok(door)
     }
 
     /// The same, told to nobody.
-    pub fn quietly(side: &Side) -> Result<Door> {
+    pub fn quietly(side: &DomainSetup) -> Result<Door> {
         let events = side.fabric.event_queue().open()?;
         let listener = side.fabric.passive_endpoint(&events).listen_at(ANY_PORT)?;
         Ok(Door { listener, events })
@@ -116,7 +121,7 @@ impl Door {
     /// The next client, with this sent along; `prepare` posts the endpoint's receives before.
     pub async fn accept(
         &self,
-        side: &Side,
+        side: &DomainSetup,
         data: impl AsRef<[u8]>,
         prepare: impl FnOnce(&Endpoint) -> Result<()>,
     ) -> Result<Endpoint> {

@@ -3,20 +3,20 @@
 use anyhow::{Result, bail};
 
 use super::super::{say, server_of};
-use super::connect::{Door, Side};
-use crate::job::Told;
+use super::connect::{DomainSetup, Door};
+use crate::job::EndConfig;
 use crate::subject::Fabric;
 use crate::sys;
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, told.job.window)?;
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, told.job.window)?;
     let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
     endpoint.recv(vec![0; 1]).await?;
     Ok(())
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, told.job.window)?;
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, told.job.window)?;
     let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
     let post = |_| endpoint.recv(vec![0; told.job.size]).post();
     let receives = (0..told.job.window)

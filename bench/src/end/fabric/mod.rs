@@ -13,13 +13,13 @@ mod stream;
 use anyhow::{Result, bail};
 
 use super::rpc;
-use crate::job::{Told, Work};
+use crate::job::{EndConfig, Work};
 use crate::subject::Fabric;
 
 pub use register::register;
 pub use stream::{pair, pairs_of_domains};
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     match told.job.work {
         Work::PingPong => ping_pong::serve(how, told).await,
         Work::Rpc => rpc::fabric::serve(how, told).await,
@@ -33,7 +33,7 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     }
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
     match told.job.work {
         Work::PingPong => ping_pong::call(how, told).await,
         Work::Rpc => rpc::fabric::call(how, told).await,

@@ -6,16 +6,16 @@ use anyhow::Result;
 use super::super::bulk::{BulkCounter, bulk_job, ping_job};
 use super::super::pings::Pings;
 use super::super::server_of;
-use super::connect::{Door, Side};
+use super::connect::{DomainSetup, Door};
 use super::ping_pong::{OPERATIONS, Player};
 use super::stream;
-use crate::job::Told;
+use crate::job::EndConfig;
 use crate::subject::Fabric;
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     let (bulk, ping) = (bulk_job(&told.job), ping_job(&told.job));
     let bulk_side = stream::open(how, &bulk)?;
-    let ping_side = Side::within(&bulk_side.fabric, &bulk_side.domain, &ping, OPERATIONS)?;
+    let ping_side = DomainSetup::within(&bulk_side.fabric, &bulk_side.domain, &ping, OPERATIONS)?;
     let door = Door::open(&bulk_side)?;
     // The client connects for the large messages first.
     let served = stream::accept(&bulk_side, &door, &bulk).await?;
@@ -24,10 +24,10 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     Player::new(endpoint, ping.size)?.serve().await
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
     let (bulk, ping) = (bulk_job(&told.job), ping_job(&told.job));
     let bulk_side = stream::open(how, &bulk)?;
-    let ping_side = Side::within(&bulk_side.fabric, &bulk_side.domain, &ping, OPERATIONS)?;
+    let ping_side = DomainSetup::within(&bulk_side.fabric, &bulk_side.domain, &ping, OPERATIONS)?;
     let mut senders = stream::connect(&bulk_side, server_of(&told), &bulk).await?;
     let (endpoint, _) = ping_side.connect(server_of(&told), |_| Ok(())).await?;
     let mut player = Player::new(endpoint, ping.size)?;

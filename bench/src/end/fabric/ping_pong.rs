@@ -9,8 +9,8 @@ use tokio_fabric::{
 
 use super::super::pings::Pings;
 use super::super::server_of;
-use super::connect::{Door, Side};
-use crate::job::Told;
+use super::connect::{DomainSetup, Door};
+use crate::job::EndConfig;
 use crate::subject::Fabric;
 
 pub const OPERATIONS: usize = 4;
@@ -58,14 +58,14 @@ impl Player {
     }
 }
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, OPERATIONS)?;
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, OPERATIONS)?;
     let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
     Player::new(endpoint, told.job.size)?.serve().await
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, OPERATIONS)?;
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, OPERATIONS)?;
     let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
     let mut player = Player::new(endpoint, told.job.size)?;
     let mut pings = Pings::new(&told)?;

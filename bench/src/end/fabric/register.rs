@@ -12,7 +12,7 @@ use tokio_fabric::{
 
 use super::super::meter::Meter;
 use super::super::say;
-use crate::job::{Told, Work};
+use crate::job::{EndConfig, Work};
 use crate::subject;
 use crate::sys::addresses;
 
@@ -52,8 +52,8 @@ macro_rules! over_and_over {
     }};
 }
 
-pub async fn register(how: subject::Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, told.job.work)?;
+pub async fn register(how: subject::Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, told.job.work)?;
     match told.job.work {
         Work::CacheHit => side.hit(&told),
         Work::CacheMiss => side.miss(&told),
@@ -65,14 +65,14 @@ pub async fn register(how: subject::Fabric, told: Told) -> Result<()> {
     }
 }
 
-struct Side {
+struct DomainSetup {
     domain: Domain,
     /// A domain does not keep its queue.
     _events: EventQueue,
 }
 
-impl Side {
-    fn open(how: subject::Fabric, work: Work) -> Result<Side> {
+impl DomainSetup {
+    fn open(how: subject::Fabric, work: Work) -> Result<DomainSetup> {
         let hints = Hints::new().backend(how.backend);
         let fabric = Fabric::open(hints)?;
         let domain = fabric.domain().driver(how.driver).open()?;
@@ -80,13 +80,13 @@ impl Side {
         if matches!(work, Work::RegisterAwaited | Work::RegisterFaulted) {
             domain.bind(&events, DomainBind::REG_MR)?;
         }
-        Ok(Side {
+        Ok(DomainSetup {
             domain,
             _events: events,
         })
     }
 
-    async fn one_by_one(&self, told: &Told) -> Result<()> {
+    async fn one_by_one(&self, told: &EndConfig) -> Result<()> {
         let mut buffer = MappedBuffer::new(told.job.size)?;
         over_and_over!(
             told,
@@ -95,7 +95,7 @@ impl Side {
         )
     }
 
-    async fn awaited(&self, told: &Told) -> Result<()> {
+    async fn awaited(&self, told: &EndConfig) -> Result<()> {
         let mut buffer = MappedBuffer::new(told.job.size)?;
         over_and_over!(
             told,
@@ -104,7 +104,7 @@ impl Side {
         )
     }
 
-    async fn range(&self, told: &Told) -> Result<()> {
+    async fn range(&self, told: &EndConfig) -> Result<()> {
         let range = addresses(told.job.size)?;
         over_and_over!(
             told,
@@ -113,7 +113,7 @@ impl Side {
         )
     }
 
-    async fn vector(&self, told: &Told) -> Result<()> {
+    async fn vector(&self, told: &EndConfig) -> Result<()> {
         let each = told.job.size / told.job.window;
         let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
         let mut buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
@@ -125,7 +125,7 @@ impl Side {
     }
 
     /// Several under way, since each waits for a worker.
-    async fn many(&self, told: &Told) -> Result<()> {
+    async fn many(&self, told: &EndConfig) -> Result<()> {
         let mut all = Vec::new();
         for _ in 0..AT_ONCE {
             all.push(MappedBuffer::new(told.job.size)?);
@@ -152,13 +152,13 @@ impl Side {
         Ok(())
     }
 
-    fn hit(&self, told: &Told) -> Result<()> {
+    fn hit(&self, told: &EndConfig) -> Result<()> {
         let cache = self.domain.cache().open()?;
         let buffer = SharedBuffer::new(MappedBuffer::new(told.job.size)?);
         ask(told, &cache, &[buffer])
     }
 
-    fn miss(&self, told: &Told) -> Result<()> {
+    fn miss(&self, told: &EndConfig) -> Result<()> {
         let cache = self.domain.cache().max_count(1).open()?;
         let buffer = || MappedBuffer::new(told.job.size).map(SharedBuffer::new);
         ask(told, &cache, &[buffer()?, buffer()?])?;
@@ -170,7 +170,7 @@ impl Side {
 }
 
 /// Asks a cache for all of each buffer in turn, with rights for this process alone.
-fn ask(told: &Told, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Result<()> {
+fn ask(told: &EndConfig, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Result<()> {
     let mut next = buffers.iter().cycle();
     let mut meter = Meter::new(told);
     loop {

@@ -5,12 +5,12 @@ use tokio_fabric::Endpoint;
 
 use super::super::idle::{Memory, Watch};
 use super::super::server_of;
-use super::connect::{Door, Side};
-use crate::job::Told;
+use super::connect::{DomainSetup, Door};
+use crate::job::EndConfig;
 use crate::subject::Fabric;
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, 1)?;
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, 1)?;
     let door = Door::open(&side)?;
     let mut endpoints = Vec::new();
     for _ in 0..told.job.connections {
@@ -19,8 +19,8 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     std::future::pending().await
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, 1)?;
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, 1)?;
     let before = Memory::now(&told);
     let mut endpoints = Vec::new();
     for _ in 0..told.job.connections {

@@ -5,12 +5,12 @@ use tokio_fabric::{Access, RemoteRegion};
 
 use super::super::meter::Meter;
 use super::super::server_of;
-use super::connect::{Door, Side};
-use crate::job::{Told, Work};
+use super::connect::{DomainSetup, Door};
+use crate::job::{EndConfig, Work};
 use crate::subject::Fabric;
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, told.job.window)?;
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, told.job.window)?;
     let memory = vec![0; told.job.size * told.job.window];
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = side.domain.register(memory).access(access).await?;
@@ -23,8 +23,8 @@ pub async fn serve(how: Fabric, told: Told) -> Result<()> {
     Ok(())
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
-    let side = Side::open(how, &told.job, told.job.window)?;
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &told.job, told.job.window)?;
     let (endpoint, data) = side.connect(server_of(&told), |_| Ok(())).await?;
     let remote = RemoteRegion::from_bytes(&data)?;
     let size = told.job.size;

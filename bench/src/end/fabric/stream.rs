@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Completion, Endpoint, error::OperationKind};
 
-use super::super::crowd::Before;
+use super::super::connection_stats::StatsBaseline;
 use super::super::pairs::Tally;
 use super::super::server_of;
-use super::connect::{Door, Side};
-use crate::job::{ANSWER_SIZE, Job, Told};
+use super::connect::{DomainSetup, Door};
+use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
 
 /// One connection of the server.
@@ -24,19 +24,19 @@ pub struct Served {
     unanswered: usize,
 }
 
-pub async fn serve(how: Fabric, told: Told) -> Result<()> {
+pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     let side = open(how, &told.job)?;
     let door = Door::open(&side)?;
     let served = accept(&side, &door, &told.job).await?;
     answer(&side, served, &told.job).await
 }
 
-pub fn open(how: Fabric, job: &Job) -> Result<Side> {
-    Side::open(how, job, job.window.max(job.answers()))
+pub fn open(how: Fabric, job: &Job) -> Result<DomainSetup> {
+    DomainSetup::open(how, job, job.window.max(job.answers()))
 }
 
 /// Accepts all connections.
-pub async fn accept(side: &Side, door: &Door, job: &Job) -> Result<Vec<Served>> {
+pub async fn accept(side: &DomainSetup, door: &Door, job: &Job) -> Result<Vec<Served>> {
     let mut served = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.window, job.size);
@@ -50,7 +50,7 @@ pub async fn accept(side: &Side, door: &Door, job: &Job) -> Result<Vec<Served>> 
 }
 
 /// Answers what comes, until the process is killed.
-pub async fn answer(side: &Side, mut served: Vec<Served>, job: &Job) -> Result<()> {
+pub async fn answer(side: &DomainSetup, mut served: Vec<Served>, job: &Job) -> Result<()> {
     let mut completions = Vec::new();
     loop {
         side.completions(&mut completions).await?;
@@ -100,10 +100,10 @@ impl Sender {
     }
 }
 
-pub async fn call(how: Fabric, told: Told) -> Result<()> {
+pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
     let job = &told.job;
     let side = open(how, job)?;
-    let before = Before::now(&told)?;
+    let before = StatsBaseline::now(&told)?;
     let mut senders = connect(&side, server_of(&told), job).await?;
     begin(&mut senders, job)?;
     let mut crowd = before.begin(&told);
@@ -126,12 +126,12 @@ pub async fn pairs_of_domains(
 ) -> Result<()> {
     job.connections /= tasks;
     let operations = job.window.max(job.answers());
-    let domain = || Side::open_domain(how, drivers);
+    let domain = || DomainSetup::open_domain(how, drivers);
     let ((here, this), (there, that)) = (domain()?, domain()?);
     let mut pairs = JoinSet::new();
     for _ in 0..tasks {
-        let here = Side::within(&here, &this, &job, operations)?;
-        let there = Side::within(&there, &that, &job, operations)?;
+        let here = DomainSetup::within(&here, &this, &job, operations)?;
+        let there = DomainSetup::within(&there, &that, &job, operations)?;
         pairs.spawn(between(here, there, job.clone(), Arc::clone(&tally)));
     }
     while let Some(ended) = pairs.join_next().await {
@@ -140,7 +140,7 @@ pub async fn pairs_of_domains(
     Ok(())
 }
 
-async fn between(here: Side, there: Side, job: Job, tally: Arc<Tally>) -> Result<()> {
+async fn between(here: DomainSetup, there: DomainSetup, job: Job, tally: Arc<Tally>) -> Result<()> {
     let door = Door::quietly(&there)?;
     let address = door.address();
     let answering = job.clone();
@@ -154,7 +154,7 @@ async fn between(here: Side, there: Side, job: Job, tally: Arc<Tally>) -> Result
     send(&here, senders, &job, |_| tally.add(batch)).await
 }
 
-pub async fn connect(side: &Side, server: SocketAddr, job: &Job) -> Result<Vec<Sender>> {
+pub async fn connect(side: &DomainSetup, server: SocketAddr, job: &Job) -> Result<Vec<Sender>> {
     let mut senders = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.answers(), ANSWER_SIZE);
@@ -183,7 +183,7 @@ pub fn begin(senders: &mut [Sender], job: &Job) -> Result<()> {
 
 /// Takes answers and sends what they allow, until it `is_enough` of a connection's.
 pub async fn send(
-    side: &Side,
+    side: &DomainSetup,
     mut senders: Vec<Sender>,
     job: &Job,
     mut is_enough: impl FnMut(usize) -> bool,

@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, Endpoint, RemoteRegion};
 
-use super::super::fabric::connect::{Door, Side};
+use super::super::fabric::connect::{DomainSetup, Door};
 use super::super::server_of;
 use super::{Caller, check, message};
-use crate::job::{Job, Told};
+use crate::job::{EndConfig, Job};
 use crate::subject;
 
 /// Bytes of a request: its number, and where the bulk shall go.
@@ -15,9 +15,9 @@ fn request_size(job: &Job) -> usize {
     job.size.max(size_of::<u64>() + RemoteRegion::ENCODED_LEN)
 }
 
-pub async fn serve(how: subject::Fabric, told: Told) -> Result<()> {
+pub async fn serve(how: subject::Fabric, told: EndConfig) -> Result<()> {
     let job = &told.job;
-    let side = Side::open(how, job, 2 * job.window)?;
+    let side = DomainSetup::open(how, job, 2 * job.window)?;
     let door = Door::open(&side)?;
     let size = request_size(job);
     let post = |endpoint: &Endpoint| {
@@ -70,18 +70,20 @@ impl Caller for Fabric {
     }
 }
 
-pub async fn call(how: subject::Fabric, told: Told) -> Result<()> {
+pub async fn call(how: subject::Fabric, told: EndConfig) -> Result<()> {
     let job = &told.job;
-    let side = Side::open(how, job, 2 * job.window)?;
+    let side = DomainSetup::open(how, job, 2 * job.window)?;
     let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
-    let landing = vec![0; (job.bulk * job.window).max(1)];
+    let receive_buffers = vec![0; (job.bulk * job.window).max(1)];
     let access = Access::REMOTE_WRITE;
-    let landing = side.domain.register(landing).access(access).await?;
+    let receive_buffers = side.domain.register(receive_buffers).access(access).await?;
     let mut callers = Vec::new();
     for at in 0..job.window {
         let mut request = message(0, request_size(job));
         let begin = (at * job.bulk) as u64;
-        let bulk = landing.remote().slice(begin..begin + job.bulk as u64)?;
+        let bulk = receive_buffers
+            .remote()
+            .slice(begin..begin + job.bulk as u64)?;
         request[size_of::<u64>()..][..RemoteRegion::ENCODED_LEN].copy_from_slice(&bulk.to_bytes());
         callers.push(Fabric {
             endpoint: endpoint.clone(),

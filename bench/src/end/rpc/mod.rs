@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::meter::Meter;
 use super::say;
-use crate::job::Told;
+use crate::job::EndConfig;
 
 /// A call that took longer counts as this long.
 const TIME_MAX_NS: u64 = 10_000_000_000;
@@ -53,7 +53,7 @@ pub trait Caller: Send + 'static {
 }
 
 /// Lets all of them call until it is enough.
-async fn drive<C: Caller>(told: &Told, callers: Vec<C>) -> Result<()> {
+async fn drive<C: Caller>(told: &EndConfig, callers: Vec<C>) -> Result<()> {
     let calls = Arc::new(Mutex::new(Calls {
         meter: Meter::new(told),
         times: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,

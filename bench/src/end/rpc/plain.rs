@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::super::{ANY_PORT, say, server_of};
 use super::{Caller, check, message, number_of};
-use crate::job::Told;
+use crate::job::EndConfig;
 
 const BUFFER_SIZE: usize = 64 << 10;
 
@@ -53,7 +53,7 @@ async fn read_frame(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> 
     Ok(())
 }
 
-pub async fn serve(told: Told) -> Result<()> {
+pub async fn serve(told: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let (stream, _) = listener.accept().await?;
@@ -90,7 +90,7 @@ impl Caller for Plain {
     }
 }
 
-pub async fn call(told: Told) -> Result<()> {
+pub async fn call(told: EndConfig) -> Result<()> {
     let stream = TcpStream::connect(server_of(&told)).await?;
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();

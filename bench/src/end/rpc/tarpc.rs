@@ -9,7 +9,7 @@ use tarpc::{client, context, serde_transport};
 
 use super::super::{ANY_PORT, say, server_of};
 use super::{Caller, check, message};
-use crate::job::Told;
+use crate::job::EndConfig;
 
 #[tarpc::service]
 trait Echo {
@@ -30,7 +30,7 @@ impl Echo for Server {
     }
 }
 
-pub async fn serve(told: Told) -> Result<()> {
+pub async fn serve(told: EndConfig) -> Result<()> {
     let mut incoming = serde_transport::tcp::listen(ANY_PORT, Bincode::default).await?;
     say("PORT", incoming.local_addr().port());
     let server = Server {
@@ -62,7 +62,7 @@ impl Caller for Tarpc {
     }
 }
 
-pub async fn call(told: Told) -> Result<()> {
+pub async fn call(told: EndConfig) -> Result<()> {
     let transport = serde_transport::tcp::connect(server_of(&told), Bincode::default).await?;
     transport.get_ref().set_nodelay(true)?;
     let mut config = client::Config::default();

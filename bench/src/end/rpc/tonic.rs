@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::super::{ANY_PORT, say};
 use super::{Caller, check, message};
-use crate::job::Told;
+use crate::job::EndConfig;
 
 /// Messages are bytes, in and out: nothing is encoded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,7 +106,7 @@ where
     }
 }
 
-pub async fn serve(told: Told) -> Result<()> {
+pub async fn serve(told: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let echo = Echo {
@@ -134,7 +134,7 @@ impl Caller for Grpc {
     }
 }
 
-pub async fn call(told: Told) -> Result<()> {
+pub async fn call(told: EndConfig) -> Result<()> {
     let server = Endpoint::from_shared(format!("http://127.0.0.1:{}", told.port))?;
     let channel = server.tcp_nodelay(true).connect().await?;
     let caller = |_| Grpc {

@@ -8,7 +8,7 @@ const SHARED_SIZE: usize = 64 << 10;
 
 /// Buffers, and how much of the message that is coming is there.
 #[derive(Debug)]
-pub struct Landing {
+pub struct ReceiveBuffers {
     buffers: Vec<Vec<u8>>,
     /// Bytes of a message.
     size: usize,
@@ -18,14 +18,14 @@ pub struct Landing {
     part: usize,
 }
 
-impl Landing {
-    pub fn new(job: &Job) -> Landing {
+impl ReceiveBuffers {
+    pub fn new(job: &Job) -> ReceiveBuffers {
         let buffers = if job.size < SHARED_SIZE {
             vec![vec![0; SHARED_SIZE]]
         } else {
             messages(job)
         };
-        Landing {
+        ReceiveBuffers {
             buffers,
             size: job.size,
             at: 0,
@@ -34,9 +34,9 @@ impl Landing {
     }
 
     /// For answers only.
-    pub fn of_answers() -> Landing {
+    pub fn of_answers() -> ReceiveBuffers {
         let size = crate::job::ANSWER_SIZE;
-        Landing {
+        ReceiveBuffers {
             buffers: vec![vec![0; 256 * size]],
             size,
             at: 0,
@@ -84,13 +84,13 @@ fn large_messages_have_a_buffer_each_and_small_ones_share() {
         warm: Default::default(),
         run: Default::default(),
     };
-    let mut large = Landing::new(&job(SHARED_SIZE));
+    let mut large = ReceiveBuffers::new(&job(SHARED_SIZE));
     assert_eq!((large.took(SHARED_SIZE - 1), large.room().len()), (0, 1));
     assert_eq!(
         (large.took(1), large.room().len(), large.at),
         (1, SHARED_SIZE, 1)
     );
-    let mut small = Landing::new(&job(64));
+    let mut small = ReceiveBuffers::new(&job(64));
     assert_eq!(
         (small.took(65), small.took(63), small.room().len()),
         (1, 1, SHARED_SIZE)

@@ -9,14 +9,14 @@ use hdrhistogram::Histogram;
 use super::idle::Memory;
 use super::meter::Meter;
 use super::say;
-use crate::job::{Job, Told};
+use crate::job::{EndConfig, Job};
 
 /// An answer that took longer counts as this long.
 const TIME_MAX_NS: u64 = 10_000_000_000;
 
 /// All connections of a client.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct ConnectionStats {
     meter: Meter,
     batch: usize,
     each: Option<Each>,
@@ -25,7 +25,7 @@ pub struct Crowd {
 /// What is known of each.
 #[derive(Debug)]
 struct Each {
-    told: Told,
+    told: EndConfig,
     before: Memory,
     /// Batches that may be on the way at once.
     under_way: usize,
@@ -46,12 +46,12 @@ struct Turns {
 
 /// Before the connections are made.
 #[derive(Debug)]
-pub struct Before(Option<Each>);
+pub struct StatsBaseline(Option<Each>);
 
-impl Before {
-    pub fn now(told: &Told) -> Result<Before> {
+impl StatsBaseline {
+    pub fn now(told: &EndConfig) -> Result<StatsBaseline> {
         if !told.job.watches_each {
-            return Ok(Before(None));
+            return Ok(StatsBaseline(None));
         }
         let (connections, under_way) = (told.job.connections, told.job.answers());
         let mut each = Each {
@@ -64,12 +64,12 @@ impl Before {
         };
         // Again, since what watches them is none of their memory.
         each.before = Memory::now(told);
-        Ok(Before(Some(each)))
+        Ok(StatsBaseline(Some(each)))
     }
 
     /// All connections are there, and have sent what their windows allow.
-    pub fn begin(self, told: &Told) -> Crowd {
-        let mut crowd = Crowd {
+    pub fn begin(self, told: &EndConfig) -> ConnectionStats {
+        let mut crowd = ConnectionStats {
             meter: Meter::new(told),
             batch: told.job.batch(),
             each: self.0,
@@ -81,7 +81,7 @@ impl Before {
     }
 }
 
-impl Crowd {
+impl ConnectionStats {
     /// A connection has an answer to so many batches, and sends as many. True when it is enough;
     /// then the figures have been told.
     pub fn answered(&mut self, connection: usize, batches: usize) -> bool {
