@@ -5,6 +5,7 @@ mod imports;
 mod papers;
 mod rules;
 mod source;
+mod words;
 
 use imports::Table;
 use source::{Source, root, text};
@@ -127,6 +128,20 @@ fn public_documentation_names_no_rulings() {
 #[test]
 fn lines_are_of_a_width_to_be_read() {
     expect_none(rust_files().iter().flat_map(rules::check_width));
+}
+
+/// With `TOKIO_FABRIC_FEWER_WORDS=1` the numbers become those that are found, where these are
+/// smaller.
+#[test]
+fn the_worst_words_become_fewer() {
+    const LIST: &str = "tests/tidy/words.txt";
+    let found = words::count(&rust_files());
+    let allowed = words::parse(&text(LIST)).unwrap();
+    expect_none(words::check(&found, &allowed));
+    if std::env::var_os("TOKIO_FABRIC_FEWER_WORDS").is_some() {
+        let fewer = words::fewer(&found, &allowed);
+        std::fs::write(root().join(LIST), words::print(&fewer)).unwrap();
+    }
 }
 
 #[test]
