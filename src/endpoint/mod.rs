@@ -16,26 +16,29 @@ mod op;
 mod passive;
 mod peek;
 mod peers;
-mod place;
 mod post;
 mod rdm;
 mod region;
 mod remote;
 mod rma;
 mod tagged;
+mod target;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::buf::Payload;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
-use crate::error::Result;
+use crate::error::{Phase, Result};
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{Ends, Port};
+use crate::progress::{Ends, OpCell, Port, PostOptions, Report};
+use crate::proto::{OpKey, Withdrawn};
 
 use common::Common;
-use place::Place;
+use post::Shape;
+use target::{OpOwner, PostResult, Scope, cancel_named, operation_of};
 
 pub use atomic::{
     Atomic, AtomicMemory, AtomicResults, AtomicValue, FetchAtomic, NumbersOf, Operands,
@@ -91,6 +94,43 @@ pub struct Endpoint {
 struct Inner {
     port: Arc<Port>,
     common: Common,
+}
+
+impl OpOwner for Inner {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn post(
+        &self,
+        _: Scope,
+        shape: Shape,
+        payload: Payload,
+        report: Report,
+        options: PostOptions,
+    ) -> PostResult {
+        let kind = shape.into_kind(payload.len(), &self.common.domain);
+        let operation = operation_of(kind, payload, report, options)?;
+        let posted = self.port.post(operation);
+        let posted = posted.map_err(|refused| refused.into_parts())?;
+        Ok((posted, None))
+    }
+
+    fn phase(&self, key: OpKey) -> Phase {
+        self.port.phase(key)
+    }
+
+    fn cancel(&self, key: OpKey) -> Withdrawn {
+        self.port.cancel(key)
+    }
+
+    fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        self.port.withdraw(key, cell);
+    }
+
+    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        self.port.withdraw_waiting(key, cell);
+    }
 }
 
 impl Drop for Inner {
@@ -149,7 +189,7 @@ impl Endpoint {
     /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
     /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
-        Place::Connection(self.clone()).cancel_named(operation)
+        cancel_named(&*self.inner, operation)
     }
 
     /// Ends the connection in order (`fi_shutdown`). Nothing more may be posted for transmission.

@@ -8,12 +8,12 @@ use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::progress::PostOptions;
-use crate::proto::{OpKind, Wanted};
+use crate::proto::Wanted;
 
 use super::common::{Common, check_inject};
 use super::op::{Facts, OpOutput, sealed};
-use super::place::{Selector, To};
 use super::post::{Draft, Shape, posting_forms};
+use super::target::{PostTarget, Scope, Selector};
 use super::{Endpoint, RdmEndpoint};
 
 /// What a receive got.
@@ -64,7 +64,11 @@ impl Endpoint {
     /// up to four as one message. `""` is an empty one. Ends when the buffers may be reused, or as
     /// said by [`delivery_complete`](SendMessage::delivery_complete).
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
-        SendMessage::new(To::Connection(self.clone()), buffers, None)
+        SendMessage::new(
+            PostTarget::new(&self.inner, Scope::Connection),
+            buffers,
+            None,
+        )
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
@@ -77,7 +81,7 @@ impl Endpoint {
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv {
-            to: To::Connection(self.clone()),
+            target: PostTarget::new(&self.inner, Scope::Connection),
             buffers,
             timeout: None,
         }
@@ -123,7 +127,11 @@ impl RdmEndpoint {
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
     /// peer makes the connection; what is posted meanwhile goes out when it is up.
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendMessage<B> {
-        SendMessage::new(To::Peer(self.clone(), peer), buffers, None)
+        SendMessage::new(
+            PostTarget::new(&self.inner, Scope::Peer(peer)),
+            buffers,
+            None,
+        )
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
@@ -141,7 +149,7 @@ impl RdmEndpoint {
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
         RecvFrom {
-            to: To::Receives(self.clone(), Selector::any(Wanted::Message)),
+            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
             buffers,
             timeout: None,
         }
@@ -175,8 +183,8 @@ impl RdmEndpoint {
         data: Option<u64>,
     ) -> Result<()> {
         check_inject(bytes)?;
-        let to = To::Peer(self.clone(), peer);
-        to.post_injected(OpKind::Inject { data, tag }, Payload::inline(bytes))
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        target.post_injected(Shape::Inject { tag, data }, Payload::inline(bytes))
     }
 }
 
@@ -184,7 +192,7 @@ impl RdmEndpoint {
 /// [`RdmEndpoint::send_tagged`]. Await it, or [`post`](Self::post) it.
 #[must_use = "nothing is sent until this is awaited or posted"]
 pub struct SendMessage<B: IoBufs> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     tag: Option<u64>,
     data: Option<u64>,
@@ -195,9 +203,9 @@ pub struct SendMessage<B: IoBufs> {
 }
 
 impl<B: IoBufs> SendMessage<B> {
-    pub(super) fn new(to: To, buffers: B, tag: Option<u64>) -> Self {
+    pub(super) fn new(target: PostTarget, buffers: B, tag: Option<u64>) -> Self {
         SendMessage {
-            to,
+            target,
             buffers,
             tag,
             data: None,
@@ -248,7 +256,7 @@ impl<B: IoBufs> Draft<B> for SendMessage<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -260,13 +268,13 @@ impl<B: IoBufs> Draft<B> for SendMessage<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, Shape) {
         let shape = Shape::Send {
             tag: self.tag,
             data: self.data,
             ack: self.ack,
         };
-        (self.to, self.buffers, shape)
+        (self.target, self.buffers, shape)
     }
 }
 
@@ -275,7 +283,7 @@ posting_forms!(SendMessage, IoBufs, usize);
 /// A receive to be posted; see [`Endpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct Recv<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     timeout: Option<Duration>,
 }
@@ -283,7 +291,7 @@ pub struct Recv<B: IoBufsMut> {
 /// A receive of a connectionless endpoint to be posted; see [`RdmEndpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvFrom<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     timeout: Option<Duration>,
 }
@@ -300,7 +308,7 @@ impl<B: IoBufsMut> RecvFrom<B> {
     /// [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the choice ignored
     /// then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.to.select_source(peer);
+        self.target.select_source(peer);
         self
     }
 }
@@ -318,7 +326,7 @@ macro_rules! receive_draft {
             }
 
             fn common(&self) -> &super::common::Common {
-                self.to.common()
+                self.target.common()
             }
 
             fn options(&self) -> crate::progress::PostOptions {
@@ -328,8 +336,8 @@ macro_rules! receive_draft {
                 }
             }
 
-            fn into_parts(self) -> (super::place::To, B, super::post::Shape) {
-                (self.to, self.buffers, super::post::Shape::Receive)
+            fn into_parts(self) -> (super::target::PostTarget, B, super::post::Shape) {
+                (self.target, self.buffers, super::post::Shape::Receive)
             }
         }
 

@@ -8,8 +8,8 @@ use crate::progress::PostOptions;
 use crate::proto::Wanted;
 
 use super::common::Common;
-use super::place::{Selector, To};
 use super::post::{Draft, Shape, queued_forms};
+use super::target::{PostTarget, Scope, Selector};
 use super::{Queued, RdmEndpoint};
 
 impl RdmEndpoint {
@@ -27,7 +27,7 @@ impl RdmEndpoint {
     /// [`CompletionFlags::MULTI_RECV`](crate::cq::CompletionFlags::MULTI_RECV) and no other flag.
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv {
-            to: To::Many(self.clone(), Selector::any(Wanted::Message)),
+            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
             buffers: buffer,
             free_min: self.inner.free_min,
         }
@@ -37,7 +37,7 @@ impl RdmEndpoint {
 /// A buffer for several messages to be posted; see [`RdmEndpoint::multi_recv`].
 #[must_use = "nothing is received until this is posted"]
 pub struct MultiRecv<B: IoBufMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     free_min: usize,
 }
@@ -53,7 +53,7 @@ impl<B: IoBufMut> MultiRecv<B> {
 
     /// Takes messages of this peer only, as a [receive](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.to.select_source(peer);
+        self.target.select_source(peer);
         self
     }
 
@@ -76,16 +76,16 @@ impl<B: IoBufMut> Draft<B> for MultiRecv<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
         PostOptions::default()
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, Shape) {
         let free_min = self.free_min;
-        (self.to, self.buffers, Shape::ReceiveMany { free_min })
+        (self.target, self.buffers, Shape::ReceiveMany { free_min })
     }
 }
 

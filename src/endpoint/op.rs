@@ -15,9 +15,9 @@ use crate::error::{Phase, Result};
 use crate::id::OperationId;
 use crate::op_error::Failed;
 use crate::progress::OpCell;
-use crate::proto::{End, OpKey};
+use crate::proto::End;
 
-use super::place::Place;
+use super::target::OpHandle;
 
 /// What a successful operation gives besides its buffers: the count of bytes, or [`Received`] of a
 /// message. Sealed.
@@ -69,8 +69,7 @@ impl OpOutput for usize {}
 /// operations have always ended already when it comes to await them starves no other.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct Op<B: IoBufs, R: OpOutput = usize> {
-    place: Place,
-    key: OpKey,
+    handle: OpHandle,
     /// Until it is dropped.
     cell: Option<Arc<OpCell>>,
     finished: bool,
@@ -78,10 +77,9 @@ pub struct Op<B: IoBufs, R: OpOutput = usize> {
 }
 
 impl<B: IoBufs, R: OpOutput> Op<B, R> {
-    pub(super) fn new(place: Place, key: OpKey, cell: Arc<OpCell>) -> Self {
+    pub(super) fn new(handle: OpHandle, cell: Arc<OpCell>) -> Self {
         Op {
-            place,
-            key,
+            handle,
             cell: Some(cell),
             finished: false,
             buffers: PhantomData,
@@ -90,7 +88,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
 
     /// Its name, unique within the endpoint.
     pub fn id(&self) -> OperationId {
-        self.place.name(self.key)
+        self.handle.name()
     }
 
     fn cell(&self) -> &OpCell {
@@ -102,14 +100,14 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         if self.cell().has_ended() {
             Phase::Ended
         } else {
-            self.place.phase(self.key)
+            self.handle.phase()
         }
     }
 
     /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
     /// it had started. `true` if it was still to be had.
     pub fn cancel(&self) -> bool {
-        self.place.cancel(self.key)
+        self.handle.cancel()
     }
 
     /// Lets it go on to its end with nobody waiting, as a dropped `JoinHandle` of Tokio's does.
@@ -129,14 +127,13 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
-        let result = match &self.place {
+        let result = if self.handle.names_sources() {
+            let mut end = ready!(self.cell().poll(cx.waker(), End::take));
+            let source = self.handle.source_name(&end);
+            finish(&mut end, source)
+        } else {
             // There is one peer, so nobody is looked up: it is fetched where it lies.
-            Place::Connection(_) => ready!(self.cell().poll(cx.waker(), |end| finish(end, None))),
-            place => {
-                let mut end = ready!(self.cell().poll(cx.waker(), End::take));
-                let source = place.source_name(&end);
-                finish(&mut end, source)
-            }
+            ready!(self.cell().poll(cx.waker(), |end| finish(end, None)))
         };
         budget.made_progress();
         self.finished = true;
@@ -173,7 +170,7 @@ impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     fn drop(&mut self) {
         match self.cell.take() {
             Some(cell) if self.finished => OpCell::keep(cell),
-            Some(cell) => self.place.withdraw(self.key, &cell),
+            Some(cell) => self.handle.withdraw(&cell),
             None => {}
         }
     }
@@ -216,8 +213,7 @@ impl<D: fmt::Debug> fmt::Debug for Queued<D> {
 /// freed, unless it was [detached](Self::detach). Dropped later, nothing happens to it.
 #[must_use = "dropped, it is withdrawn if it waits for room; `detach` lets it go on"]
 pub struct QueuedOp<B: IoBufs> {
-    pub(super) place: Place,
-    pub(super) key: OpKey,
+    pub(super) handle: OpHandle,
     pub(super) waiting: Option<Arc<OpCell>>,
     pub(super) buffers: PhantomData<fn() -> B>,
 }
@@ -225,7 +221,7 @@ pub struct QueuedOp<B: IoBufs> {
 impl<B: IoBufs> QueuedOp<B> {
     /// The operation's name, for [`Endpoint::cancel`](crate::Endpoint::cancel).
     pub fn id(&self) -> OperationId {
-        self.place.name(self.key)
+        self.handle.name()
     }
 
     /// True once the operation is accepted.
@@ -267,7 +263,7 @@ impl<B: IoBufs> Future for QueuedOp<B> {
 impl<B: IoBufs> Drop for QueuedOp<B> {
     fn drop(&mut self) {
         if let Some(cell) = &self.waiting {
-            self.place.withdraw_waiting(self.key, cell);
+            self.handle.withdraw_waiting(cell);
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::proto::{Arrival, Wanted};
 
 use super::RdmEndpoint;
 use super::common::Common;
-use super::place::{Selector, To};
 use super::post::{Draft, Shape, posting_forms};
+use super::target::{PostTarget, Scope, Selector};
 
 impl RdmEndpoint {
     /// Looks for the first message with this tag that came before its receive (`FI_PEEK`): the one
@@ -60,7 +60,7 @@ impl Peek {
     /// [`ErrorKind::NoMessage`] if there is none, [`ErrorKind::InvalidArgument`] for an address
     /// that was removed or is another vector's.
     pub fn now(self) -> Result<MessageInfo> {
-        let sought = self.endpoint.sought(self.selector)?;
+        let sought = self.endpoint.inner.sought(self.selector)?;
         let found = self.endpoint.inner.receives.peek(sought);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
@@ -71,7 +71,7 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn claim(self) -> Result<ClaimedMessage> {
-        let sought = self.endpoint.sought(self.selector)?;
+        let sought = self.endpoint.inner.sought(self.selector)?;
         let found = self.endpoint.inner.receives.claim(sought);
         let (claimed, arrival) = found.ok_or_else(no_message)?;
         Ok(ClaimedMessage {
@@ -88,7 +88,7 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn discard(self) -> Result<MessageInfo> {
-        let sought = self.endpoint.sought(self.selector)?;
+        let sought = self.endpoint.inner.sought(self.selector)?;
         let found = self.endpoint.inner.receives.discard(sought);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
@@ -101,7 +101,7 @@ impl Peek {
     /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
     /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
     pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
-        let sought = self.endpoint.sought(self.selector)?;
+        let sought = self.endpoint.inner.sought(self.selector)?;
         let common = &self.endpoint.inner.common;
         let full = || Error::new(ErrorKind::Again, "the completion queue is full");
         let slot = common.receive_queue.try_reserve().ok_or_else(full)?;
@@ -165,7 +165,7 @@ impl RdmEndpoint {
             address,
             fabric,
             user_id,
-        } = self.source_name(arrival.source.0);
+        } = self.inner.source_name(arrival.source.0);
         MessageInfo {
             len: arrival.len,
             tag: arrival.kind.tag(),
@@ -211,7 +211,10 @@ impl ClaimedMessage {
     /// buffers is truncated, as of other receives.
     pub fn recv<B: IoBufsMut>(self, buffers: B) -> RecvClaimed<B> {
         RecvClaimed {
-            to: To::Claimed(self.claim),
+            target: PostTarget::new(
+                &self.claim.endpoint.inner.clone(),
+                Scope::Claimed(self.claim),
+            ),
             buffers,
             timeout: None,
         }
@@ -229,7 +232,7 @@ impl ClaimedMessage {
 /// it gives the claim up.
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvClaimed<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     timeout: Option<Duration>,
 }
@@ -244,7 +247,7 @@ impl<B: IoBufsMut> Draft<B> for RecvClaimed<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -254,8 +257,8 @@ impl<B: IoBufsMut> Draft<B> for RecvClaimed<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
-        (self.to, self.buffers, Shape::Receive)
+    fn into_parts(self) -> (PostTarget, B, Shape) {
+        (self.target, self.buffers, Shape::Receive)
     }
 }
 
@@ -263,16 +266,15 @@ posting_forms!(RecvClaimed, IoBufsMut, super::Received);
 
 /// The right to a claimed message, until it is used.
 pub(super) struct Claim {
-    pub(super) endpoint: RdmEndpoint,
+    endpoint: RdmEndpoint,
     claimed: Option<Claimed>,
 }
 
 impl Claim {
     /// Uses it up.
-    pub(super) fn take(mut self) -> (RdmEndpoint, Claimed) {
+    pub(super) fn take(mut self) -> Claimed {
         let claimed = self.claimed.take();
-        let claimed = claimed.expect("a claim is used once, by value");
-        (self.endpoint.clone(), claimed)
+        claimed.expect("a claim is used once, by value")
     }
 }
 

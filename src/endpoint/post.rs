@@ -15,8 +15,8 @@ use crate::proto::OpKind;
 use super::atomic::AtomicShape;
 use super::common::Common;
 use super::op::{Op, OpOutput, QueuedOp};
-use super::place::To;
 use super::remote::RemoteRegions;
+use super::target::{OpHandle, PostTarget};
 
 /// An operation described but not posted.
 pub(super) trait Draft<B: IoBufs>: Sized {
@@ -28,7 +28,7 @@ pub(super) trait Draft<B: IoBufs>: Sized {
     /// How it is posted, besides whether it waits for room.
     fn options(&self) -> PostOptions;
     /// Splits into where it is posted, the buffers, and what is to be done with them.
-    fn into_parts(self) -> (To, B, Shape);
+    fn into_parts(self) -> (PostTarget, B, Shape);
 }
 
 /// What is to be done with the buffers.
@@ -37,6 +37,11 @@ pub(super) enum Shape {
         tag: Option<u64>,
         data: Option<u64>,
         ack: bool,
+    },
+    /// Copied bytes.
+    Inject {
+        tag: Option<u64>,
+        data: Option<u64>,
     },
     Receive,
     /// Until fewer bytes than these are left.
@@ -58,7 +63,7 @@ pub(super) enum Shape {
 impl Shape {
     fn usage(&self) -> LocalUse {
         match self {
-            Shape::Send { .. } => LocalUse::Send,
+            Shape::Send { .. } | Shape::Inject { .. } => LocalUse::Send,
             Shape::Receive | Shape::ReceiveMany { .. } => LocalUse::Receive,
             Shape::Write { .. } => LocalUse::Write,
             Shape::Read { .. } => LocalUse::Read,
@@ -71,6 +76,7 @@ impl Shape {
     pub(super) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
         match self {
             Shape::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
+            Shape::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
             Shape::Receive | Shape::ReceiveMany { .. } => Ok(OpKind::Receive),
             Shape::Write {
                 remote,
@@ -104,8 +110,8 @@ pub(super) fn post_op<B: IoBufs, R: OpOutput, D: Draft<B>>(
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {
     let cell = OpCell::new();
-    let (place, posted) = post(draft, |_| Report::Future(cell.clone()), wait)?;
-    Ok(Op::new(place, posted.key, cell))
+    let (handle, _) = post(draft, |_| Report::Future(cell.clone()), wait)?;
+    Ok(Op::new(handle, cell))
 }
 
 /// Posts to the completion queue of its direction.
@@ -129,10 +135,9 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
         slot: None,
         waiting: None,
     };
-    let (place, posted) = post(draft, report, wait)?;
+    let (handle, posted) = post(draft, report, wait)?;
     Ok(QueuedOp {
-        place,
-        key: posted.key,
+        handle,
         waiting: posted.waiting,
         buffers: PhantomData,
     })
@@ -140,17 +145,17 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
 
 fn post<B: IoBufs, D: Draft<B>>(
     draft: D,
-    report: impl Fn(&Common) -> Report,
+    report: impl FnOnce(&Common) -> Report,
     wait: bool,
-) -> Result<(super::place::Place, crate::progress::Posted), Failed<B>> {
+) -> Result<(OpHandle, crate::progress::Posted), Failed<B>> {
     let operation = draft.operation();
     let options = PostOptions {
         wait,
         ..draft.options()
     };
-    let (to, buffers, shape) = draft.into_parts();
+    let (target, buffers, shape) = draft.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
-    let common = to.common();
+    let common = target.common();
     if let Err(error) = common.check_buffers(&buffers) {
         return Err(fail(error, Some(buffers)));
     }
@@ -161,7 +166,9 @@ fn post<B: IoBufs, D: Draft<B>>(
     if let Err(error) = common.check_regions(&payload) {
         return Err(fail(error, B::from_payload(payload)));
     }
-    to.post(shape, payload, report, options)
+    let report = report(common);
+    target
+        .post(shape, payload, report, options)
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
 }
 
@@ -245,7 +252,7 @@ macro_rules! queued_forms {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let (count, len) = super::post::measure(&self.buffers);
                 f.debug_struct(stringify!($builder))
-                    .field("endpoint", &self.to.common().id)
+                    .field("endpoint", &self.target.common().id)
                     .field("buffers", &count)
                     .field("len", &len)
                     .finish_non_exhaustive()

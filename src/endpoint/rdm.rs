@@ -12,16 +12,16 @@ use crate::av::AddressVector;
 use crate::buf::Payload;
 use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
 use crate::progress::{
     Ends, OpCell, PeerReader, Port, PostOptions, Posted, Rdm, ReceiveContext, Report, Sought,
 };
-use crate::proto::{OpKey, Operation, SourceId, Withdrawn};
+use crate::proto::{End, OpKey, Operation, SourceId, Withdrawn};
 
 use super::common::Common;
-use super::place::Selector;
 use super::post::Shape;
+use super::target::{OpOwner, PostResult, Scope, Selector, operation_of};
 use ports::Ports;
 
 pub use builder::RdmEndpointBuilder;
@@ -67,6 +67,73 @@ pub(super) struct Inner {
     /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
     pub(super) free_min: usize,
     pub(super) common: Common,
+}
+
+impl OpOwner for Inner {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn post(
+        &self,
+        scope: Scope,
+        shape: Shape,
+        payload: Payload,
+        report: Report,
+        options: PostOptions,
+    ) -> PostResult {
+        match scope {
+            Scope::Peer(peer) => {
+                let kind = shape.into_kind(payload.len(), &self.common.domain);
+                let operation = operation_of(kind, payload, report, options)?;
+                let (port, posted) = self.post_to(peer, operation)?;
+                Ok((posted, Some(port)))
+            }
+            Scope::Receives(selector) => {
+                let posted = match shape {
+                    Shape::ReceiveMany { free_min } => {
+                        self.post_many(selector, free_min, payload, report, options)?
+                    }
+                    _ => self.post_receive(selector, payload, report, options)?,
+                };
+                Ok((posted, None))
+            }
+            Scope::Claimed(claim) => {
+                let (receives, claimed) = (&self.receives, claim.take());
+                let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
+                Ok((posted, None))
+            }
+            Scope::Connection => unreachable!("a connectionless endpoint has many peers"),
+        }
+    }
+
+    fn phase(&self, key: OpKey) -> Phase {
+        self.receives.phase(key)
+    }
+
+    fn cancel(&self, key: OpKey) -> Withdrawn {
+        self.receives.cancel(key)
+    }
+
+    /// When this returns, the message of the receive is in its place again, or will be as soon as
+    /// it has come in full.
+    fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        if self.receives.withdraw(key, cell) {
+            self.rdm.orphan(cell);
+        }
+    }
+
+    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        self.receives.withdraw_waiting(key, cell);
+    }
+
+    fn names_sources(&self) -> bool {
+        true
+    }
+
+    fn source_name(&self, end: &End) -> Option<SourceName> {
+        end.source.map(|source| self.source_name(source.0))
+    }
 }
 
 impl Drop for Inner {
@@ -210,23 +277,47 @@ impl RdmEndpoint {
         Ok(())
     }
 
+    pub(super) fn read_peers(&self) -> PeerReader {
+        self.inner.rdm.read_peers()
+    }
+
+    /// True once its orderly end has begun.
+    pub(super) fn is_closing(&self) -> bool {
+        self.inner.rdm.is_closing()
+    }
+
+    /// A sender as completions name it, if they do.
+    pub(super) fn source(&self, source: SourceId) -> Option<Source> {
+        let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
+        Some(Source::Numbered(source.0, Arc::clone(sources)))
+    }
+}
+
+impl Inner {
+    pub(super) fn source_name(&self, number: u64) -> SourceName {
+        match self.tells_sources {
+            true => self.sources.name(number),
+            false => SourceName::default(),
+        }
+    }
+
     /// Posts to a peer, over the connection there is or a new one. A connection that ends in this
     /// moment refuses, having done nothing, and the post goes to the next.
-    pub(super) fn post_to(
+    fn post_to(
         &self,
         peer: FabricAddr,
         mut operation: Operation<Report>,
     ) -> Result<(Arc<Port>, Posted), (Error, Payload)> {
         let mut tries = PORT_TRIES;
         loop {
-            let port = match self.inner.port_to(peer) {
+            let port = match self.port_to(peer) {
                 Ok(port) => port,
                 Err(error) => return Err((error, operation.take_payload())),
             };
             tries -= 1;
             match port.post(operation) {
                 Ok(posted) => return Ok((port, posted)),
-                Err(refused) if tries > 0 && self.inner.forget_ended(peer, &port) => {
+                Err(refused) if tries > 0 && self.forget_ended(peer, &port) => {
                     operation = refused.operation;
                 }
                 Err(refused) => return Err(refused.into_parts()),
@@ -235,7 +326,7 @@ impl RdmEndpoint {
     }
 
     /// Posts a receive.
-    pub(super) fn post_receive(
+    fn post_receive(
         &self,
         selector: Selector,
         payload: Payload,
@@ -243,22 +334,21 @@ impl RdmEndpoint {
         options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
         match self.sought(selector) {
-            Ok(sought) => self.inner.receives.post(sought, payload, report, options),
+            Ok(sought) => self.receives.post(sought, payload, report, options),
             Err(error) => Err((error, payload)),
         }
     }
 
     /// Posts a buffer for several messages.
-    pub(super) fn post_many(
+    fn post_many(
         &self,
         selector: Selector,
-        shape: Shape,
+        free_min: usize,
         payload: Payload,
         report: Report,
         options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
-        let (Shape::ReceiveMany { free_min }, Report::Queue { context, .. }) = (shape, report)
-        else {
+        let Report::Queue { context, .. } = report else {
             unreachable!("a buffer for several messages is posted through a queue");
         };
         let sought = match self.sought(selector) {
@@ -269,56 +359,22 @@ impl RdmEndpoint {
             let message = "min_free is 0: the buffer would never be released";
             return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
         }
-        let receives = &self.inner.receives;
+        let receives = &self.receives;
         receives.post_many(sought, payload, context, free_min, options)
-    }
-
-    /// The future of a receive is dropped (ruling 4). When this returns, its message is in its
-    /// place again, or will be as soon as it has come in full.
-    pub(super) fn withdraw_receive(&self, key: OpKey, cell: &OpCell) {
-        if self.inner.receives.withdraw(key, cell) {
-            self.inner.rdm.orphan(cell);
-        }
-    }
-
-    pub(super) fn read_peers(&self) -> PeerReader {
-        self.inner.rdm.read_peers()
-    }
-
-    /// True once its orderly end has begun.
-    pub(super) fn is_closing(&self) -> bool {
-        self.inner.rdm.is_closing()
     }
 
     /// What a selector means to the receives.
     pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
-        if selector.source.is_some() && !self.inner.directed {
+        if selector.source.is_some() && !self.directed {
             return Err(not_directed());
         }
-        let source = selector
-            .source
-            .map(|peer| self.inner.vector.socket_addr(peer));
+        let source = selector.source.map(|peer| self.vector.socket_addr(peer));
         Ok(Sought {
             wanted: selector.wanted,
-            source: (source.transpose()?).map(|address| self.inner.rdm.source_of(address)),
+            source: (source.transpose()?).map(|address| self.rdm.source_of(address)),
         })
     }
 
-    /// A sender as completions name it, if they do.
-    pub(super) fn source(&self, source: SourceId) -> Option<Source> {
-        let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
-        Some(Source::Numbered(source.0, Arc::clone(sources)))
-    }
-
-    pub(super) fn source_name(&self, number: u64) -> SourceName {
-        match self.inner.tells_sources {
-            true => self.inner.sources.name(number),
-            false => SourceName::default(),
-        }
-    }
-}
-
-impl Inner {
     /// The peer's port. One look, if the peer was posted to before.
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
         // Asked for first: whatever is removed from now on is looked up again by the next post.

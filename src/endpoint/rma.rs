@@ -6,14 +6,12 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::CompletionFlags;
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
-use crate::mr::Access;
 use crate::progress::PostOptions;
-use crate::proto::OpKind;
 
 use super::common::{Common, check_inject};
-use super::place::To;
 use super::post::{Draft, Shape, posting_forms};
 use super::remote::RemoteRegions;
+use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
 
 impl Endpoint {
@@ -30,7 +28,11 @@ impl Endpoint {
     /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal)'s to say. A peer without this
     /// library's extension can refuse only by closing the connection.
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaWrite<B> {
-        RmaWrite::new(To::Connection(self.clone()), buffers, remote.into())
+        RmaWrite::new(
+            PostTarget::new(&self.inner, Scope::Connection),
+            buffers,
+            remote.into(),
+        )
     }
 
     /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
@@ -39,7 +41,11 @@ impl Endpoint {
     /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
     /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaRead<B> {
-        RmaRead::new(To::Connection(self.clone()), buffers, remote.into())
+        RmaRead::new(
+            PostTarget::new(&self.inner, Scope::Connection),
+            buffers,
+            remote.into(),
+        )
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -69,7 +75,12 @@ impl Endpoint {
         data: Option<u64>,
         remote: RemoteRegions,
     ) -> Result<()> {
-        inject_write(&To::Connection(self.clone()), bytes, data, &remote)
+        inject_write(
+            PostTarget::new(&self.inner, Scope::Connection),
+            bytes,
+            data,
+            remote,
+        )
     }
 }
 
@@ -81,7 +92,11 @@ impl RdmEndpoint {
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
     ) -> RmaWrite<B> {
-        RmaWrite::new(To::Peer(self.clone(), peer), buffers, remote.into())
+        RmaWrite::new(
+            PostTarget::new(&self.inner, Scope::Peer(peer)),
+            buffers,
+            remote.into(),
+        )
     }
 
     /// Reads a peer's memory, as [`Endpoint::read`] does.
@@ -91,7 +106,11 @@ impl RdmEndpoint {
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
     ) -> RmaRead<B> {
-        RmaRead::new(To::Peer(self.clone(), peer), buffers, remote.into())
+        RmaRead::new(
+            PostTarget::new(&self.inner, Scope::Peer(peer)),
+            buffers,
+            remote.into(),
+        )
     }
 
     /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
@@ -128,27 +147,36 @@ impl RdmEndpoint {
         data: Option<u64>,
         remote: RemoteRegions,
     ) -> Result<()> {
-        inject_write(&To::Peer(self.clone(), peer), bytes, data, &remote)
+        inject_write(
+            PostTarget::new(&self.inner, Scope::Peer(peer)),
+            bytes,
+            data,
+            remote,
+        )
     }
 }
 
 /// Posts a write of copied bytes.
-fn inject_write(to: &To, bytes: &[u8], data: Option<u64>, remote: &RemoteRegions) -> Result<()> {
+fn inject_write(
+    target: PostTarget,
+    bytes: &[u8],
+    data: Option<u64>,
+    remote: RemoteRegions,
+) -> Result<()> {
     check_inject(bytes)?;
-    let domain = &to.common().domain;
-    let kind = OpKind::Write {
+    let shape = Shape::Write {
+        remote,
         data,
         ack: false,
         commit: false,
-        segments: remote.segments(bytes.len(), Access::REMOTE_WRITE, domain)?,
     };
-    to.post_injected(kind, Payload::inline(bytes))
+    target.post_injected(shape, Payload::inline(bytes))
 }
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
 #[must_use = "nothing is written until this is awaited or posted"]
 pub struct RmaWrite<B: IoBufs> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     remote: RemoteRegions,
     data: Option<u64>,
@@ -160,9 +188,9 @@ pub struct RmaWrite<B: IoBufs> {
 }
 
 impl<B: IoBufs> RmaWrite<B> {
-    fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
+    fn new(target: PostTarget, buffers: B, remote: RemoteRegions) -> Self {
         RmaWrite {
-            to,
+            target,
             buffers,
             remote,
             data: None,
@@ -220,7 +248,7 @@ impl<B: IoBufs> Draft<B> for RmaWrite<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -232,14 +260,14 @@ impl<B: IoBufs> Draft<B> for RmaWrite<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, Shape) {
         let shape = Shape::Write {
             remote: self.remote,
             data: self.data,
             ack: self.ack,
             commit: self.commit,
         };
-        (self.to, self.buffers, shape)
+        (self.target, self.buffers, shape)
     }
 }
 
@@ -248,7 +276,7 @@ posting_forms!(RmaWrite, IoBufs, usize);
 /// An RMA read to be posted; see [`Endpoint::read`] and [`RdmEndpoint::read`].
 #[must_use = "nothing is read until this is awaited or posted"]
 pub struct RmaRead<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     remote: RemoteRegions,
     fence: bool,
@@ -256,9 +284,9 @@ pub struct RmaRead<B: IoBufsMut> {
 }
 
 impl<B: IoBufsMut> RmaRead<B> {
-    fn new(to: To, buffers: B, remote: RemoteRegions) -> Self {
+    fn new(target: PostTarget, buffers: B, remote: RemoteRegions) -> Self {
         RmaRead {
-            to,
+            target,
             buffers,
             remote,
             fence: false,
@@ -284,7 +312,7 @@ impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -295,11 +323,11 @@ impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, Shape) {
         let shape = Shape::Read {
             remote: self.remote,
         };
-        (self.to, self.buffers, shape)
+        (self.target, self.buffers, shape)
     }
 }
 

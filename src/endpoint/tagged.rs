@@ -9,13 +9,17 @@ use crate::proto::Wanted;
 
 use super::RdmEndpoint;
 use super::msg::{SendMessage, receive_draft};
-use super::place::{Selector, To};
+use super::target::{PostTarget, Scope, Selector};
 
 impl RdmEndpoint {
     /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
     /// [`recv_tagged`](Self::recv_tagged). All else is as of [`send`](Self::send).
     pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> SendMessage<B> {
-        SendMessage::new(To::Peer(self.clone(), peer), buffers, Some(tag))
+        SendMessage::new(
+            PostTarget::new(&self.inner, Scope::Peer(peer)),
+            buffers,
+            Some(tag),
+        )
     }
 
     /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`), or with one that differs only
@@ -28,7 +32,7 @@ impl RdmEndpoint {
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
         let wanted = Wanted::Tagged { tag, ignore: 0 };
         RecvTagged {
-            to: To::Receives(self.clone(), Selector::any(wanted)),
+            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted))),
             buffers,
             timeout: None,
         }
@@ -60,7 +64,7 @@ impl RdmEndpoint {
 /// A receive of a tagged message to be posted; see [`RdmEndpoint::recv_tagged`].
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvTagged<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     timeout: Option<Duration>,
 }
@@ -69,7 +73,7 @@ impl<B: IoBufsMut> RecvTagged<B> {
     /// Bits of the tag that do not matter: a message matches if its tag and the receive's agree in
     /// all others (`ignore`). Default 0; `u64::MAX` takes any tagged message.
     pub fn ignore(mut self, mask: u64) -> Self {
-        self.to.select_mask(mask);
+        self.target.select_mask(mask);
         self
     }
 
@@ -79,7 +83,7 @@ impl<B: IoBufsMut> RecvTagged<B> {
     /// # Errors
     /// As of [`RecvFrom::from`](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.to.select_source(peer);
+        self.target.select_source(peer);
         self
     }
 }

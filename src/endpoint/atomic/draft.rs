@@ -13,14 +13,14 @@ use crate::proto::{AtomicRequest, OpKind};
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
 use super::super::common::{Common, check_inject};
-use super::super::place::To;
 use super::super::post::{Draft, Shape};
 use super::super::remote::RemoteRegions;
+use super::super::target::PostTarget;
 use super::operands::{AtomicMemory, AtomicValue, Operands};
 
 /// An atomic operation as it was asked for.
 pub(super) struct Described {
-    to: To,
+    target: PostTarget,
     call: AtomicCall,
     /// What is offered of it; nothing: it is not.
     attr: Option<AtomicAttr>,
@@ -34,14 +34,14 @@ pub(super) struct Described {
 
 impl Described {
     fn new<O: Operands>(
-        to: To,
+        target: PostTarget,
         (form, operation): (AtomicForm, u8),
         attr: Option<AtomicAttr>,
         operands: O,
         remote: RemoteRegions,
     ) -> Self {
         Described {
-            to,
+            target,
             call: AtomicCall {
                 form,
                 operation,
@@ -57,29 +57,29 @@ impl Described {
     }
 
     pub(super) fn update<O: Operands>(
-        to: To,
+        target: PostTarget,
         op: AtomicOp,
         operands: O,
         remote: RemoteRegions,
     ) -> Self {
         let attr = op.attr(O::Value::TYPE, false);
         let what = (AtomicForm::Update, op.to_number());
-        Described::new(to, what, attr, operands, remote)
+        Described::new(target, what, attr, operands, remote)
     }
 
     pub(super) fn fetch<O: Operands>(
-        to: To,
+        target: PostTarget,
         op: AtomicOp,
         operands: O,
         remote: RemoteRegions,
     ) -> Self {
         let attr = op.attr(O::Value::TYPE, true);
         let what = (AtomicForm::Fetch, op.to_number());
-        Described::new(to, what, attr, operands, remote)
+        Described::new(target, what, attr, operands, remote)
     }
 
     pub(super) fn compare<O: Operands>(
-        to: To,
+        target: PostTarget,
         op: CompareOp,
         compare: impl Operands,
         operands: O,
@@ -89,7 +89,7 @@ impl Described {
         let what = (AtomicForm::Compare, op.to_number());
         Described {
             compare: Some(compare.into_memory()),
-            ..Described::new(to, what, attr, operands, remote)
+            ..Described::new(target, what, attr, operands, remote)
         }
     }
 
@@ -119,7 +119,7 @@ impl Described {
     /// Judges what can be known without looking at memory; gives the size of a number.
     fn check(&self) -> Result<usize> {
         let error = |kind, message: String| Err(Error::new(kind, message));
-        if !self.to.common().domain.offers_atomics() {
+        if !self.target.common().domain.offers_atomics() {
             let message = "the domain was opened without ATOMIC";
             return error(ErrorKind::Unsupported, message.into());
         }
@@ -162,7 +162,7 @@ impl Described {
         let mut sent = Vec::new();
         let only_reads = self.only_reads();
         let Described {
-            to,
+            target,
             call,
             operands,
             compare,
@@ -177,16 +177,16 @@ impl Described {
             true => {
                 let len = operands.len();
                 if !only_reads {
-                    copy_out(operands, to.common(), &mut sent)?;
+                    copy_out(operands, target.common(), &mut sent)?;
                 }
                 if let Some(compare) = compare {
-                    copy_out(compare, to.common(), &mut sent)?;
+                    copy_out(compare, target.common(), &mut sent)?;
                 }
                 results.unwrap_or_else(|| AtomicMemory::zeros(len))
             }
         };
         Ok(Prepared {
-            to,
+            target,
             memory,
             options,
             shape: AtomicShape {
@@ -208,7 +208,7 @@ impl Described {
             let mut bytes = Vec::new();
             match self.operands.own() {
                 Some(own) => bytes.extend_from_slice(own),
-                None => copy_out(self.operands, self.to.common(), &mut bytes)?,
+                None => copy_out(self.operands, self.target.common(), &mut bytes)?,
             }
             check_inject(&bytes)?;
             let shape = AtomicShape {
@@ -219,10 +219,8 @@ impl Described {
                 size: self.attr.map_or(1, |attr| attr.size as u64),
                 remote: self.remote,
             };
-            let payload = Payload::inline(&bytes);
-            let domain = &self.to.common().domain;
-            let kind = shape.into_kind(payload.len(), domain)?;
-            self.to.post_injected(kind, payload)
+            let shape = Shape::Atomic(Box::new(shape));
+            self.target.post_injected(shape, Payload::inline(&bytes))
         };
         inject().map_err(|error| error.with_operation(operation))
     }
@@ -231,7 +229,7 @@ impl Described {
 impl fmt::Debug for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Described")
-            .field("endpoint", &self.to.common().id)
+            .field("endpoint", &self.target.common().id)
             .field("call", &self.call)
             .field("len", &self.operands.len())
             .finish_non_exhaustive()
@@ -267,7 +265,7 @@ fn copy_out(memory: AtomicMemory, common: &Common, into: &mut Vec<u8>) -> Result
 
 /// An atomic operation with all that it takes.
 pub(super) struct Prepared {
-    to: To,
+    target: PostTarget,
     /// Operands of one that does not tell, else where results go.
     memory: AtomicMemory,
     options: PostOptions,
@@ -323,14 +321,18 @@ impl Draft<AtomicMemory> for Prepared {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
         self.options
     }
 
-    fn into_parts(self) -> (To, AtomicMemory, Shape) {
-        (self.to, self.memory, Shape::Atomic(Box::new(self.shape)))
+    fn into_parts(self) -> (PostTarget, AtomicMemory, Shape) {
+        (
+            self.target,
+            self.memory,
+            Shape::Atomic(Box::new(self.shape)),
+        )
     }
 }

@@ -17,9 +17,9 @@ use crate::mr::RegionSlice;
 use crate::op_error::Failed;
 
 use super::op::{Op, Queued, QueuedOp};
-use super::place::To;
 use super::post::{Posting, post_op, post_queued};
 use super::remote::RemoteRegions;
+use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
 use draft::Described;
 
@@ -71,8 +71,8 @@ impl Endpoint {
         operands: O,
         remote: impl Into<RemoteRegions>,
     ) -> Atomic {
-        let to = To::Connection(self.clone());
-        Atomic(Described::update(to, op, operands, remote.into()))
+        let target = PostTarget::new(&self.inner, Scope::Connection);
+        Atomic(Described::update(target, op, operands, remote.into()))
     }
 
     /// As [`atomic`](Self::atomic), and gives the numbers that were there before
@@ -84,8 +84,8 @@ impl Endpoint {
         operands: O,
         remote: impl Into<RemoteRegions>,
     ) -> FetchAtomic<O::Results> {
-        let to = To::Connection(self.clone());
-        FetchAtomic::new(Described::fetch(to, op, operands, remote.into()))
+        let target = PostTarget::new(&self.inner, Scope::Connection);
+        FetchAtomic::new(Described::fetch(target, op, operands, remote.into()))
     }
 
     /// Puts the operand in the place of each number for which the comparison holds, and gives the
@@ -98,8 +98,8 @@ impl Endpoint {
         operands: O,
         remote: impl Into<RemoteRegions>,
     ) -> FetchAtomic<O::Results> {
-        let to = To::Connection(self.clone());
-        let described = Described::compare(to, op, compare, operands, remote.into());
+        let target = PostTarget::new(&self.inner, Scope::Connection);
+        let described = Described::compare(target, op, compare, operands, remote.into());
         FetchAtomic::new(described)
     }
 
@@ -129,8 +129,8 @@ impl RdmEndpoint {
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
     ) -> Atomic {
-        let to = To::Peer(self.clone(), peer);
-        Atomic(Described::update(to, op, operands, remote.into()))
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        Atomic(Described::update(target, op, operands, remote.into()))
     }
 
     /// The same, and gives the numbers that were there before, as [`Endpoint::fetch_atomic`].
@@ -141,8 +141,8 @@ impl RdmEndpoint {
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
     ) -> FetchAtomic<O::Results> {
-        let to = To::Peer(self.clone(), peer);
-        FetchAtomic::new(Described::fetch(to, op, operands, remote.into()))
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        FetchAtomic::new(Described::fetch(target, op, operands, remote.into()))
     }
 
     /// The same by comparing, as [`Endpoint::compare_atomic`].
@@ -154,8 +154,8 @@ impl RdmEndpoint {
         peer: FabricAddr,
         remote: impl Into<RemoteRegions>,
     ) -> FetchAtomic<O::Results> {
-        let to = To::Peer(self.clone(), peer);
-        let described = Described::compare(to, op, compare, operands, remote.into());
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        let described = Described::compare(target, op, compare, operands, remote.into());
         FetchAtomic::new(described)
     }
 

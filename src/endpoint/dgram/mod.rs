@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::common::Common;
+use super::target::cancel_named;
 use super::{Op, Queued, QueuedOp, post};
 use crate::av::AddressVector;
 use crate::cq::CompletionQueue;
@@ -17,7 +18,6 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{DgramPort, Ends};
-use crate::proto::{OpKey, Withdrawn};
 
 pub use builder::DgramEndpointBuilder;
 pub use msg::{RecvDatagram, SendDatagram};
@@ -133,8 +133,7 @@ impl DgramEndpoint {
     /// Asks a queued operation to end early (`fi_cancel`). `true`: its completion says Canceled.
     /// `false`: it has ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
-        let key = OpKey::from_bits(operation.key());
-        operation.port().is_none() && self.inner.port.cancel(key) == Withdrawn::Ended
+        cancel_named(&*self.inner, operation)
     }
 
     /// Closes the endpoint (`fi_close`): sends that are queued go out, if there is room for them

@@ -7,12 +7,12 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::CompletionFlags;
 use crate::endpoint::Received;
 use crate::endpoint::common::Common;
-use crate::endpoint::place::To;
 use crate::endpoint::post::{Draft, Shape, posting_forms};
+use crate::endpoint::target::{PostTarget, Scope, Selector};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::progress::{PostOptions, Report};
-use crate::proto::DgramPost;
+use crate::proto::{DgramPost, Wanted};
 use crate::transport::too_long;
 
 impl DgramEndpoint {
@@ -27,7 +27,7 @@ impl DgramEndpoint {
     /// vector or of another IP version. That nobody listens there is no error.
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendDatagram<B> {
         SendDatagram {
-            to: To::Datagrams(self.clone(), Some(peer)),
+            target: PostTarget::new(&self.inner, Scope::Peer(peer)),
             buffers,
             more: false,
             timeout: None,
@@ -42,7 +42,7 @@ impl DgramEndpoint {
     /// lost.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvDatagram<B> {
         RecvDatagram {
-            to: To::Datagrams(self.clone(), None),
+            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
             buffers,
             timeout: None,
         }
@@ -73,7 +73,7 @@ impl DgramEndpoint {
 /// A datagram to be sent; see [`DgramEndpoint::send`]. Await it, or [`post`](Self::post) it.
 #[must_use = "nothing is sent until this is awaited or posted"]
 pub struct SendDatagram<B: IoBufs> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     more: bool,
     timeout: Option<Duration>,
@@ -98,7 +98,7 @@ impl<B: IoBufs> Draft<B> for SendDatagram<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -109,13 +109,13 @@ impl<B: IoBufs> Draft<B> for SendDatagram<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, Shape) {
         let shape = Shape::Send {
             tag: None,
             data: None,
             ack: false,
         };
-        (self.to, self.buffers, shape)
+        (self.target, self.buffers, shape)
     }
 }
 
@@ -124,7 +124,7 @@ posting_forms!(SendDatagram, IoBufs, usize);
 /// A receive to be posted; see [`DgramEndpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvDatagram<B: IoBufsMut> {
-    to: To,
+    target: PostTarget,
     buffers: B,
     timeout: Option<Duration>,
 }
@@ -133,7 +133,7 @@ impl<B: IoBufsMut> RecvDatagram<B> {
     /// Takes a message of this peer only (`FI_DIRECTED_RECV`), which the domain's Info must offer,
     /// else posting is [`BadFlags`](crate::ErrorKind::BadFlags). Default: of any.
     pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.to.select_source(peer);
+        self.target.select_source(peer);
         self
     }
 }
@@ -148,7 +148,7 @@ impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
     }
 
     fn common(&self) -> &Common {
-        self.to.common()
+        self.target.common()
     }
 
     fn options(&self) -> PostOptions {
@@ -158,8 +158,8 @@ impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
         }
     }
 
-    fn into_parts(self) -> (To, B, Shape) {
-        (self.to, self.buffers, Shape::Receive)
+    fn into_parts(self) -> (PostTarget, B, Shape) {
+        (self.target, self.buffers, Shape::Receive)
     }
 }
 

@@ -1,48 +1,78 @@
 //! From a draft to a posted operation of a datagram endpoint.
 
-use super::DgramEndpoint;
+use super::Inner;
 use crate::buf::Payload;
+use crate::cq::SourceName;
+use crate::endpoint::common::Common;
 use crate::endpoint::post::Shape;
 use crate::endpoint::rdm::not_directed;
-use crate::error::{Error, Result};
-use crate::id::FabricAddr;
-use crate::progress::{PostOptions, Posted, Report};
-use crate::proto::DgramPost;
+use crate::endpoint::target::{OpOwner, PostResult, Scope, Selector};
+use crate::error::{Error, Phase, Result};
+use crate::progress::{OpCell, PostOptions, Report, name_of};
+use crate::proto::{DgramPost, End, OpKey, Withdrawn};
 
-impl DgramEndpoint {
-    /// Posts what a draft describes; `peer`: who is sent to, or alone is received from.
-    pub(in crate::endpoint) fn post(
+impl OpOwner for Inner {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn post(
         &self,
-        shape: Shape,
-        peer: Option<FabricAddr>,
+        scope: Scope,
+        _: Shape,
         payload: Payload,
         report: Report,
         options: PostOptions,
-    ) -> Result<Posted, (Error, Payload)> {
-        let post = self.to_post(&shape, peer, payload)?;
-        self.inner.port.post(post, report, options)
+    ) -> PostResult {
+        let post = self.to_post(scope, payload)?;
+        Ok((self.port.post(post, report, options)?, None))
     }
 
-    fn to_post(
-        &self,
-        shape: &Shape,
-        peer: Option<FabricAddr>,
-        payload: Payload,
-    ) -> Result<DgramPost, (Error, Payload)> {
-        let is_receive = matches!(shape, Shape::Receive);
-        if is_receive && peer.is_some() && !self.inner.directs {
-            return Err((not_directed(), payload));
-        }
-        let address = peer.map(|peer| self.inner.vector.socket_addr(peer));
-        match (is_receive, address.transpose()) {
-            (_, Err(error)) => Err((error, payload)),
-            (true, Ok(from)) => Ok(DgramPost::Receive { payload, from }),
-            (false, Ok(Some(to))) => Ok(DgramPost::Send {
-                payload,
-                to,
-                inject: false,
-            }),
-            (false, Ok(None)) => unreachable!("what is sent has a peer"),
+    fn phase(&self, key: OpKey) -> Phase {
+        self.port.phase(key)
+    }
+
+    fn cancel(&self, key: OpKey) -> Withdrawn {
+        self.port.cancel(key)
+    }
+
+    fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        self.port.withdraw(key, cell);
+    }
+
+    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        self.port.withdraw_waiting(key, cell);
+    }
+
+    fn names_sources(&self) -> bool {
+        true
+    }
+
+    fn source_name(&self, end: &End) -> Option<SourceName> {
+        end.from.map(|from| name_of(&self.vector, from))
+    }
+}
+
+impl Inner {
+    fn to_post(&self, scope: Scope, payload: Payload) -> Result<DgramPost, (Error, Payload)> {
+        let address = |peer| self.vector.socket_addr(peer);
+        match scope {
+            Scope::Peer(peer) => match address(peer) {
+                Ok(to) => Ok(DgramPost::Send {
+                    payload,
+                    to,
+                    inject: false,
+                }),
+                Err(error) => Err((error, payload)),
+            },
+            Scope::Receives(Selector { source, .. }) if source.is_some() && !self.directs => {
+                Err((not_directed(), payload))
+            }
+            Scope::Receives(Selector { source, .. }) => match source.map(address).transpose() {
+                Ok(from) => Ok(DgramPost::Receive { payload, from }),
+                Err(error) => Err((error, payload)),
+            },
+            Scope::Connection | Scope::Claimed(_) => unreachable!("datagrams have neither"),
         }
     }
 }
