@@ -122,7 +122,7 @@ impl<T> Connection<T> {
     }
 
     pub(super) fn handle_close(&mut self) -> Result<(), Error> {
-        if self.incoming.awaits_data() {
+        if self.awaits_data() {
             return Err(violation("a last frame before data that was asked for"));
         }
         self.ending.theirs = true;
@@ -140,14 +140,14 @@ impl<T> Connection<T> {
         if self.has_staying() {
             return; // What has been admitted since has joined it.
         }
+        // It may be idle only.
+        let may_stay = self.shares_receives() && !self.ending.wanted;
         let ops = &mut self.ops;
         let put_back = |key| {
             if let Some(op) = ops.get_mut(key) {
                 op.phase = Phase::Queued;
             }
         };
-        // It may be idle only.
-        let may_stay = self.peer.is_some() && !self.ending.wanted;
         if may_stay && self.tx.stay(put_back) {
             return;
         }
@@ -204,7 +204,9 @@ impl<T> Connection<T> {
             return;
         }
         // What the peer has announced and nothing awaits: it ends that when it sees our CLOSE.
-        self.incoming.forget_kept();
+        if let Some(binding) = self.binding_mut() {
+            binding.incoming.forget_kept();
+        }
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
         }

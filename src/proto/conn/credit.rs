@@ -13,6 +13,7 @@ use crate::wire::{Capabilities, FrameHeader, MessageCredit};
 
 use super::Connection;
 use super::rx::{Rx, Target};
+use super::side::OwnReceives;
 
 /// Messages on their way to no receive that are accounted for one by one; who has so many waits,
 /// whatever the peer's budget.
@@ -133,9 +134,12 @@ impl<T> Connection<T> {
             &self.rx,
             Rx::Payload(landing) if matches!(landing.target, Target::Early { .. })
         );
-        let early = self.matcher.early_len() as u64 + u64::from(landing);
+        let Some(OwnReceives { matcher, .. }) = self.own() else {
+            return self.receive_credit.arrived; // Of shared receives each was its message's.
+        };
+        let early = matcher.early_len() as u64 + u64::from(landing);
         let matched = self.receive_credit.arrived.saturating_sub(early);
-        matched + self.matcher.posted_len() as u64
+        matched + matcher.posted_len() as u64
     }
 
     /// What goes into our HELLO.
@@ -180,7 +184,7 @@ impl<T> Connection<T> {
             stalled,
         } = self.receive_credit;
         let may_be_due = stalled || cost_since >= budget / 4;
-        if self.peer.is_some() && (arrived == told || !may_be_due) {
+        if self.shares_receives() && (arrived == told || !may_be_due) {
             return; // So that who shares receives is asked only when it matters.
         }
         let posted = self.receives_posted(host);

@@ -8,6 +8,7 @@ use crate::proto::op::OpKey;
 
 use super::rx::{Landing, Rx, Target};
 use super::shared::Taken;
+use super::side::OwnReceives;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -146,7 +147,6 @@ impl<T> Connection<T> {
             self.give_memory(key, payload);
         }
         self.transmit.backlog.clear();
-        self.receive.backlog.clear();
         if let Rx::Payload(landing) = self.rx.close() {
             match (landing.target, landing.payload) {
                 (
@@ -158,17 +158,27 @@ impl<T> Connection<T> {
                         shared.abandoned(&arrival);
                     }
                 }
-                (Target::Early { .. }, _) => self.matcher.abandon_early(landing.capacity),
+                (Target::Early { .. }, _) => {
+                    if let Some(own) = self.own_mut() {
+                        own.matcher.abandon_early(landing.capacity);
+                    }
+                }
                 _ => {}
             }
         }
-        self.incoming.clear();
+        if let Some(binding) = self.binding_mut() {
+            binding.incoming.clear();
+        }
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
         }
-        self.matcher.forget_posted();
-        if self.fault.is_none() {
-            self.matcher.clear();
+        let is_closed_here = self.fault.is_none();
+        if let Some(OwnReceives { context, matcher }) = self.own_mut() {
+            context.backlog.clear();
+            matcher.forget_posted();
+            if is_closed_here {
+                matcher.clear();
+            }
         }
     }
 

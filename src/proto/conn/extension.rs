@@ -186,8 +186,8 @@ impl<T> Connection<T> {
     fn check_announced(&self, header: &FrameHeader) -> Result<(), Error> {
         let op = header.op();
         let error = match op {
-            Op::Tagged if self.peer.is_none() => WireError::TaggedOnMsg,
-            Op::TaggedRts if self.peer.is_none() => WireError::TaggedOnMsg,
+            Op::Tagged if !self.shares_receives() => WireError::TaggedOnMsg,
+            Op::TaggedRts if !self.shares_receives() => WireError::TaggedOnMsg,
             Op::TaggedRts | Op::Cts | Op::Data if !self.takes_announcements(true) => {
                 WireError::Unsupported(op)
             }

@@ -72,7 +72,7 @@ impl<T> Connection<T> {
             ControlKind::Response => {
                 self.handshake = None;
                 self.order = order;
-                if self.peer.is_some() {
+                if self.shares_receives() {
                     match self.peer_accepted(&frame)? {
                         Some(agreed) => self.begin_agreed(agreed, Bytes::new()),
                         None => self.connected(Bytes::new()),

@@ -47,7 +47,7 @@ impl<T> Connection<T> {
     /// be taken or answered, or a frame has begun. A receive that no message has come for is not.
     pub(crate) fn awaits_peer(&self) -> bool {
         let is_sending = self.transmit.used > 0 || !self.transmit.backlog.is_empty();
-        let is_receiving = !self.is_at_boundary() || self.incoming.awaits_data();
+        let is_receiving = !self.is_at_boundary() || self.awaits_data();
         is_sending || self.ops.len() > 0 && is_receiving
     }
 

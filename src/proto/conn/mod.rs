@@ -35,6 +35,7 @@ mod refusal;
 mod rendezvous;
 mod rx;
 mod shared;
+mod side;
 mod state;
 mod transmit;
 mod tx;
@@ -58,16 +59,15 @@ use close::Ending;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{OFFERED, Terms};
-use peering::Peer;
 pub(crate) use peering::{Identity, Peering};
 pub(crate) use receive::ReceivePlan;
 use refusal::{AwaitedRead, Refusals};
-use rendezvous::Incoming;
 #[cfg(test)]
 pub(in crate::proto) use rendezvous::IncomingState;
 #[cfg(test)]
 pub(in crate::proto) use rx::RxState;
 use rx::{PartialHeader, Rx};
+use side::{OwnReceives, ReceiveSide};
 pub(crate) use state::Lifecycle;
 use tx::Tx;
 pub(crate) use tx::{InjectedEnds, Outgoing};
@@ -159,19 +159,14 @@ pub(crate) struct Connection<T> {
     /// Boxed: of use for a moment in a connection's life.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
-    /// Of a connectionless endpoint's: whose it is.
-    peer: Option<Box<Peer>>,
+    side: ReceiveSide,
     tx: Tx,
     rx: Rx,
     /// Of use in [`Rx::Header`].
     partial: PartialHeader,
     ops: Slab<Operation<T>>,
     transmit: ContextQueue,
-    receive: ContextQueue,
-    matcher: Matcher,
     receive_credit: ReceiveCredit,
-    /// What the peer has announced.
-    incoming: Incoming,
     ending: Ending,
     /// Operations whose ack is awaited, oldest first.
     acks: VecDeque<OpKey>,
@@ -186,22 +181,28 @@ pub(crate) struct Connection<T> {
 }
 
 impl<T> Connection<T> {
+    /// A connection of a connected endpoint.
     pub(crate) fn new(sizes: Sizes, terms: Terms) -> Self {
+        let own = OwnReceives {
+            context: ContextQueue::new(sizes.rx_size),
+            matcher: Matcher::new(sizes.unexpected_bytes),
+        };
+        Connection::with_side(ReceiveSide::Own(own), &sizes, terms)
+    }
+
+    fn with_side(side: ReceiveSide, sizes: &Sizes, terms: Terms) -> Self {
         Connection {
             lifecycle: Lifecycle::Idle,
             order: ByteOrder::Native,
             handshake: None,
             extension: Extension::new(terms),
-            peer: None,
+            side,
             tx: Tx::new(sizes.send_order),
             rx: Rx::Header,
             partial: PartialHeader::new(),
             ops: Slab::new(),
             transmit: ContextQueue::new(sizes.tx_size),
-            receive: ContextQueue::new(sizes.rx_size),
-            matcher: Matcher::new(sizes.unexpected_bytes),
             receive_credit: ReceiveCredit::default(),
-            incoming: Incoming::default(),
             ending: Ending::default(),
             acks: VecDeque::new(),
             reads: VecDeque::new(),
@@ -240,9 +241,10 @@ impl<T> Connection<T> {
         self.ending.work += 1;
         let (operation, is_receive) = (op.operation(), op.is_receive());
         if op.phase != Phase::Waiting {
-            let queue = self.context(is_receive);
-            queue.used -= 1;
-            queue.freed = true;
+            if let Some(queue) = self.context(is_receive) {
+                queue.used -= 1;
+                queue.freed = true;
+            }
             if !is_receive {
                 self.tx.fences.ended(op.number);
             }
@@ -273,13 +275,15 @@ impl<T> Connection<T> {
     /// for long, and nothing is expected to.
     pub(crate) fn shrink(&mut self) {
         self.tx.shrink();
-        self.matcher.shrink();
+        if let Some(own) = self.own_mut() {
+            own.matcher.shrink();
+            own.context.backlog.shrink_to_fit();
+        }
         self.ops.shrink();
         self.acks.shrink_to_fit();
         self.reads.shrink_to_fit();
         self.events.shrink_to_fit();
         self.transmit.backlog.shrink_to_fit();
-        self.receive.backlog.shrink_to_fit();
     }
 
     // Getters.
@@ -341,7 +345,8 @@ impl<T> Connection<T> {
 
     /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
     pub(crate) fn wants_admission(&self) -> bool {
-        self.transmit.wants_admission() || self.receive.wants_admission()
+        let receives = self.own();
+        self.transmit.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
     }
 
     /// Operations that have not ended.
@@ -383,13 +388,15 @@ impl<T> Connection<T> {
 
     /// Bytes of early messages held now.
     pub(crate) fn unexpected_bytes(&self) -> usize {
-        self.matcher.held_bytes()
+        self.own().map_or(0, |own| own.matcher.held_bytes())
     }
 
     pub(crate) fn invariants(&self) {
         debug_assert!(self.transmit.used <= self.transmit.size);
-        debug_assert!(self.receive.used <= self.receive.size);
-        debug_assert!(self.matcher.posted_len() <= self.receive.used);
+        if let Some(OwnReceives { context, matcher }) = self.own() {
+            debug_assert!(context.used <= context.size);
+            debug_assert!(matcher.posted_len() <= context.used);
+        }
         debug_assert!(self.acks.len() <= self.transmit.used);
         debug_assert!(self.reads.len() <= self.transmit.used);
     }
@@ -400,10 +407,10 @@ impl<T> Connection<T> {
         self.invariants();
         self.tx.check();
         for receive in [false, true] {
-            let queue = if receive {
-                &self.receive
-            } else {
-                &self.transmit
+            let queue = match self.own() {
+                Some(own) if receive => &own.context,
+                _ if receive => continue,
+                _ => &self.transmit,
             };
             let of_context = |op: &&Operation<T>| op.is_receive() == receive;
             let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
@@ -443,12 +450,13 @@ impl<T> Connection<T> {
             .ops
             .iter()
             .filter(|(_, op)| op.is_receive() && op.phase == Phase::Queued);
+        let matcher = self.own().map(|own| &own.matcher);
         assert_eq!(
             posted.count(),
-            self.matcher.posted_len(),
+            matcher.map_or(0, Matcher::posted_len),
             "posted receives can be matched"
         );
-        self.matcher.check();
+        matcher.inspect(|matcher| matcher.check());
     }
 }
 

@@ -15,8 +15,10 @@ use super::auth::ProvenKey;
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
 use super::refusal::Refusals;
+use super::rendezvous::Incoming;
 use super::rx::{PartialHeader, Rx};
 use super::shared::Taken;
+use super::side::ReceiveSide;
 use super::{Connection, Lifecycle, Sizes, Terms};
 
 /// The names of a connection among those that share receives.
@@ -42,15 +44,17 @@ pub(crate) struct Peering {
     pub(crate) rendezvous_min: u64,
 }
 
-/// The same, and what the peer has said.
+/// What binds a connection to its connectionless endpoint, and what the peer has said.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct RdmBinding {
     own: Peering,
     theirs: Option<PeerData>,
     /// The versions of both sides have announcements of tagged messages.
     versions_agree: bool,
     /// The receive that a message is landing in.
     landing: Option<Taken>,
+    /// What the peer has announced.
+    pub(super) incoming: Incoming,
 }
 
 impl<T> Connection<T> {
@@ -58,54 +62,52 @@ impl<T> Connection<T> {
     /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
     /// counts, and it takes posts before it is up.
     pub(crate) fn of_peer(sizes: Sizes, terms: Terms, peering: Peering) -> Self {
-        let sizes = Sizes {
-            rx_size: usize::MAX,
-            unexpected_bytes: 0,
-            ..sizes
-        };
-        let mut connection = Connection::new(sizes, terms.of_peer());
-        connection.peer = Some(Box::new(Peer {
+        let binding = Box::new(RdmBinding {
             own: peering,
             theirs: None,
             versions_agree: false,
             landing: None,
-        }));
-        connection
+            incoming: Incoming::default(),
+        });
+        Connection::with_side(ReceiveSide::Shared(binding), &sizes, terms.of_peer())
     }
 
     /// The names among connections that share receives.
     pub(crate) fn identity(&self) -> Option<Identity> {
-        self.peer.as_ref().map(|peer| peer.own.identity)
+        self.binding().map(|binding| binding.own.identity)
     }
 
     /// A message is landing in this receive.
     pub(super) fn set_landing(&mut self, receive: Option<Taken>) {
-        if let Some(peer) = &mut self.peer {
-            peer.landing = receive;
+        if let Some(binding) = self.binding_mut() {
+            binding.landing = receive;
         }
     }
 
     /// The receive that a message is landing in, no more.
     pub(super) fn take_landing_receive(&mut self) -> Option<Taken> {
-        self.peer.as_mut().and_then(|peer| peer.landing.take())
+        self.binding_mut()
+            .and_then(|binding| binding.landing.take())
     }
 
     /// What the peer's private data said: in its request, or in its response.
     pub(crate) fn peer_data(&self) -> Option<&PeerData> {
-        self.peer.as_ref().and_then(|peer| peer.theirs.as_ref())
+        self.binding().and_then(|binding| binding.theirs.as_ref())
     }
 
     /// Bytes of early messages that are kept for the peer.
     pub(super) fn budget_bytes(&self) -> u64 {
-        match &self.peer {
-            None => self.matcher.budget_bytes() as u64,
-            Some(peer) => peer.own.promised_bytes.max(UNEXPECTED_OVERHEAD as u64),
+        match &self.side {
+            ReceiveSide::Own(own) => own.matcher.budget_bytes() as u64,
+            ReceiveSide::Shared(binding) => {
+                binding.own.promised_bytes.max(UNEXPECTED_OVERHEAD as u64)
+            }
         }
     }
 
     /// The endpoint dials the peer: the request goes out first, its response is awaited.
     pub(crate) fn begin_connect_peer(&mut self) {
-        let Some(peer) = &self.peer else {
+        let Some(binding) = self.binding() else {
             debug_assert!(false, "an endpoint that is connected has data of its own");
             return;
         };
@@ -113,7 +115,7 @@ impl<T> Connection<T> {
             listening_port,
             incarnation,
             ..
-        } = peer.own;
+        } = binding.own;
         let request = PeerData::request(listening_port, incarnation, self.extension.offer());
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(Box::new(CmDecoder::new()));
@@ -136,7 +138,7 @@ impl<T> Connection<T> {
         if let Err(error) = self.extension.check_key_agreed() {
             return self.fail(error);
         }
-        let Some(peer) = &mut self.peer else {
+        let Some(peer) = self.binding_mut() else {
             debug_assert!(false, "an endpoint that is connected has data of its own");
             return;
         };
@@ -157,7 +159,7 @@ impl<T> Connection<T> {
     /// The peer has accepted, and agrees on this; `None`: it is a plain one.
     pub(super) fn peer_accepted(&mut self, frame: &ControlFrame) -> Result<Option<Offer>, Error> {
         let theirs = PeerData::read(frame.data())?;
-        if let Some(peer) = &mut self.peer {
+        if let Some(peer) = self.binding_mut() {
             peer.theirs = Some(theirs);
             peer.versions_agree = theirs.agrees_to_announcements();
         }
@@ -168,7 +170,7 @@ impl<T> Connection<T> {
 
     /// The connection is up: what was posted before goes out, by what is known of the peer now.
     pub(super) fn open_lanes(&mut self) {
-        if let Some(peer) = &self.peer {
+        if let ReceiveSide::Shared(peer) = &self.side {
             let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
             // C peers mistake a clear-to-send where the byte orders differ.
             let tagged = untagged || peer.versions_agree && self.order == ByteOrder::Native;
@@ -196,7 +198,7 @@ impl<T> Connection<T> {
     /// True if the peer may announce messages, with a tag or without.
     pub(super) fn takes_announcements(&self, tagged: bool) -> bool {
         self.agreed().contains(Capabilities::RENDEZVOUS)
-            || tagged && self.peer.as_ref().is_some_and(|peer| peer.versions_agree)
+            || tagged && self.binding().is_some_and(|it| it.versions_agree)
     }
 
     /// The attempt is given up: it lost a tie, was rejected or could not be begun, and the link
@@ -219,12 +221,12 @@ impl<T> Connection<T> {
         self.partial = PartialHeader::new();
         self.receive_credit = ReceiveCredit::default();
         self.last_bytes = None;
-        self.incoming.clear();
         self.refusals = Refusals::default();
         self.ending.begin_again();
-        if let Some(peer) = &mut self.peer {
+        if let Some(peer) = self.binding_mut() {
             peer.theirs = None;
             peer.versions_agree = false;
+            peer.incoming.clear();
         }
         self.invariants();
     }

@@ -8,7 +8,8 @@ use crate::proto::op::{OpKey, OpKind, Operation, Refused, message};
 use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
-use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
+use super::side::ReceiveSide;
+use super::{Connection, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
     /// Accepts an operation, or, when its context is full, lets it wait or refuses it with Again,
@@ -29,6 +30,7 @@ impl<T> Connection<T> {
         }
         // 2. Take a place in its context, and reserve where its end is reported.
         let context = self.context(is_receive);
+        let context = context.expect("receives that are shared are not posted to a connection");
         let is_free = context.used < context.size && context.backlog.is_empty();
         let is_accepted = is_free && host.reserve(&mut operation.token);
         if !is_accepted && !operation.options.wait {
@@ -39,7 +41,10 @@ impl<T> Connection<T> {
         if is_accepted {
             self.accept(key, host);
         } else {
-            self.context(is_receive).backlog.push_back(key);
+            self.context(is_receive)
+                .expect("as above")
+                .backlog
+                .push_back(key);
         }
         self.invariants();
         Ok(key)
@@ -50,7 +55,7 @@ impl<T> Connection<T> {
     /// connectionless endpoint's connection, where a message may have to be announced, or to wait
     /// for the next one.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
-        debug_assert!(self.peer.is_none(), "of a connected endpoint");
+        debug_assert!(!self.shares_receives(), "of a connected endpoint");
         self.check_open(false)?;
         let queue = &mut self.transmit;
         if queue.used >= queue.size || !queue.backlog.is_empty() {
@@ -66,9 +71,9 @@ impl<T> Connection<T> {
     /// Says what a post that may not wait finds full: whose, how many it takes, and what has them.
     #[cold]
     fn full(&self, is_receive: bool) -> Error {
-        let (name, queue) = match is_receive {
-            true => ("receive", &self.receive),
-            false => ("transmit", &self.transmit),
+        let (name, queue) = match &self.side {
+            ReceiveSide::Own(own) if is_receive => ("receive", &own.context),
+            _ => ("transmit", &self.transmit),
         };
         let waiting = queue.backlog.len();
         let what = if waiting > 0 {
@@ -108,16 +113,19 @@ impl<T> Connection<T> {
         error: Error,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<Refused<T>>> {
-        if !self.matcher.has_early() {
+        if !self.has_early() {
             return Err(Refused::new(error, operation));
         }
         if !host.reserve(&mut operation.token) {
             let error = Error::new(ErrorKind::Again, "the completion queue is full");
             return Err(Refused::new(error, operation));
         }
-        let early = self.matcher.take_early().expect("seen above");
+        let Some(own) = self.own_mut() else {
+            return Err(Refused::new(error, operation));
+        };
+        let early = own.matcher.take_early().expect("seen above");
+        own.context.used += 1;
         operation.phase = Phase::Queued;
-        self.receive.used += 1;
         let key = self.ops.insert(operation);
         self.deliver_early(key, early);
         Ok(key)
@@ -125,22 +133,21 @@ impl<T> Connection<T> {
 
     /// A receive is posted, or takes the message that is there.
     fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
-        if let Found::Early(early) = self.matcher.post(key) {
+        if let Some(own) = self.own_mut()
+            && let Found::Early(early) = own.matcher.post(key)
+        {
             self.deliver_early(key, early);
         }
         self.resume(host);
     }
 
-    pub(super) fn context(&mut self, receive: bool) -> &mut ContextQueue {
-        if receive {
-            &mut self.receive
-        } else {
-            &mut self.transmit
-        }
+    /// True if a message that came before its receive waits here.
+    fn has_early(&self) -> bool {
+        self.own().is_some_and(|own| own.matcher.has_early())
     }
 
     fn check_post(&self, operation: &Operation<T>) -> Result<(), Error> {
-        let is_of_peer = self.peer.is_some();
+        let is_of_peer = self.shares_receives();
         let is_receive = match &operation.kind {
             OpKind::Receive if is_of_peer => return Err(not_of_this_kind()),
             OpKind::Receive => true,
@@ -173,7 +180,7 @@ impl<T> Connection<T> {
     }
 
     fn check_not_up(&self, is_receive: bool) -> Result<(), Error> {
-        let is_of_peer = self.peer.is_some();
+        let is_of_peer = self.shares_receives();
         match (self.lifecycle, &self.fault) {
             // Another attempt may follow one that has failed.
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, _) if is_of_peer => {
@@ -183,7 +190,7 @@ impl<T> Connection<T> {
             (Lifecycle::Connected, None)
                 if self.ending.is_peer_closing()
                     && !self.has_staying()
-                    && !(is_receive && self.matcher.has_early()) =>
+                    && !(is_receive && self.has_early()) =>
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))
             }
@@ -214,9 +221,8 @@ impl<T> Connection<T> {
     /// Lets waiting operations in, as far as there is room.
     pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
-            self.context(receive).freed = false;
-            loop {
-                let queue = self.context(receive);
+            while let Some(queue) = self.context(receive) {
+                queue.freed = false;
                 if queue.used >= queue.size {
                     break;
                 }
@@ -230,7 +236,7 @@ impl<T> Connection<T> {
                 if !host.reserve(&mut op.token) {
                     break;
                 }
-                self.context(receive).backlog.pop_front();
+                self.context(receive).expect("as above").backlog.pop_front();
                 self.accept(key, host);
             }
         }
@@ -249,7 +255,9 @@ impl<T> Connection<T> {
         };
         if op.is_receive() {
             op.phase = Phase::Queued;
-            self.receive.used += 1;
+            if let Some(own) = self.own_mut() {
+                own.context.used += 1;
+            }
             return self.match_receive(key, host);
         }
         if op.is_atomic() && !may_have_atomics {
@@ -332,7 +340,8 @@ impl<T> Connection<T> {
         let Ok(payload) = payload.apart_from_regions(len) else {
             return;
         };
-        if let Some((key, early)) = self.matcher.give_back(Early {
+        let Some(own) = self.own_mut() else { return };
+        if let Some((key, early)) = own.matcher.give_back(Early {
             payload,
             len,
             overflow,
@@ -348,8 +357,10 @@ impl<T> Connection<T> {
         let op = self.ops.get(key)?;
         let is_receive = op.is_receive();
         let is_taken = match op.phase {
-            Phase::Waiting => self.context(is_receive).withdraw(key),
-            Phase::Queued if is_receive => self.matcher.withdraw(key),
+            Phase::Waiting => (self.context(is_receive)).is_some_and(|it| it.withdraw(key)),
+            Phase::Queued if is_receive => {
+                (self.own_mut()).is_some_and(|own| own.matcher.withdraw(key))
+            }
             Phase::Queued => self.tx.withdraw(key),
             Phase::Moving if !is_receive => self.withdraw_announced(key),
             _ => false,

@@ -240,7 +240,7 @@ impl<T> Connection<T> {
         if let Rx::AwaitReceive { header } = &self.rx {
             // Where receives are shared one that is whole waits for its own, in the socket.
             let is_whole = header.payload_len() <= unread;
-            if self.peer.is_some() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
+            if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
                 return;
             }
             self.fail(Error::new(

@@ -116,6 +116,22 @@ impl Incoming {
 }
 
 impl<T> Connection<T> {
+    /// True if a receive awaits the data of an announced message.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.binding().is_some_and(|it| it.incoming.awaits_data())
+    }
+
+    /// The message that the peer has announced by this name.
+    fn incoming(&self, index: u8) -> Option<IncomingMessage> {
+        self.binding()?.incoming.named.get(&index).copied()
+    }
+
+    fn incoming_goes(&mut self, index: u8, to: Option<IncomingMessage>) {
+        if let Some(binding) = self.binding_mut() {
+            binding.incoming.go(index, to);
+        }
+    }
+
     /// The peer announces a message.
     pub(super) fn handle_rts(
         &mut self,
@@ -132,7 +148,7 @@ impl<T> Connection<T> {
         else {
             return Ok(());
         };
-        if self.incoming.named.contains_key(&index) {
+        if self.incoming(index).is_some() {
             return Err(violation("two announced messages of one name"));
         }
         if self.ending.is_said() {
@@ -158,7 +174,7 @@ impl<T> Connection<T> {
         };
         match receive {
             Some(receive) => self.await_data(index, message, receive),
-            None => drop(self.incoming.go(index, Some(message))),
+            None => self.incoming_goes(index, Some(message)),
         }
         Ok(())
     }
@@ -172,7 +188,7 @@ impl<T> Connection<T> {
                 announcement: Announcement { arrival, index },
             }) = shared.poll_clear_to_send()
         {
-            let kept = self.incoming.named.get(&index).copied();
+            let kept = self.incoming(index);
             // Another of this name may have come, if this one was withdrawn.
             let kept = kept.filter(|it| it.receive.is_none() && it.arrival.order == arrival.order);
             let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
@@ -196,7 +212,7 @@ impl<T> Connection<T> {
             receive: Some(taken),
             ..message
         };
-        self.incoming.go(index, Some(message));
+        self.incoming_goes(index, Some(message));
         self.tx
             .push_control(FrameHeader::Cts { index }, Payload::empty());
     }
@@ -207,9 +223,9 @@ impl<T> Connection<T> {
         index: u8,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        let message = self.incoming.named.get(&index).copied();
+        let message = self.incoming(index);
         if message.is_some() {
-            self.incoming.go(index, None);
+            self.incoming_goes(index, None);
         }
         match message {
             None if self.ending.is_said() => {} // It was void.
@@ -240,8 +256,8 @@ impl<T> Connection<T> {
 
     /// The bytes of an announced message come.
     pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
-        let announced = self.incoming.named.get(&index);
-        let Some(&IncomingMessage {
+        let announced = self.incoming(index);
+        let Some(IncomingMessage {
             arrival,
             ack,
             receive: Some(taken),
@@ -252,7 +268,7 @@ impl<T> Connection<T> {
         if len != arrival.len {
             return Err(violation("data of another length than announced"));
         }
-        self.incoming.go(index, None);
+        self.incoming_goes(index, None);
         let op = taken.op;
         self.set_landing(Some(taken));
         let payload = self.ops.get_mut(op).and_then(|entry| {

@@ -102,7 +102,6 @@ impl<T> Connection<T> {
             order,
             key,
         } = receive;
-        self.receive.used += 1;
         let mut op = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
         op.phase = phase;
         let payload = op.take_payload();
@@ -120,7 +119,8 @@ impl<T> Connection<T> {
     /// All receives that the connection has taken, and that have not ended.
     pub(super) fn take_taken(&mut self) -> Vec<Taken> {
         let landing = self.take_landing_receive();
-        self.incoming.awaiting().chain(landing).collect()
+        let awaiting = (self.binding().into_iter()).flat_map(|it| it.incoming.awaiting());
+        awaiting.chain(landing).collect()
     }
 
     /// A receive does not get the message that it was matched with: it is posted again, in its
@@ -136,7 +136,6 @@ impl<T> Connection<T> {
             debug_assert!(false, "a receive that is taken is an operation");
             return;
         };
-        self.receive.used -= 1;
         let receive = PostedReceive {
             token: op.token,
             payload,

@@ -4,6 +4,7 @@ use crate::buf::Payload;
 use crate::error::{Error, Phase};
 use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::conn::rx::{Landing, Rx, Target};
+use crate::proto::conn::side::{OwnReceives, ReceiveSide};
 use crate::proto::conn::{Connection, Received};
 use crate::proto::matching::first_come::Early;
 use crate::proto::op::OpKey;
@@ -24,13 +25,16 @@ impl<T> Connection<T> {
     ) -> Result<Option<usize>, Error> {
         let bytes = usize::try_from(len).ok().and_then(|len| input.get(..len));
         let Some(bytes) = bytes else { return Ok(None) };
-        if self.peer.is_some() || self.tx.queued_answers() > READ_REQUESTS_MAX {
+        if self.tx.queued_answers() > READ_REQUESTS_MAX {
             return Ok(None);
         }
-        let Some(key) = self.matcher.take_posted() else {
+        let ReceiveSide::Own(OwnReceives { matcher, .. }) = &mut self.side else {
             return Ok(None);
         };
-        let order = self.matcher.next_order();
+        let Some(key) = matcher.take_posted() else {
+            return Ok(None);
+        };
+        let order = matcher.next_order();
         let op = self.ops.get_mut(key);
         let op = op.expect("a posted receive is in the table");
         op.phase = Phase::Moving;
@@ -58,8 +62,11 @@ impl<T> Connection<T> {
     /// A message begins that is not there as a whole, or that no receive awaits.
     pub(super) fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
         // Of one that has to wait a place is left out.
-        let order = self.matcher.next_order();
-        let landing = if let Some(op) = self.matcher.take_posted() {
+        let ReceiveSide::Own(OwnReceives { matcher, .. }) = &mut self.side else {
+            return;
+        };
+        let order = matcher.next_order();
+        let landing = if let Some(op) = matcher.take_posted() {
             let entry = self
                 .ops
                 .get_mut(op)
@@ -84,14 +91,14 @@ impl<T> Connection<T> {
                 done: 0,
                 ack,
             }
-        } else if self.matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
+        } else if matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
             let Some(store) = zeroed(len) else {
                 self.rx.go(Rx::AwaitReceive {
                     header: FrameHeader::Message { data, ack, len },
                 });
                 return;
             };
-            self.matcher.begin_early(store.len());
+            matcher.begin_early(store.len());
             let payload = Payload::from_vec(store);
             let target = Target::Early { data, order };
             Landing {

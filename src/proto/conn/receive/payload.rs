@@ -68,7 +68,9 @@ impl<T> Connection<T> {
                     data,
                     order,
                 };
-                if let Some((op, early)) = self.matcher.finish_early(early) {
+                if let Some(own) = self.own_mut()
+                    && let Some((op, early)) = own.matcher.finish_early(early)
+                {
                     self.deliver_early(op, early);
                 }
             }
