@@ -31,7 +31,7 @@ use super::ended::{EndState, Ends};
 use super::engine::Engine;
 use super::leftovers;
 use super::liveness::{Liveness, PortLiveness};
-use super::rdm::{Moved, Side};
+use super::rdm::{Moved, RdmAttachment};
 use super::report::{OpCell, Report};
 
 /// Sizes of a port's queues.
@@ -235,8 +235,7 @@ pub(super) struct PortState {
     pub(super) stale_alarm: Option<Instant>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) local: Option<SocketAddr>,
-    /// Of a connectionless endpoint's port.
-    pub(super) side: Option<Box<Side>>,
+    pub(super) kind: PortKind,
     /// Grows with whatever goes over the connection.
     pub(super) activity: u64,
     pub(super) linger_left: usize,
@@ -262,11 +261,21 @@ pub(crate) struct Port {
     pub(super) turns: std::sync::atomic::AtomicU64,
 }
 
+/// What kind of endpoint a port belongs to: where ports differ. Chosen when the port is made, as
+/// the [`Connection`]'s receives are; an enum, so that the driver, which has ports of both kinds,
+/// need not know.
+pub(super) enum PortKind {
+    /// A connected one (`FI_EP_MSG`): the port is the endpoint's only one.
+    Msg,
+    /// A connectionless one (`FI_EP_RDM`), which has a port for each peer.
+    Rdm(Box<RdmAttachment>),
+}
+
 /// What a port is made of by whoever opens it.
 pub(super) struct PortParts {
     pub(super) machine: Connection<Report>,
     pub(super) peer: Option<SocketAddr>,
-    pub(super) side: Option<Box<Side>>,
+    pub(super) kind: PortKind,
 }
 
 /// Puts its port on the engine's ready list, once per turn.
@@ -344,7 +353,7 @@ impl Port {
         Port::open_with(engine, id, extending, bindings, |_| PortParts {
             machine: Connection::new(sizes, terms),
             peer: None,
-            side: None,
+            kind: PortKind::Msg,
         })
     }
 
@@ -362,7 +371,7 @@ impl Port {
         let PortParts {
             mut machine,
             peer,
-            side,
+            kind,
         } = parts(&waker);
         demand_key(&mut machine, extending.auth_key.as_ref(), &engine.random)?;
         let state = PortState {
@@ -393,7 +402,7 @@ impl Port {
             stale_alarm: None,
             peer,
             local: None,
-            side,
+            kind,
             activity: 0,
             linger_left: LINGER_BYTES_MAX,
             leftovers: Vec::new(),
@@ -508,15 +517,18 @@ impl DerefMut for PortGuard<'_> {
 impl Drop for PortGuard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
-            if state.wakes.is_empty() && state.leftovers.is_empty() && state.side.is_none() {
+            if state.wakes.is_empty()
+                && state.leftovers.is_empty()
+                && matches!(state.kind, PortKind::Msg)
+            {
                 return; // The usual case of a post.
             }
             let wakes = std::mem::take(&mut state.wakes);
             let leftovers = std::mem::replace(&mut state.leftovers, leftovers::empty());
-            let shared = state
-                .side
-                .as_mut()
-                .map(|side| side.receives.take_aftermath());
+            let shared = match &mut state.kind {
+                PortKind::Msg => None,
+                PortKind::Rdm(rdm) => Some(rdm.receives.take_aftermath()),
+            };
             drop(state);
             drop(wakes);
             leftovers::drop_all(leftovers);

@@ -14,7 +14,7 @@ use crate::mr::Access;
 use crate::proto::{End, Event, InjectedEnds, Lifecycle, Receives};
 use crate::sync::WakeList;
 
-use super::port::{Port, PortState};
+use super::port::{Port, PortKind, PortState};
 use super::receive_context::message_of;
 use super::report::{Delivery, Report};
 
@@ -145,12 +145,12 @@ impl Port {
     /// to the receives it came from (ruling 4).
     fn give_message_back(&self, state: &mut PortState, end: &mut End) {
         // A connected endpoint's receives are withdrawn in the connection itself.
-        let Some(side) = &mut state.side else {
+        let PortKind::Rdm(rdm) = &mut state.kind else {
             state.leftovers.push(end.payload.take());
             return;
         };
         match message_of(end.take()) {
-            Ok(early) => side.receives.give_back(early),
+            Ok(early) => rdm.receives.give_back(early),
             Err(payload) => state.leftovers.push(payload),
         }
     }

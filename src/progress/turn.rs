@@ -14,7 +14,7 @@ use crate::transport::{Clock, Direct, Outcome, Receive, Received, SendBatch};
 
 use super::budget::Budget;
 use super::driven::Turned;
-use super::port::{Closing, Port, PortState};
+use super::port::{Closing, Port, PortKind, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
 
@@ -100,7 +100,10 @@ impl PortState {
             port,
             queue: &self.bindings.receive_queue,
             unasked: &mut self.unasked,
-            receives: (self.side.as_mut()).map(|side| &mut side.receives),
+            receives: match &mut self.kind {
+                PortKind::Msg => None,
+                PortKind::Rdm(rdm) => Some(&mut rdm.receives),
+            },
             wakes: &mut self.wakes,
         };
         (&mut self.machine, host)
@@ -181,8 +184,9 @@ impl Port {
             }
             // All that follows from what has moved is done; most turns bring one message, and end
             // when the link has been asked once more.
-            settled = !(sent || again || state.stage.is_some() || state.side.is_some())
-                && state.closing == Closing::No;
+            settled =
+                !(sent || again || state.stage.is_some() || matches!(state.kind, PortKind::Rdm(_)))
+                    && state.closing == Closing::No;
             if !moved {
                 left.spend(0);
             }

@@ -45,7 +45,7 @@ use notice::{Notice, Notices};
 pub use peer_changes::PeerEventKind;
 use peer_feed::PeerFeed;
 pub(crate) use peer_feed::PeerReader;
-pub(super) use side::{Moved, Side};
+pub(super) use side::{Moved, RdmAttachment};
 pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;

@@ -12,14 +12,14 @@ use crate::wire::PeerData;
 
 use super::super::engine::Engine;
 use super::super::listen::Handover;
-use super::super::port::{Bindings, Closing, Port, PortParts, PortState, demand_key};
+use super::super::port::{Bindings, Closing, Port, PortKind, PortParts, PortState, demand_key};
 use super::super::receive_context::PortReceives;
 use super::Rdm;
 use super::notice::{Notice, Notices};
 use super::peer_feed::{PeerFeed, Presence};
 
 /// What a port of a connectionless endpoint has beside its connection.
-pub(in crate::progress) struct Side {
+pub(in crate::progress) struct RdmAttachment {
     notices: Arc<Notices>,
     peer_feed: Arc<PeerFeed>,
     peer: SocketAddr,
@@ -107,7 +107,7 @@ impl Port {
             PortParts {
                 machine: Connection::of_peer(config.sizes, terms, peering),
                 peer: Some(peer),
-                side: Some(Box::new(Side {
+                kind: PortKind::Rdm(Box::new(RdmAttachment {
                     notices: Arc::clone(&rdm.notices),
                     peer_feed: Arc::clone(&rdm.peer_feed),
                     peer,
@@ -131,7 +131,9 @@ impl Port {
     pub(super) fn dial(&self, attempt: AttemptId, to: SocketAddr, from: Option<SocketAddr>) {
         let mut guard = self.lock("dial");
         let state = &mut *guard;
-        let Some(side) = &mut state.side else { return };
+        let PortKind::Rdm(side) = &mut state.kind else {
+            return;
+        };
         side.attempt = Some(attempt);
         if state.closing != Closing::No || state.machine.lifecycle() != Lifecycle::Idle {
             let error = Error::new(ErrorKind::Canceled, "the port is in use");
@@ -161,7 +163,7 @@ impl Port {
         {
             return Err(NotTaken::Moved(Box::new(accepting)));
         }
-        let Some(side) = &mut state.side else {
+        let PortKind::Rdm(side) = &mut state.kind else {
             return Err(NotTaken::Moved(Box::new(accepting)));
         };
         match state.machine.lifecycle() {
@@ -187,7 +189,9 @@ impl Port {
             handover,
             asked,
         } = accepting;
-        let Some(side) = &mut state.side else { return };
+        let PortKind::Rdm(side) = &mut state.kind else {
+            return;
+        };
         side.attempt = attempt;
         match self
             .engine
@@ -212,7 +216,7 @@ impl Port {
     /// Gives up this attempt, which a request began, unless it has become a connection.
     pub(super) fn retract_claim(&self, attempt: AttemptId) {
         let mut state = self.lock("retract a claim");
-        let is_it = (state.side.as_ref()).is_some_and(|side| side.attempt == Some(attempt));
+        let is_it = matches!(&state.kind, PortKind::Rdm(side) if side.attempt == Some(attempt));
         if is_it
             && state.closing == Closing::No
             && state.machine.lifecycle() == Lifecycle::Accepting
@@ -225,7 +229,9 @@ impl Port {
 
     /// Gives up the attempt that is under way, but nothing that was posted.
     fn retract(&self, state: &mut PortState, after: After) {
-        let Some(side) = &mut state.side else { return };
+        let PortKind::Rdm(side) = &mut state.kind else {
+            return;
+        };
         side.after = Some(after);
         self.begin_retracting(state);
     }
@@ -254,7 +260,7 @@ impl Port {
         if !is_attempt {
             return false;
         }
-        let Some(side) = &state.side else {
+        let PortKind::Rdm(side) = &state.kind else {
             self.begin_retracting(state);
             return true;
         };
@@ -280,7 +286,7 @@ impl Port {
 
     /// The connection has ended by agreement; what the peer had no receive for goes over the next.
     pub(in crate::progress) fn reconnect(&self, state: &mut PortState) {
-        if let Some(side) = &mut state.side {
+        if let PortKind::Rdm(side) = &mut state.kind {
             side.is_left = true;
         }
         let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
@@ -304,15 +310,15 @@ impl Port {
         state.watching = false;
         state.peer_finished = false;
         state.closing = Closing::No;
-        match state.side {
-            Some(_) => state.machine.begin_again(),
-            None => {
+        match state.kind {
+            PortKind::Rdm(_) => state.machine.begin_again(),
+            PortKind::Msg => {
                 let (machine, mut host) = state.machine_and_host(self);
                 machine.handle_attempt_failed(&mut host);
             }
         }
         let keyed = demand_key(&mut state.machine, self.auth_key(), &self.engine.random);
-        let Some(side) = &mut state.side else {
+        let PortKind::Rdm(side) = &mut state.kind else {
             // Without its key it is not to be used.
             if let Err(error) = keyed {
                 self.fail(state, error);
@@ -340,13 +346,13 @@ impl Port {
     pub(super) fn give_up(&self, error: Error) -> Result<(), (AttemptId, u32)> {
         let mut state = self.lock("give up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
-        if let (true, Some(side)) = (is_up, &state.side)
+        if let (true, PortKind::Rdm(side)) = (is_up, &state.kind)
             && let Some(attempt) = side.attempt
         {
             let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
             return Err((attempt, incarnation));
         }
-        if let Some(side) = &mut state.side {
+        if let PortKind::Rdm(side) = &mut state.kind {
             // An endpoint that closes gives up too, which says nothing of the peer.
             side.presence.is_given_up = error.kind() != ErrorKind::Canceled;
         }
@@ -416,7 +422,9 @@ impl Port {
 
     /// Nothing is to be posted here from now on.
     pub(in crate::progress) fn moves(&self, state: &mut PortState) {
-        let Some(side) = &mut state.side else { return };
+        let PortKind::Rdm(side) = &mut state.kind else {
+            return;
+        };
         side.after = None;
         if self.moved.set()
             && let Some(attempt) = side.attempt
@@ -427,7 +435,7 @@ impl Port {
     }
 
     pub(in crate::progress) fn tell_connected(&self, state: &mut PortState) {
-        if let Some(side) = &mut state.side {
+        if let PortKind::Rdm(side) = &mut state.kind {
             side.is_left = false;
             let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
             let notice = Notice::Connected {
@@ -448,7 +456,7 @@ impl Port {
     pub(super) fn present_peer(&self) {
         let mut guard = self.lock("present the peer");
         let state = &mut *guard;
-        if let Some(side) = &mut state.side {
+        if let PortKind::Rdm(side) = &mut state.kind {
             let (presence, peer) = (&mut side.presence, side.peer);
             side.peer_feed.present(presence, peer, &mut state.wakes);
         }
@@ -456,7 +464,7 @@ impl Port {
 
     /// `lost`: the reason, unless the connection ended in order.
     pub(in crate::progress) fn tell_closed(&self, state: &mut PortState, lost: Option<Error>) {
-        if let Some(side) = &mut state.side {
+        if let PortKind::Rdm(side) = &mut state.kind {
             let in_order = lost.is_none();
             let (presence, peer) = (&mut side.presence, side.peer);
             side.peer_feed
@@ -476,7 +484,9 @@ impl Port {
 
 impl PortState {
     fn activity(&self) -> Option<u64> {
-        let side = self.side.as_ref()?;
+        let PortKind::Rdm(side) = &self.kind else {
+            return None;
+        };
         let is_idle = self.closing == Closing::No
             && self.machine.knows_end()
             && self.machine.outstanding() == 0
@@ -487,7 +497,7 @@ impl PortState {
     }
 }
 
-impl Side {
+impl RdmAttachment {
     /// What an attempt's error means for the next.
     fn failure_of(&self, error: Error) -> (Failure, Error) {
         // It did not only go idle.
