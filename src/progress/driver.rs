@@ -16,7 +16,7 @@ use super::budget::Budget;
 use super::driven::Driven;
 use super::engine::Engine;
 use super::liveness::{HeartbeatTimer, PeerLiveness};
-use super::spin::Spin;
+use super::spin::SpinState;
 
 pub(super) struct Driver {
     engine: Arc<Engine>,
@@ -36,14 +36,11 @@ pub(super) struct Driver {
     stopping: bool,
     /// Why the transport is of no use any more.
     lost: Option<Error>,
-    spin: Spin,
+    spin: SpinState,
 }
 
-/// Ports that are tried in one poll of a spinning driver.
-const LOOKS_PER_POLL: usize = 16;
-
-/// What a driver that spins has found by itself.
-enum Found {
+/// What spinning within a poll has found.
+enum SpinResult {
     Nothing,
     /// Bytes of a port, which has had its turn.
     Bytes,
@@ -52,7 +49,7 @@ enum Found {
 }
 
 impl Driver {
-    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: Spin) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: SpinState) -> Self {
         Driver {
             engine,
             heartbeat_timer: HeartbeatTimer::new(clock.now()),
@@ -154,56 +151,37 @@ impl Driver {
         }
     }
 
-    /// Tries some ports that nobody has called ready. True if there was something.
-    fn look(&mut self, poll: &mut Budget) -> bool {
-        if !self.spin.looks || !self.spin.is_on() {
-            return false;
-        }
-        let mut found = false;
-        for _ in 0..LOOKS_PER_POLL {
-            let Some(key) = self.spin.round.pop_front() else {
-                self.spin.round.extend(self.all_ports());
-                break;
-            };
-            if self.port(key).is_some_and(|port| port.try_link()) {
-                found = true;
-                self.turn(key, poll);
-            }
-        }
-        found
-    }
-
-    /// Goes on looking for a moment, before the runtime is asked: in the ring, and at the port that
-    /// is at work, which has its turn then.
-    fn dwell(&mut self, active: bool, poll: &mut Budget) -> Found {
-        let Some(until) = self.spin.dwells_until().filter(|_| !active) else {
-            return Found::Nothing;
+    /// Spins for a moment, before the runtime polls others: on the ring, and on the port that had the
+    /// last turn, which has one if there is anything.
+    fn spin(&mut self, active: bool, poll: &mut Budget) -> SpinResult {
+        let Some(until) = self.spin.window().filter(|_| !active) else {
+            return SpinResult::Nothing;
         };
-        let favourite = self.spin.favourite();
-        let port = favourite.and_then(|key| Some((key, self.port(key)?)));
+        let last = self.spin.last_port();
+        let port = last.and_then(|key| Some((key, self.port(key)?)));
         while !self.engine.transport.look() {
             if let Some((key, port)) = &port
                 && port.try_link()
             {
                 self.turn(*key, poll);
-                return Found::Bytes;
+                return SpinResult::Bytes;
             }
             std::hint::spin_loop();
             if until <= Instant::now() {
-                return Found::Nothing;
+                return SpinResult::Nothing;
             }
         }
-        Found::Completions
+        SpinResult::Completions
     }
 
     /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
-    fn rest(&mut self, active: bool, cx: &mut Context<'_>) {
+    fn poll_again(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
             return;
         }
         // Who looks again by itself need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
-        self.spin.give_way();
+        self.spin.yield_if_idle();
         come_back(cx);
     }
 
@@ -224,7 +202,7 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let mut left = Budget::of_poll(this.clock.now());
-        let mut active = this.look(&mut left);
+        let mut active = false;
         loop {
             match this.engine.transport.poll_drive(cx) {
                 Poll::Pending => {}
@@ -275,13 +253,13 @@ impl Future for Driver {
                 && this.engine.may_rest(cx.waker(), this.stopping)
                 && this.engine.transport.rest(cx.waker());
             if is_done {
-                match this.dwell(active, &mut left) {
-                    Found::Completions => {
+                match this.spin(active, &mut left) {
+                    SpinResult::Completions => {
                         active = true;
                         continue;
                     }
-                    Found::Nothing => this.rest(active, cx),
-                    Found::Bytes => this.rest(true, cx),
+                    SpinResult::Nothing => this.poll_again(active, cx),
+                    SpinResult::Bytes => this.poll_again(true, cx),
                 }
                 return Poll::Pending;
             }

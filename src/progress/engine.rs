@@ -17,7 +17,7 @@ use crate::transport::{Runner, Transport};
 use super::driven::Driven;
 use super::driver::Driver;
 use super::port::Port;
-use super::spin::Spin;
+use super::spin::SpinState;
 
 /// What an engine is opened with.
 pub(crate) struct EngineConfig {
@@ -79,7 +79,7 @@ impl Engine {
             ended: tokio::sync::Notify::new(),
             regions_changed: AtomicBool::new(false),
         });
-        let spin = Spin::new(config.busy_poll, config.runner.shares_reactor());
+        let spin = SpinState::new(config.busy_poll);
         let driver = Driver::new(Arc::clone(&engine), clock, spin);
         config.runner.start("fabric-driver", driver)?;
         Ok(engine)

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use futures::FutureExt;
-use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
+use tokio::runtime::{Handle, Runtime};
 
 use super::Backend;
 #[cfg(any(test, feature = "test-util"))]
@@ -97,12 +97,6 @@ impl Runner {
             Runner::Hosted(runtime, _) => Some(runtime),
             Runner::Thread(_) => None,
         }
-    }
-
-    /// True if another thread may be waiting in the reactor while the driver runs.
-    pub(crate) fn shares_reactor(&self) -> bool {
-        self.runtime()
-            .is_some_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread)
     }
 }
 
