@@ -151,8 +151,8 @@ impl Driver {
         }
     }
 
-    /// Spins for a moment, before the runtime polls others: on the ring, and on the port that had the
-    /// last turn, which has one if there is anything.
+    /// Spins for a moment, before the runtime polls others: on the ring, and on the port that had
+    /// the last turn, which has one if there is anything.
     fn spin(&mut self, active: bool, poll: &mut Budget) -> SpinResult {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;

@@ -1,4 +1,4 @@
-//! From the completion queue to the mailboxes.
+//! From the completion queue to the slots.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
-use super::mail::{ACCEPTED_MAX, ARRIVED_MAX, Mailbox};
-use super::mark::STRAYS_MAX;
-use super::op::{BELL, CANCELLATION, Cargo, OpKind, cancelled};
+use super::completions::{ACCEPTED_MAX, ARRIVED_MAX, CompletionSlot};
+use super::op::{CANCELLATION, OpKind, OpMemory, WAKE_FD, cancelled};
 use super::ring::State;
+use super::thread_id::STRAYS_MAX;
 use crate::slab::Key;
 use crate::transport::{Direct, SendBatch};
 
 /// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
 /// is submitted before more are taken in, so that a flood is not taken in for ever.
 const COMPLETIONS_PER_ROUND: usize = 64;
-/// Spare cargoes kept for reuse.
+/// Spare memories kept for reuse.
 const SPARE_MAX: usize = 64;
 
 impl State {
-    /// Takes some completions into the mailboxes. Tells if there were any, and if more may be.
+    /// Takes some completions into the slots. Tells if there were any, and if more may be.
     pub(super) fn harvest_some(&mut self, ring: &IoUring) -> (bool, bool) {
         let mut entries = [const { MaybeUninit::uninit() }; COMPLETIONS_PER_ROUND];
         let entries = {
@@ -33,8 +33,8 @@ impl State {
         for entry in entries {
             match entry.user_data() {
                 CANCELLATION => {}
-                BELL if cqueue::more(entry.flags()) => {}
-                BELL => self.arm_bell(ring),
+                WAKE_FD if cqueue::more(entry.flags()) => {}
+                WAKE_FD => self.arm_wake_fd(ring),
                 other => match cancelled(other) {
                     Some(target) => self.cancelled(ring, target, entry.result()),
                     None => {
@@ -77,7 +77,7 @@ impl State {
             return;
         };
         let (kind, owner) = (op.kind, op.owner);
-        let strayed = self.driving.is_some() && op.mark != self.driving;
+        let strayed = self.driving.is_some() && op.submitter != self.driving;
         let ended = if cqueue::more(flags) {
             None
         } else {
@@ -92,75 +92,81 @@ impl State {
             }
             OpKind::Accept => self.accepted(ring, owner, ended.is_some(), result),
             OpKind::Send | OpKind::Direct => {
-                if let Some(cargo) = ended.and_then(|op| op.cargo) {
-                    self.unload(owner, kind, cargo, result);
+                if let Some(memory) = ended.and_then(|op| op.memory) {
+                    self.unload(owner, kind, memory, result);
                 }
             }
-            OpKind::Poll(_) => match owner.and_then(|it| self.mailboxes.get_mut(it)) {
-                Some(Mailbox::Link(mail)) => {
-                    mail.poll_op = None;
-                    mail.polled = Some(result);
+            OpKind::Poll(_) => match owner.and_then(|it| self.slots.get_mut(it)) {
+                Some(CompletionSlot::Link(slot)) => {
+                    slot.poll_op = None;
+                    slot.polled = Some(result);
                 }
                 // However it ended, the next call tells what there is.
-                Some(Mailbox::Watch(mail)) => {
-                    for side in [&mut mail.reading, &mut mail.writing] {
+                Some(CompletionSlot::Watch(slot)) => {
+                    for side in [&mut slot.reading, &mut slot.writing] {
                         side.take_if(|op| *op == key);
                     }
                 }
                 _ => {}
             },
         }
-        match owner.and_then(|owner| self.mailboxes.get_mut(owner)) {
-            Some(Mailbox::Link(mail)) => self.outbox.wakers.push(mail.waker.clone()),
-            Some(Mailbox::Listener(mail)) => self.outbox.wakers.extend(mail.waker.take()),
-            Some(Mailbox::Watch(mail)) => self.outbox.wakers.push(mail.waker.clone()),
+        match owner.and_then(|owner| self.slots.get_mut(owner)) {
+            Some(CompletionSlot::Link(slot)) => self.deferred.wakers.push(slot.waker.clone()),
+            Some(CompletionSlot::Listener(slot)) => self.deferred.wakers.extend(slot.waker.take()),
+            Some(CompletionSlot::Watch(slot)) => self.deferred.wakers.push(slot.waker.clone()),
             None => {}
         }
     }
 
     /// Memory of an operation that has ended goes to its owner, or is freed.
-    pub(super) fn unload(&mut self, owner: Option<Key>, kind: OpKind, cargo: Cargo, result: i32) {
-        let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
-        match (mailbox, kind) {
-            (Some(Mailbox::Link(mail)), OpKind::Send) => {
-                mail.send_op = None;
-                mail.sent = Some((cargo, result));
+    pub(super) fn unload(
+        &mut self,
+        owner: Option<Key>,
+        kind: OpKind,
+        memory: OpMemory,
+        result: i32,
+    ) {
+        let slot = owner.and_then(|owner| self.slots.get_mut(owner));
+        match (slot, kind) {
+            (Some(CompletionSlot::Link(slot)), OpKind::Send) => {
+                slot.send_op = None;
+                slot.sent = Some((memory, result));
             }
-            (Some(Mailbox::Link(mail)), _) => {
-                mail.read_op = None;
-                mail.direct_end = Some((cargo, result));
+            (Some(CompletionSlot::Link(slot)), _) => {
+                slot.read_op = None;
+                slot.direct_end = Some((memory, result));
             }
-            _ => self.discard(cargo),
+            _ => self.discard(memory),
         }
     }
 
-    /// What a cargo has is dropped once the lock is released.
-    pub(super) fn discard(&mut self, mut cargo: Cargo) {
-        self.outbox.sends.extend(cargo.unload_batch());
-        self.outbox.receives.extend(cargo.unload_direct());
-        self.keep(cargo);
+    /// What a memory has is dropped once the lock is released.
+    pub(super) fn discard(&mut self, mut memory: OpMemory) {
+        self.deferred.sends.extend(memory.unload_batch());
+        self.deferred.receives.extend(memory.unload_direct());
+        self.keep(memory);
     }
 
     /// How a batch ended, once it has.
     pub(super) fn take_sent(&mut self, owner: Key) -> Option<(SendBatch, i32)> {
-        let (mut cargo, result) = self.link(owner).sent.take()?;
-        let batch = cargo.unload_batch();
-        self.keep(cargo);
+        let (mut memory, result) = self.link(owner).sent.take()?;
+        let batch = memory.unload_batch();
+        self.keep(memory);
         Some((batch?, result))
     }
 
     /// How a direct receive ended, once it has.
     pub(super) fn take_direct_end(&mut self, owner: Key) -> Option<(Direct, i32)> {
-        let (mut cargo, result) = self.link(owner).direct_end.take()?;
-        let direct = cargo.unload_direct();
-        self.keep(cargo);
+        let (mut memory, result) = self.link(owner).direct_end.take()?;
+        let direct = memory.unload_direct();
+        self.keep(memory);
         Some((direct?, result))
     }
 
-    /// An empty cargo, to be used again.
-    fn keep(&mut self, cargo: Cargo) {
+    /// An empty memory, to be used again.
+    fn keep(&mut self, memory: OpMemory) {
         if self.spare.len() < SPARE_MAX {
-            self.spare.push(cargo);
+            self.spare.push(memory);
         }
     }
 
@@ -172,33 +178,33 @@ impl State {
         result: i32,
         buffer: Option<u16>,
     ) {
-        let mailbox = owner.and_then(|owner| self.mailboxes.get_mut(owner));
+        let slot = owner.and_then(|owner| self.slots.get_mut(owner));
         let mut stop = None;
         let len = usize::try_from(result).unwrap_or(0);
         if len > 0 {
-            self.crowd.add(owner);
+            self.active.add(owner);
         }
         let mut arrived = buffer.map(|buffer| self.buffers.arrived(buffer, len));
-        if let Some(Mailbox::Link(mail)) = mailbox {
+        if let Some(CompletionSlot::Link(slot)) = slot {
             if len > 0 {
-                mail.arrived.extend(arrived.take());
+                slot.arrived.extend(arrived.take());
             }
             // While it is being stopped, running out of buffers may stop it sooner.
-            if self.buffers.is_scarce() && (ended || !mail.read_cancelled) {
-                mail.copy_out(&mut self.buffers);
+            if self.buffers.is_scarce() && (ended || !slot.read_cancelled) {
+                slot.copy_out(&mut self.buffers);
             }
             if ended {
-                mail.read_op = None;
-                mail.stage_end = match result {
+                slot.read_op = None;
+                slot.stage_end = match result {
                     1.. => None,
                     // Nothing was lost: out of buffers, or the submitting thread is gone, or we
                     // cancelled. Whoever wants to read goes on.
                     _ if is_passing(result) => None,
                     _ => Some(result),
                 };
-            } else if !mail.read_cancelled && mail.arrived_bytes() > ARRIVED_MAX {
-                mail.read_cancelled = true;
-                stop = mail.read_op;
+            } else if !slot.read_cancelled && slot.arrived_bytes() > ARRIVED_MAX {
+                slot.read_cancelled = true;
+                stop = slot.read_op;
             }
         }
         if let Some(arrived) = arrived {
@@ -212,16 +218,16 @@ impl State {
     /// Stops a multishot receive of another thread than the one that drives; whoever is woken by
     /// its end submits it anew.
     fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
-        let Some(Mailbox::Link(mail)) = self.mailboxes.get_mut(owner) else {
+        let Some(CompletionSlot::Link(slot)) = self.slots.get_mut(owner) else {
             return;
         };
-        mail.strays = if strayed { mail.strays + 1 } else { 0 };
-        if mail.strays < STRAYS_MAX || mail.read_cancelled {
-            mail.strays = mail.strays.min(STRAYS_MAX);
+        slot.strays = if strayed { slot.strays + 1 } else { 0 };
+        if slot.strays < STRAYS_MAX || slot.read_cancelled {
+            slot.strays = slot.strays.min(STRAYS_MAX);
             return;
         }
-        mail.read_cancelled = true;
-        if let Some(op) = mail.read_op {
+        slot.read_cancelled = true;
+        if let Some(op) = slot.read_op {
             self.push_cancel(ring, op);
         }
     }
@@ -229,19 +235,20 @@ impl State {
     fn accepted(&mut self, ring: &IoUring, owner: Option<Key>, ended: bool, result: i32) {
         // SAFETY: a result that is no error is a new descriptor, which is ours alone.
         let fd = (result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(result) });
-        let Some(Mailbox::Listener(mail)) = owner.and_then(|it| self.mailboxes.get_mut(it)) else {
+        let Some(CompletionSlot::Listener(slot)) = owner.and_then(|it| self.slots.get_mut(it))
+        else {
             fd.into_iter().for_each(refuse);
             return;
         };
-        mail.accepted.extend(fd);
+        slot.accepted.extend(fd);
         if ended {
-            mail.op = None;
+            slot.op = None;
             if result < 0 && !is_passing(result) {
-                mail.error = Some(result);
+                slot.error = Some(result);
             }
-        } else if mail.accepted.len() >= ACCEPTED_MAX && !mail.stopping {
-            mail.stopping = true;
-            if let Some(op) = mail.op {
+        } else if slot.accepted.len() >= ACCEPTED_MAX && !slot.stopping {
+            slot.stopping = true;
+            if let Some(op) = slot.op {
                 self.push_cancel(ring, op);
             }
         }

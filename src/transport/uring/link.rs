@@ -1,13 +1,14 @@
 //! One TCP connection whose receives, and sends that find no room, are the ring's.
 //!
 //! What is submitted is, at any time, in one of three places: with the link ([`Submitted`]), in
-//! flight (the ring's slot), or ended (the mailbox). It leaves the second only by its completion.
+//! flight (the ring's table), or ended (the completion slot). It leaves the second only by its
+//! completion.
 //!
 //! # Receiving
 //!
 //! Staged receives are for headers and small frames. They take a lent buffer, and its bytes wait in
 //! it for the link. One of them may outlive the submission it was made for, since no
-//! memory of others is concerned: what it brings waits in the mailbox for the next receive. A
+//! memory of others is concerned: what it brings waits there for the next receive. A
 //! connection that receives nothing else gets a multishot one, which needs no arming per message.
 //!
 //! A direct receive first takes what has arrived; then it waits for the end of a staged receive in
@@ -22,8 +23,8 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown, sockopt};
 
+use super::completions::LinkCompletions;
 use super::harvest::is_passing;
-use super::mail::LinkMail;
 use super::ring::Ring;
 use crate::buf::{Denied, Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
@@ -56,7 +57,7 @@ const WATCHED: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 
 pub(super) struct UringLink {
     ring: Arc<Ring>,
-    mail: Key,
+    slot: Key,
     /// `None` exactly when the link is broken.
     fd: Option<Arc<OwnedFd>>,
     connecting: bool,
@@ -114,11 +115,11 @@ impl UringLink {
         waker: Waker,
         stages: Arc<StagePool>,
     ) -> Self {
-        let mail = LinkMail::new(waker.clone(), stages);
-        let mail = ring.insert_link(mail);
+        let slot = LinkCompletions::new(waker.clone(), stages);
+        let slot = ring.insert_link(slot);
         UringLink {
             ring: Arc::clone(ring),
-            mail,
+            slot,
             fd: Some(Arc::new(fd)),
             connecting: false,
             local,
@@ -133,8 +134,8 @@ impl UringLink {
     fn wait_for(&self, events: u32) {
         let Some(fd) = &self.fd else { return };
         self.ring.with(|state, ring| {
-            if state.link(self.mail).poll_op.is_none() {
-                state.push_poll(ring, self.mail, fd, events);
+            if state.link(self.slot).poll_op.is_none() {
+                state.push_poll(ring, self.slot, fd, events);
             }
         });
     }
@@ -143,7 +144,7 @@ impl UringLink {
         let fd = self.fd.as_ref()?;
         let polled = self
             .ring
-            .with(|state, _| state.link(self.mail).polled.take());
+            .with(|state, _| state.link(self.slot).polled.take());
         let error = match polled? {
             result if is_passing(result) => {
                 self.wait_for(libc::POLLOUT as u32);
@@ -181,7 +182,7 @@ impl UringLink {
 
     fn poll_send(&mut self) -> Option<Outcome> {
         if self.submitted.batch_lent {
-            let (batch, result) = self.ring.with(|state, _| state.take_sent(self.mail))?;
+            let (batch, result) = self.ring.with(|state, _| state.take_sent(self.slot))?;
             self.submitted.batch_lent = false;
             self.submitted.batch = Some(batch);
             let cancelled = mem::take(&mut self.send_cancelled);
@@ -201,7 +202,7 @@ impl UringLink {
     fn try_send(&mut self) -> Option<Outcome> {
         let fd = self.fd.as_ref()?;
         let size_max = self.submitted.sizes.send;
-        while !self.ring.is_crowded() {
+        while !self.ring.batches_sends() {
             let batch = self.submitted.batch.as_ref()?;
             match send_some(fd, batch, size_max) {
                 Ok(count) => return self.submitted.sent(Ok(count)),
@@ -214,7 +215,7 @@ impl UringLink {
         }
         let batch = self.submitted.lend_batch()?;
         self.ring
-            .with(|state, ring| state.push_send(ring, self.mail, fd, batch, size_max));
+            .with(|state, ring| state.push_send(ring, self.slot, fd, batch, size_max));
         None
     }
 
@@ -252,17 +253,17 @@ impl UringLink {
             self.staged >= STAGES_BEFORE_MULTISHOT && size_max == IoSizes::default().receive;
         let mut staged = if is_direct { 0 } else { self.staged };
         let arrival = self.ring.with(|state, ring| {
-            if let Some(stage) = state.take_arrived(self.mail, bytes_max) {
+            if let Some(stage) = state.take_arrived(self.slot, bytes_max) {
                 return Some(Arrival::Bytes(stage));
             }
-            let mail = state.link(self.mail);
-            if let Some(result) = mail.stage_end.take() {
+            let slot = state.link(self.slot);
+            if let Some(result) = slot.stage_end.take() {
                 return Some(Arrival::End(result));
             }
-            match (mail.read_op, is_direct) {
+            match (slot.read_op, is_direct) {
                 (None, true) => {
                     if let Some(direct) = submitted.lend_direct() {
-                        state.push_direct(ring, self.mail, fd, direct, size_max);
+                        state.push_direct(ring, self.slot, fd, direct, size_max);
                     }
                 }
                 (None, false) => {
@@ -271,9 +272,9 @@ impl UringLink {
                         _ => size_max,
                     };
                     staged = staged.saturating_add(1);
-                    state.push_stage(ring, self.mail, fd, multishot, size_max);
+                    state.push_stage(ring, self.slot, fd, multishot, size_max);
                 }
-                (Some(op), true) if !mem::replace(&mut mail.read_cancelled, true) => {
+                (Some(op), true) if !mem::replace(&mut slot.read_cancelled, true) => {
                     state.push_cancel(ring, op);
                 }
                 (Some(_), _) => {}
@@ -312,7 +313,7 @@ impl UringLink {
 
     fn put_back(&self, stage: Stage) {
         self.ring
-            .with(|state, _| state.link(self.mail).put_back(stage));
+            .with(|state, _| state.link(self.slot).put_back(stage));
     }
 
     fn stream_ended(&mut self) -> Outcome {
@@ -326,7 +327,7 @@ impl UringLink {
     fn poll_lent(&mut self) -> Option<Outcome> {
         let (direct, result) = self
             .ring
-            .with(|state, _| state.take_direct_end(self.mail))?;
+            .with(|state, _| state.take_direct_end(self.slot))?;
         let cancelled = mem::take(&mut self.receive_cancelled);
         self.submitted.reading = Reading::Armed(Receive::Direct(direct));
         if let Some(error) = self.submitted.broken().cloned() {
@@ -353,20 +354,20 @@ impl UringLink {
     fn poll_watch(&mut self) -> Option<Outcome> {
         let fd = self.fd.as_ref()?;
         let (end, polled) = self.ring.with(|state, ring| {
-            let mail = state.link(self.mail);
-            if let Some(end) = mail.stage_end.take() {
+            let slot = state.link(self.slot);
+            if let Some(end) = slot.stage_end.take() {
                 return (Some(end), None);
             }
             // It would take bytes that nobody wants now, and an error that is to be told here.
-            if let Some(op) = mail.read_op {
-                if !mem::replace(&mut mail.read_cancelled, true) {
+            if let Some(op) = slot.read_op {
+                if !mem::replace(&mut slot.read_cancelled, true) {
                     state.push_cancel(ring, op);
                 }
                 return (None, None);
             }
-            let polled = mail.polled.take();
-            if mail.poll_op.is_none() && polled.is_none_or(is_passing) {
-                state.push_poll(ring, self.mail, fd, WATCHED);
+            let polled = slot.polled.take();
+            if slot.poll_op.is_none() && polled.is_none_or(is_passing) {
+                state.push_poll(ring, self.slot, fd, WATCHED);
             }
             (None, polled.filter(|result| !is_passing(*result)))
         });
@@ -389,9 +390,9 @@ impl UringLink {
     }
 
     /// Cancels what is in flight, and takes in what has ended by it.
-    fn cancel_now(&self, choose: impl FnOnce(&mut LinkMail) -> [Option<Key>; 3]) {
+    fn cancel_now(&self, choose: impl FnOnce(&mut LinkCompletions) -> [Option<Key>; 3]) {
         self.ring.with(|state, ring| {
-            for op in choose(state.link(self.mail)).into_iter().flatten() {
+            for op in choose(state.link(self.slot)).into_iter().flatten() {
                 state.push_cancel(ring, op);
             }
             state.submit_and_harvest(ring);
@@ -430,14 +431,14 @@ impl Link for UringLink {
             return;
         }
         self.send_cancelled = true;
-        self.cancel_now(|mail| [mail.send_op, None, None]);
+        self.cancel_now(|slot| [slot.send_op, None, None]);
     }
 
     fn receive(&mut self, receive: Receive) {
         if !self.submitted.receive(receive) {
             self.submitted.announce();
         } else if !self.connecting && !self.submitted.will_be_asked() {
-            if self.ring.with(|state, _| state.link(self.mail).has_news()) {
+            if self.ring.with(|state, _| state.link(self.slot).has_news()) {
                 self.submitted.announce();
             } else if let Some(arrival) = self.next_arrival() {
                 // It came between the two looks.
@@ -446,7 +447,7 @@ impl Link for UringLink {
                     Arrival::End(end) => {
                         let end = Some(end);
                         self.ring
-                            .with(|state, _| state.link(self.mail).stage_end = end);
+                            .with(|state, _| state.link(self.slot).stage_end = end);
                     }
                 }
                 self.submitted.announce();
@@ -461,7 +462,7 @@ impl Link for UringLink {
             return;
         }
         self.receive_cancelled = true;
-        self.cancel_now(|mail| [mail.read_op, None, None]);
+        self.cancel_now(|slot| [slot.read_op, None, None]);
     }
 
     fn watch(&mut self) {
@@ -506,7 +507,7 @@ impl Link for UringLink {
         let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
         drop(fd);
         // The last of the operations in flight closes the socket.
-        self.cancel_now(|mail| [mail.send_op, mail.read_op, mail.poll_op]);
+        self.cancel_now(|slot| [slot.send_op, slot.read_op, slot.poll_op]);
         let error = Error::new(ErrorKind::ConnectionReset, "by this side");
         if mem::take(&mut self.connecting) {
             let failed = self.connect_failed(error);
@@ -520,7 +521,7 @@ impl Link for UringLink {
         let Some(fd) = &self.fd else { return 0 };
         let arrived = self
             .ring
-            .with(|state, _| state.link(self.mail).arrived_bytes());
+            .with(|state, _| state.link(self.slot).arrived_bytes());
         let count = rustix::io::ioctl_fionread(fd).unwrap_or(0);
         usize::try_from(count)
             .unwrap_or(usize::MAX)
@@ -544,10 +545,10 @@ impl Link for UringLink {
             return None;
         }
         // A receive in flight would take bytes of the next owner's.
-        self.cancel_now(|mail| [mail.read_op, mail.poll_op, None]);
+        self.cancel_now(|slot| [slot.read_op, slot.poll_op, None]);
         let is_clean = self.ring.with(|state, _| {
-            let mail = state.link(self.mail);
-            mail.read_op.is_none() && !mail.has_news()
+            let slot = state.link(self.slot);
+            slot.read_op.is_none() && !slot.has_news()
         });
         if !is_clean {
             return None;
@@ -574,11 +575,11 @@ impl Link for UringLink {
 impl Drop for UringLink {
     fn drop(&mut self) {
         let fd = self.fd.take();
-        self.ring.abandon(self.mail, |state| {
+        self.ring.abandon(self.slot, |state| {
             // Closing a socket with unread bytes resets the connection; these were read from it by
             // us alone.
             if let Some(fd) = fd
-                && state.link(self.mail).arrived_bytes() > 0
+                && state.link(self.slot).arrived_bytes() > 0
             {
                 let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
             }

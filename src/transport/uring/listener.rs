@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 
-use super::mail::Mailbox;
+use super::completions::CompletionSlot;
 use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
@@ -18,7 +18,7 @@ use crate::transport::{Listener, RawLink};
 
 pub(super) struct UringListener {
     ring: Arc<Ring>,
-    mail: Key,
+    slot: Key,
     fd: Arc<OwnedFd>,
     local: SocketAddr,
 }
@@ -29,10 +29,10 @@ impl UringListener {
         let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
         rustix::io::ioctl_fionbio(&fd, false)
             .map_err(|error| listen_error(&error.into(), doing))?;
-        let mail = ring.with(|state, _| state.insert(Mailbox::Listener(Box::default())));
+        let slot = ring.with(|state, _| state.insert(CompletionSlot::Listener(Box::default())));
         Ok(UringListener {
             ring: Arc::clone(ring),
-            mail,
+            slot,
             fd: Arc::new(fd),
             local,
         })
@@ -47,19 +47,19 @@ impl Listener for UringListener {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
         loop {
             let accepted = self.ring.with(|state, ring| {
-                let mail = state.listener(self.mail);
-                if let Some(fd) = mail.accepted.pop_front() {
+                let slot = state.listener(self.slot);
+                if let Some(fd) = slot.accepted.pop_front() {
                     return Some(Ok(fd));
                 }
-                if let Some(error) = mail.error.take() {
+                if let Some(error) = slot.error.take() {
                     return Some(Err(io::Error::from_raw_os_error(-error)));
                 }
-                match &mut mail.waker {
+                match &mut slot.waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     none => *none = Some(cx.waker().clone()),
                 }
-                if mail.op.is_none() {
-                    state.push_accept(ring, self.mail, &self.fd);
+                if slot.op.is_none() {
+                    state.push_accept(ring, self.slot, &self.fd);
                 }
                 None
             });
@@ -93,6 +93,6 @@ impl Drop for UringListener {
     fn drop(&mut self) {
         // Ends the listening now, whenever the last operation lets go of the socket.
         let _ = shutdown(&self.fd, Shutdown::Read);
-        self.ring.abandon(self.mail, |_| ());
+        self.ring.abandon(self.slot, |_| ());
     }
 }

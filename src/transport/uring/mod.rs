@@ -3,7 +3,7 @@
 //! a thread of its own sleeps in the ring itself: [`thread`].
 //!
 //! Sends are tried in the call that submits them, as most find room, unless many connections are at
-//! work: [`crowd`]. The rest and all receives are the ring's. See [`ring`] for locks, [`teardown`]
+//! work: [`active`]. The rest and all receives are the ring's. See [`ring`] for locks, [`teardown`]
 //! for the end of operations, [`op`] for who owns which memory when, [`bufs`] for the buffers of
 //! staged receives, [`link`] for the rule of one receive per socket.
 //!
@@ -15,23 +15,23 @@
 //! [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came with
 //! them (rule 4).
 
+mod active;
 mod bufs;
-mod crowd;
+mod completions;
+mod deferred;
 #[cfg(test)]
 pub(in crate::transport) mod filter;
 mod harvest;
 mod link;
 mod listener;
-mod mail;
-mod mark;
 mod op;
-mod outbox;
 pub(in crate::transport) mod probe;
 mod readiness;
 mod ring;
 mod submit;
 mod teardown;
 mod thread;
+mod thread_id;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
 #[cfg(feature = "test-util")]
-pub(super) use outbox::drop_kept;
+pub(super) use deferred::drop_kept;
 
 use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::udp::{DatagramOptions, DatagramSocket};
@@ -51,18 +51,18 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// TCP on a ring.
 pub(super) struct UringTransport {
-    home: Home,
+    driven_by: RingDriver,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
     ring: Arc<ring::Ring>,
 }
 
 /// Where the ring is looked after.
-enum Home {
+enum RingDriver {
     /// In the reactor of a runtime.
     Runtime(Handle),
     /// By a thread of its own.
-    Thread(Arc<thread::Desk>),
+    Thread(Arc<thread::WakeState>),
 }
 
 impl UringTransport {
@@ -85,12 +85,12 @@ impl UringTransport {
         completions: u32,
     ) -> Result<(Self, thread::RingThread)> {
         let refused = |error| probe::refusal_of(&error);
-        let desk = thread::Desk::new().map_err(refused)?;
+        let wake_state = thread::WakeState::new().map_err(refused)?;
         let ring = ring::Ring::for_thread(submissions, completions).map_err(refused)?;
-        let reactor = thread::RingThread::new(Arc::clone(&ring), Arc::clone(&desk));
-        let home = Home::Thread(desk);
+        let reactor = thread::RingThread::new(Arc::clone(&ring), Arc::clone(&wake_state));
+        let driven_by = RingDriver::Thread(wake_state);
         let transport = UringTransport {
-            home,
+            driven_by,
             ports,
             stages,
             ring,
@@ -124,7 +124,7 @@ impl UringTransport {
             ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
         };
         Ok(UringTransport {
-            home: Home::Runtime(runtime),
+            driven_by: RingDriver::Runtime(runtime),
             ports,
             stages,
             ring,
@@ -145,8 +145,8 @@ impl UringTransport {
 
     /// True while several connections are at work.
     #[cfg(test)]
-    pub(super) fn is_crowded(&self) -> bool {
-        self.ring.is_crowded()
+    pub(super) fn batches_sends(&self) -> bool {
+        self.ring.batches_sends()
     }
 
     /// How many operations the kernel has.
@@ -233,12 +233,14 @@ impl Transport for UringTransport {
     }
 
     fn clock(&self) -> Result<Box<dyn Clock>> {
-        match &self.home {
-            Home::Runtime(runtime) => {
+        match &self.driven_by {
+            RingDriver::Runtime(runtime) => {
                 let _runtime = runtime.enter();
                 Ok(Box::new(TimerClock::new()?))
             }
-            Home::Thread(desk) => Ok(Box::new(thread::ThreadClock::new(Arc::clone(desk)))),
+            RingDriver::Thread(wake_state) => {
+                Ok(Box::new(thread::ThreadClock::new(Arc::clone(wake_state))))
+            }
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What is in flight: one slot per operation of the kernel's, alive until its completion.
 //!
 //! ```text
-//!   pushed --completion--> ended: memory to the owner's mailbox
+//!   pushed --completion--> ended: memory to the completion slot
 //!      \--owner dropped--> orphaned --completion--> ended: memory freed
 //! ```
 //!
 //! A slot is named by index and generation in the operation's user data, so that a completion that
 //! comes late finds nothing rather than the slot's next tenant. Memory that the kernel may follow
-//! lives in a [`Cargo`], whose address never changes, and nobody but the slot has it.
+//! lives in an [`OpMemory`], whose address never changes, and nobody but the slot has it.
 
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,14 +18,14 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
 use super::bufs::{BUFFER_SIZE, GROUP};
-use super::mark::Mark;
+use super::thread_id::ThreadId;
 use crate::buf::SpanList;
 use crate::slab::Key;
 use crate::transport::{Direct, SendBatch};
 
 /// One operation in flight.
 pub(super) struct Op {
-    /// Whose mailbox its end goes to; `None` once that has been dropped.
+    /// The completion slot its end goes to; `None` once that has been dropped.
     pub(super) owner: Option<Key>,
     /// Open at least as long as the kernel may look the number up.
     pub(super) fd: Arc<OwnedFd>,
@@ -33,9 +33,9 @@ pub(super) struct Op {
     /// The number of its entry, in the order in which the kernel takes them.
     pub(super) entry: u64,
     /// Who submitted it, of a staged receive.
-    pub(super) mark: Option<Mark>,
+    pub(super) submitter: Option<ThreadId>,
     /// There exactly for `Send` and `Direct`.
-    pub(super) cargo: Option<Cargo>,
+    pub(super) memory: Option<OpMemory>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,12 @@ impl Op {
     /// The kernel's form of this operation.
     pub(super) fn to_entry(&self, key: Key) -> Entry {
         let fd = types::Fd(self.fd.as_raw_fd());
-        let entry = match (self.kind, &self.cargo) {
-            (OpKind::Send, Some(cargo)) => cargo.send_entry(fd),
-            (OpKind::Direct, Some(cargo)) => cargo.receive_entry(fd),
-            (OpKind::Send | OpKind::Direct, None) => unreachable!("they are made with their cargo"),
+        let entry = match (self.kind, &self.memory) {
+            (OpKind::Send, Some(memory)) => memory.send_entry(fd),
+            (OpKind::Direct, Some(memory)) => memory.receive_entry(fd),
+            (OpKind::Send | OpKind::Direct, None) => {
+                unreachable!("they are made with their memory")
+            }
             (
                 OpKind::Stage {
                     multishot: true, ..
@@ -85,15 +87,15 @@ impl Op {
 /// The user data of a cancellation that nobody looks after. No key has it, since a slab never has
 /// an entry of the highest index.
 pub(super) const CANCELLATION: u64 = u64::MAX;
-/// The user data of the bell of a ring's thread; no key's either, for the same reason.
-pub(super) const BELL: u64 = u64::MAX - (1 << 32);
+/// The user data of the poll of a thread's eventfd; no key's either, for the same reason.
+pub(super) const WAKE_FD: u64 = u64::MAX - (1 << 32);
 /// What the user data of an operation's cancellation has besides its key. No key has it: that would
 /// take 2^31 operations in flight.
 const OF_OPERATION: u64 = 1 << 31;
 
 pub(super) fn cancel_entry(target: u64) -> Entry {
     let user_data = match target {
-        BELL => CANCELLATION,
+        WAKE_FD => CANCELLATION,
         key => key | OF_OPERATION,
     };
     opcode::AsyncCancel::new(target)
@@ -109,7 +111,7 @@ pub(super) fn cancelled(user_data: u64) -> Option<Key> {
 /// The memory of one operation at an address of its own: what is sent or received into, and the
 /// lists that name it. Held by a raw pointer, so that moving the slot claims nothing about it
 /// (memory-model rule 1).
-pub(super) struct Cargo {
+pub(super) struct OpMemory {
     parts: NonNull<Parts>,
 }
 
@@ -127,9 +129,9 @@ enum Load {
 
 // SAFETY: the parts are this value's own, and what they hold may be sent to other threads; the
 // pointers among them point into themselves and into memory that they own or lease.
-unsafe impl Send for Cargo {}
+unsafe impl Send for OpMemory {}
 
-impl Cargo {
+impl OpMemory {
     pub(super) fn empty() -> Self {
         // SAFETY: `msghdr` is a plain C struct of numbers and pointers, for which all zeros is a
         // value: no address, no control data, no vectors, no flags.
@@ -139,7 +141,7 @@ impl Cargo {
             spans: SpanList::new(),
             load: Load::None,
         });
-        Cargo {
+        OpMemory {
             parts: NonNull::from(Box::leak(parts)),
         }
     }
@@ -233,7 +235,7 @@ impl Parts {
     }
 }
 
-impl Drop for Cargo {
+impl Drop for OpMemory {
     /// Whoever drops it has seen the operation's end, or leaks it instead (memory-model rule 7).
     fn drop(&mut self) {
         // SAFETY: the pointer of the box that `empty` leaked, used once.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::mail::{Mailbox, WatchMail};
+use super::completions::{CompletionSlot, ReadinessCompletions};
 use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
@@ -14,25 +14,28 @@ use crate::transport::epoll::{Moved, Readiness, Side, would_block};
 
 pub(super) struct UringReadiness {
     ring: Arc<Ring>,
-    mail: Key,
+    slot: Key,
     fd: Arc<OwnedFd>,
     looking: bool,
 }
 
 impl UringReadiness {
     pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Self {
-        let mail =
-            ring.with(|state, _| state.insert(Mailbox::Watch(Box::new(WatchMail::new(waker)))));
+        let slot = ring.with(|state, _| {
+            state.insert(CompletionSlot::Watch(Box::new(ReadinessCompletions::new(
+                waker,
+            ))))
+        });
         UringReadiness {
             ring: Arc::clone(ring),
-            mail,
+            slot,
             fd: Arc::new(fd),
             looking: false,
         }
     }
 
     fn arm(&self, side: Side) {
-        (self.ring).with(|state, ring| state.push_watch(ring, self.mail, &self.fd, side));
+        (self.ring).with(|state, ring| state.push_watch(ring, self.slot, &self.fd, side));
     }
 }
 
@@ -47,7 +50,7 @@ impl Readiness for UringReadiness {
         mut call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
     ) -> Option<Result<io::Result<Moved>>> {
         let looking = side == Side::Read && std::mem::take(&mut self.looking);
-        let armed = (self.ring).with(|state, _| state.watch(self.mail).side(side).is_some());
+        let armed = (self.ring).with(|state, _| state.watch(self.slot).side(side).is_some());
         if armed && !looking {
             return None;
         }
@@ -72,6 +75,6 @@ impl Readiness for UringReadiness {
 
 impl Drop for UringReadiness {
     fn drop(&mut self) {
-        self.ring.abandon(self.mail, |_| ());
+        self.ring.abandon(self.slot, |_| ());
     }
 }

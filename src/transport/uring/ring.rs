@@ -1,9 +1,9 @@
 //! The ring of one transport: operations go in by [`State::push`], their ends come out into the
-//! mailboxes of links and listeners.
+//! slots of links and listeners.
 //!
-//! One lock guards both queues, the slots and the mailboxes. Nothing is woken and no memory of an
+//! One lock guards both queues, the slots and the slots. Nothing is woken and no memory of an
 //! operation is dropped under it, since either may run code of others: both are collected in the
-//! [`Outbox`] and see to themselves once the lock is released.
+//! [`DeferredActions`] and see to themselves once the lock is released.
 //!
 //! Submission is batched: a push wakes the driver, once, if it rests, and its next
 //! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that
@@ -31,13 +31,15 @@ use io_uring::IoUring;
 use io_uring::squeue::Entry;
 use tokio::io::unix::AsyncFd;
 
+use super::active::ActiveCount;
 use super::bufs::BufferRing;
-use super::crowd::Crowd;
-use super::mail::{LinkMail, ListenerMail, Mailbox, WatchMail};
-use super::mark::Mark;
-use super::op::{Cargo, Op};
-use super::outbox::Outbox;
-use super::thread::Seat;
+use super::completions::{
+    CompletionSlot, LinkCompletions, ListenerCompletions, ReadinessCompletions,
+};
+use super::deferred::DeferredActions;
+use super::op::{Op, OpMemory};
+use super::thread::RingOwner;
+use super::thread_id::ThreadId;
 use crate::buf::Stage;
 use crate::error::{Error, Result};
 use crate::slab::{Key, Slab};
@@ -51,14 +53,14 @@ pub(super) const COMPLETIONS: u32 = 4096;
 const ROUNDS_PER_DRIVE: usize = 4;
 
 pub(super) struct Ring {
-    pub(super) home: Home,
+    pub(super) driven_by: RingDriver,
     pub(super) state: Mutex<State>,
     /// Many connections are at work.
-    crowded: AtomicBool,
+    batching: AtomicBool,
 }
 
 /// Who sleeps until something ends.
-pub(super) enum Home {
+pub(super) enum RingDriver {
     /// The reactor that watches the ring's descriptor.
     Reactor(AsyncFd<IoUring>),
     /// A thread, in the ring itself.
@@ -68,16 +70,16 @@ pub(super) enum Home {
 /// What the lock guards.
 pub(super) struct State {
     pub(super) ops: Slab<Op>,
-    pub(super) mailboxes: Slab<Mailbox>,
+    pub(super) slots: Slab<CompletionSlot>,
     pub(super) buffers: ManuallyDrop<BufferRing>,
     /// Entries queued so far, those that found no room yet included.
     pub(super) entries: u64,
     /// Entries for which the queue had no room.
     pub(super) backlog: VecDeque<Entry>,
     /// Staged receives that were pushed since the last submission, on a ring of anyone's.
-    pub(super) unmarked: Vec<Key>,
+    pub(super) unattributed: Vec<Key>,
     /// Who drives a ring of anyone's, while it does.
-    pub(super) driving: Option<Mark>,
+    pub(super) driving: Option<ThreadId>,
     /// Something was pushed since the last submission.
     pub(super) dirty: bool,
     /// Who drives, while it rests; taken when it is woken for a push.
@@ -85,9 +87,9 @@ pub(super) struct State {
     /// Nobody drives again: whoever gives something up waits for its end.
     pub(super) undriven: bool,
     /// Who may enter the kernel.
-    pub(super) seat: Seat,
+    pub(super) ring_owner: RingOwner,
     /// What wakes the thread of a ring that has one.
-    pub(super) bell: Option<Entry>,
+    pub(super) wake_fd: Option<Entry>,
     /// Since when the kernel has taken nothing, although it was asked again and again.
     pub(super) refused_since: Option<Instant>,
     /// Why the ring is of no use any more: the kernel refuses to be entered.
@@ -96,10 +98,10 @@ pub(super) struct State {
     pub(super) retired: bool,
     /// The kernel has given the buffers back.
     pub(super) buffers_are_ours: bool,
-    pub(super) spare: Vec<Cargo>,
-    pub(super) outbox: Outbox,
+    pub(super) spare: Vec<OpMemory>,
+    pub(super) deferred: DeferredActions,
     /// Who had bytes in this drive.
-    pub(super) crowd: Crowd,
+    pub(super) active: ActiveCount,
 }
 
 impl Ring {
@@ -119,7 +121,11 @@ impl Ring {
         // moves into the `AsyncFd`, out of which nothing takes it.
         let registered = unsafe { AsyncFd::register(ring) };
         let fd = registered.map_err(io::Error::from)?;
-        Ok(Ring::of(Home::Reactor(fd), buffers, Seat::Anyone))
+        Ok(Ring::of(
+            RingDriver::Reactor(fd),
+            buffers,
+            RingOwner::Anyone,
+        ))
     }
 
     /// A ring for the thread that [begins](Ring::begin) with it.
@@ -136,53 +142,57 @@ impl Ring {
             .build(submissions)?;
         super::probe::check(&ring)?;
         let buffers = BufferRing::register(&ring)?;
-        Ok(Ring::of(Home::Thread(ring), buffers, Seat::Vacant))
+        Ok(Ring::of(
+            RingDriver::Thread(ring),
+            buffers,
+            RingOwner::Nobody,
+        ))
     }
 
-    fn of(home: Home, buffers: BufferRing, seat: Seat) -> Arc<Self> {
+    fn of(driven_by: RingDriver, buffers: BufferRing, ring_owner: RingOwner) -> Arc<Self> {
         Arc::new(Ring {
-            home,
+            driven_by,
             state: Mutex::new(State {
                 ops: Slab::new(),
-                mailboxes: Slab::new(),
+                slots: Slab::new(),
                 buffers: ManuallyDrop::new(buffers),
                 entries: 0,
                 backlog: VecDeque::new(),
-                unmarked: Vec::new(),
+                unattributed: Vec::new(),
                 driving: None,
                 dirty: false,
                 driver: None,
                 undriven: false,
-                seat,
-                bell: None,
+                ring_owner,
+                wake_fd: None,
                 refused_since: None,
                 failure: None,
                 retired: false,
                 buffers_are_ours: false,
                 spare: Vec::new(),
-                outbox: Outbox::default(),
-                crowd: Crowd::default(),
+                deferred: DeferredActions::default(),
+                active: ActiveCount::default(),
             }),
-            crowded: AtomicBool::new(false),
+            batching: AtomicBool::new(false),
         })
     }
 
-    /// Makes the calling thread the one that enters the kernel; the ring tells it of its bell.
-    pub(super) fn begin(&self, bell: Entry) -> io::Result<()> {
+    /// Makes the calling thread the one that enters the kernel; `wake_fd` polls its eventfd.
+    pub(super) fn begin(&self, wake_fd: Entry) -> io::Result<()> {
         self.with(|state, ring| {
-            debug_assert_eq!(state.seat, Seat::Vacant, "a ring has one thread");
+            debug_assert_eq!(state.ring_owner, RingOwner::Nobody, "a ring has one thread");
             ring.submitter().register_enable_rings()?;
-            state.seat = Seat::Taken(std::thread::current().id());
-            state.bell = Some(bell);
-            state.arm_bell(ring);
+            state.ring_owner = RingOwner::Thread(std::thread::current().id());
+            state.wake_fd = Some(wake_fd);
+            state.arm_wake_fd(ring);
             Ok(())
         })
     }
 
     pub(super) fn ring(&self) -> &IoUring {
-        match &self.home {
-            Home::Reactor(fd) => fd.get_ref(),
-            Home::Thread(ring) => ring,
+        match &self.driven_by {
+            RingDriver::Reactor(fd) => fd.get_ref(),
+            RingDriver::Thread(ring) => ring,
         }
     }
 
@@ -190,19 +200,19 @@ impl Ring {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state, self.ring());
-        let outbox = state.outbox.take();
+        let deferred = state.deferred.take();
         drop(state);
-        outbox.deliver();
+        deferred.deliver();
         result
     }
 
     /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
     /// Ready when there was anything to harvest, and once the ring has failed, with the reason.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let Home::Reactor(fd) = &self.home {
+        if let RingDriver::Reactor(fd) = &self.driven_by {
             wait_in_reactor(fd, cx);
         }
-        let submits = matches!(self.home, Home::Reactor(_));
+        let submits = matches!(self.driven_by, RingDriver::Reactor(_));
         let (harvested, is_more, failure) = self.with(|state, ring| {
             let (mut harvested, mut is_more) = (false, false);
             if let Some(error) = &state.failure {
@@ -210,7 +220,7 @@ impl Ring {
                 return (false, false, Some(error.clone()));
             }
             // In a ring of a thread nothing ends elsewhere.
-            state.driving = submits.then(Mark::of_this_thread);
+            state.driving = submits.then(ThreadId::current);
             // Who is awake need not be woken.
             state.driver = None;
             for _ in 0..ROUNDS_PER_DRIVE {
@@ -223,7 +233,7 @@ impl Ring {
                 }
             }
             state.driving = None;
-            self.crowded.store(state.crowd.judge(), Ordering::Relaxed);
+            self.batching.store(state.active.judge(), Ordering::Relaxed);
             (harvested, is_more, state.failure.clone())
         });
         if let Some(error) = failure {
@@ -250,7 +260,7 @@ impl Ring {
     /// See [`Transport::rest`](crate::transport::Transport::rest).
     pub(super) fn rest(&self, driver: &Waker) -> bool {
         // A thread submits as it goes to sleep.
-        let submits = matches!(self.home, Home::Reactor(_));
+        let submits = matches!(self.driven_by, RingDriver::Reactor(_));
         self.with(|state, _| {
             let rests = !(state.dirty && (submits || state.failure.is_some()));
             if rests {
@@ -278,22 +288,22 @@ impl Ring {
     }
 
     /// True while sends are better gathered than tried one by one.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
+    pub(super) fn batches_sends(&self) -> bool {
+        self.batching.load(Ordering::Relaxed)
     }
 
-    /// A mailbox for a link.
-    pub(super) fn insert_link(&self, mail: LinkMail) -> Key {
-        self.with(|state, _| state.insert(Mailbox::Link(Box::new(mail))))
+    /// A completion slot for a link.
+    pub(super) fn insert_link(&self, slot: LinkCompletions) -> Key {
+        self.with(|state, _| state.insert(CompletionSlot::Link(Box::new(slot))))
     }
 
     /// How many staged receives this thread has submitted.
     #[cfg(test)]
     pub(super) fn armed_here(&self) -> usize {
-        let here = Some(Mark::of_this_thread());
+        let here = Some(ThreadId::current());
         self.with(|state, _| {
             let keys = state.ops.keys().into_iter();
-            keys.filter(|key| state.ops.get(*key).is_some_and(|op| op.mark == here))
+            keys.filter(|key| state.ops.get(*key).is_some_and(|op| op.submitter == here))
                 .count()
         })
     }
@@ -319,35 +329,35 @@ fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
 }
 
 impl State {
-    pub(super) fn insert(&mut self, mailbox: Mailbox) -> Key {
-        self.mailboxes.insert(mailbox)
+    pub(super) fn insert(&mut self, slot: CompletionSlot) -> Key {
+        self.slots.insert(slot)
     }
 
-    pub(super) fn link(&mut self, key: Key) -> &mut LinkMail {
-        match self.mailboxes.get_mut(key) {
-            Some(Mailbox::Link(mail)) => mail,
-            _ => unreachable!("a link's mailbox lives as long as the link"),
+    pub(super) fn link(&mut self, key: Key) -> &mut LinkCompletions {
+        match self.slots.get_mut(key) {
+            Some(CompletionSlot::Link(slot)) => slot,
+            _ => unreachable!("a link's slot lives as long as the link"),
         }
     }
 
-    pub(super) fn listener(&mut self, key: Key) -> &mut ListenerMail {
-        match self.mailboxes.get_mut(key) {
-            Some(Mailbox::Listener(mail)) => mail,
-            _ => unreachable!("a listener's mailbox lives as long as the listener"),
+    pub(super) fn listener(&mut self, key: Key) -> &mut ListenerCompletions {
+        match self.slots.get_mut(key) {
+            Some(CompletionSlot::Listener(slot)) => slot,
+            _ => unreachable!("a listener's slot lives as long as the listener"),
         }
     }
 
-    pub(super) fn watch(&mut self, key: Key) -> &mut WatchMail {
-        match self.mailboxes.get_mut(key) {
-            Some(Mailbox::Watch(mail)) => mail,
-            _ => unreachable!("a mailbox lives as long as who watches"),
+    pub(super) fn watch(&mut self, key: Key) -> &mut ReadinessCompletions {
+        match self.slots.get_mut(key) {
+            Some(CompletionSlot::Watch(slot)) => slot,
+            _ => unreachable!("a slot lives as long as who watches"),
         }
     }
 
     /// The next bytes that have arrived for a link, at most `size_max`.
     pub(super) fn take_arrived(&mut self, key: Key, size_max: usize) -> Option<Stage> {
-        match self.mailboxes.get_mut(key) {
-            Some(Mailbox::Link(mail)) => mail.take_arrived(&mut self.buffers, size_max),
+        match self.slots.get_mut(key) {
+            Some(CompletionSlot::Link(slot)) => slot.take_arrived(&mut self.buffers, size_max),
             _ => None,
         }
     }

@@ -10,10 +10,10 @@ use std::time::Instant;
 use io_uring::squeue::Entry;
 use io_uring::{EnterFlags, IoUring};
 
-use super::mark::Mark;
-use super::op::{Cargo, Op, OpKind, cancel_entry};
+use super::op::{Op, OpKind, OpMemory, cancel_entry};
 use super::ring::State;
-use super::thread::Seat;
+use super::thread::RingOwner;
+use super::thread_id::ThreadId;
 use crate::limits::RING_REFUSAL_MAX;
 use crate::slab::Key;
 use crate::transport::epoll::Side;
@@ -31,9 +31,9 @@ impl State {
         batch: SendBatch,
         size_max: usize,
     ) {
-        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
-        cargo.load_batch(batch, size_max);
-        let op = self.push(ring, owner, fd, OpKind::Send, Some(cargo));
+        let mut memory = self.spare.pop().unwrap_or_else(OpMemory::empty);
+        memory.load_batch(batch, size_max);
+        let op = self.push(ring, owner, fd, OpKind::Send, Some(memory));
         self.link(owner).send_op = Some(op);
     }
 
@@ -45,9 +45,9 @@ impl State {
         direct: Direct,
         size_max: usize,
     ) {
-        let mut cargo = self.spare.pop().unwrap_or_else(Cargo::empty);
-        cargo.load_direct(direct, size_max);
-        self.push_read(ring, owner, fd, OpKind::Direct, Some(cargo));
+        let mut memory = self.spare.pop().unwrap_or_else(OpMemory::empty);
+        memory.load_direct(direct, size_max);
+        self.push_read(ring, owner, fd, OpKind::Direct, Some(memory));
     }
 
     pub(super) fn push_stage(
@@ -63,8 +63,8 @@ impl State {
             size_max,
         };
         let op = self.push_read(ring, owner, fd, kind, None);
-        if self.seat == Seat::Anyone {
-            self.unmarked.push(op);
+        if self.ring_owner == RingOwner::Anyone {
+            self.unattributed.push(op);
         }
     }
 
@@ -74,17 +74,17 @@ impl State {
         owner: Key,
         fd: &Arc<OwnedFd>,
         kind: OpKind,
-        cargo: Option<Cargo>,
+        memory: Option<OpMemory>,
     ) -> Key {
         assert!(
             self.link(owner).read_op.is_none(),
             "one receive is armed per socket (memory-model rule 5)"
         );
-        let op = self.push(ring, owner, fd, kind, cargo);
-        let mail = self.link(owner);
-        mail.read_op = Some(op);
-        mail.read_cancelled = false;
-        mail.strays = 0;
+        let op = self.push(ring, owner, fd, kind, memory);
+        let slot = self.link(owner);
+        slot.read_op = Some(op);
+        slot.read_cancelled = false;
+        slot.strays = 0;
         op
     }
 
@@ -105,9 +105,9 @@ impl State {
 
     pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
         let op = self.push(ring, owner, fd, OpKind::Accept, None);
-        let mail = self.listener(owner);
-        mail.op = Some(op);
-        mail.stopping = false;
+        let slot = self.listener(owner);
+        slot.op = Some(op);
+        slot.stopping = false;
     }
 
     fn push(
@@ -116,15 +116,15 @@ impl State {
         owner: Key,
         fd: &Arc<OwnedFd>,
         kind: OpKind,
-        cargo: Option<Cargo>,
+        memory: Option<OpMemory>,
     ) -> Key {
         let key = self.ops.insert(Op {
             owner: Some(owner),
             fd: Arc::clone(fd),
             kind,
             entry: self.entries,
-            mark: None,
-            cargo,
+            submitter: None,
+            memory,
         });
         if let Some(op) = self.ops.get(key) {
             let entry = op.to_entry(key);
@@ -138,10 +138,10 @@ impl State {
         self.push_entry(ring, cancel_entry(op.to_bits()));
     }
 
-    /// Asks to be told when the bell rings, unless the thread is ending.
-    pub(super) fn arm_bell(&mut self, ring: &IoUring) {
-        if let (Some(bell), false) = (self.bell.clone(), self.undriven) {
-            self.push_entry(ring, bell);
+    /// Asks to be told when the eventfd is written to, unless the thread is ending.
+    pub(super) fn arm_wake_fd(&mut self, ring: &IoUring) {
+        if let (Some(wake_fd), false) = (self.wake_fd.clone(), self.undriven) {
+            self.push_entry(ring, wake_fd);
         }
     }
 
@@ -158,11 +158,11 @@ impl State {
     pub(super) fn mark_dirty(&mut self) {
         self.dirty = true;
         // The thread of a ring submits before it sleeps; it need not be woken by itself.
-        if matches!(self.seat, Seat::Taken(_)) && self.seat.is_mine() {
+        if matches!(self.ring_owner, RingOwner::Thread(_)) && self.ring_owner.is_mine() {
             return;
         }
         if let Some(driver) = self.driver.take() {
-            self.outbox.wakers.push(driver);
+            self.deferred.wakers.push(driver);
         }
     }
 
@@ -173,11 +173,11 @@ impl State {
         // SAFETY: the lock of the state is held, and no other queue object exists under it.
         let mut queue = unsafe { ring.submission_shared() };
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: what an entry points to is in the cargo of its slot, at an address that does
-            // not change until the operation's completion (memory-model rule 1); its descriptor is
-            // open as long, by the slot's `fd`; that of a bell, until the thread has submitted it,
-            // by the desk. Entries without cargo point to nothing. A thread that submits without
-            // the lock reads only what is published, by atomics.
+            // SAFETY: what an entry points to is in the memory of its slot, at an address that
+            // does not change until the operation's completion (memory-model rule 1); its
+            // descriptor is open as long, by the slot's `fd`; the eventfd by the `WakeState`, until
+            // the thread has submitted it. Entries without memory point to nothing. A thread that
+            // submits without the lock reads only what is published, by atomics.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
             }
@@ -215,7 +215,7 @@ impl State {
 
     /// Gives the kernel what is in the queue.
     pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
-        let entered = if self.seat == Seat::Anyone {
+        let entered = if self.ring_owner == RingOwner::Anyone {
             ring.submitter().submit()
         } else {
             // SAFETY: as in `unload_backlog`.
@@ -233,12 +233,12 @@ impl State {
 
     /// Submits everything that was pushed. True if there was anything.
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
-        if !self.seat.is_mine() || !mem::take(&mut self.dirty) || self.retired {
+        if !self.ring_owner.is_mine() || !mem::take(&mut self.dirty) || self.retired {
             return false;
         }
-        for key in self.unmarked.drain(..) {
+        for key in self.unattributed.drain(..) {
             if let Some(op) = self.ops.get_mut(key) {
-                op.mark = Some(Mark::of_this_thread());
+                op.submitter = Some(ThreadId::current());
             }
         }
         for _ in 0..SUBMIT_ATTEMPTS {
@@ -288,7 +288,7 @@ impl State {
     /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
     /// On a ring of another thread that thread does, which has been woken by the push.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
-        if !self.seat.is_mine() || self.retired {
+        if !self.ring_owner.is_mine() || self.retired {
             return;
         }
         self.submit(ring);

@@ -11,11 +11,11 @@ use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{EnterFlags, IoUring};
 use rustix::net::{Shutdown, shutdown};
 
+use super::completions::CompletionSlot;
 use super::harvest::refuse;
-use super::mail::Mailbox;
-use super::op::BELL;
-use super::ring::{Home, Ring, State};
-use super::thread::Seat;
+use super::op::WAKE_FD;
+use super::ring::{Ring, RingDriver, State};
+use super::thread::RingOwner;
 use crate::error::{Error, ErrorKind};
 use crate::slab::Key;
 
@@ -28,7 +28,7 @@ const REAP_TIME_OF_FAILED: Duration = Duration::from_millis(100);
 const REAP_STEP_NANOS: u32 = 1_000_000;
 
 impl Ring {
-    /// Drops a link's or listener's mailbox, under the lock that `first` sees it under. When nobody
+    /// Drops a completion slot, under the lock that `first` sees it under. When nobody
     /// drives any more, its operations have ended by the return.
     pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
         let undriven = self.with(|state, ring| {
@@ -46,7 +46,7 @@ impl Ring {
     pub(super) fn driver_gone(&self) {
         self.with(|state, _| state.undriven = true);
         self.reap();
-        if matches!(self.home, Home::Thread(_)) {
+        if matches!(self.driven_by, RingDriver::Thread(_)) {
             self.with(|state, ring| state.retire(ring));
         }
     }
@@ -70,7 +70,7 @@ impl State {
 
     /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
     fn reap_some(&mut self, ring: &IoUring) -> bool {
-        if self.ops.len() == 0 || !self.seat.is_mine() || self.retired {
+        if self.ops.len() == 0 || !self.ring_owner.is_mine() || self.retired {
             return true;
         }
         let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
@@ -82,26 +82,26 @@ impl State {
         self.ops.len() == 0
     }
 
-    /// Drops a mailbox: what is in flight for it is cancelled, and freed when it has ended.
+    /// Drops a completion slot: what is in flight for it is cancelled, and freed when it has ended.
     fn abandon(&mut self, ring: &IoUring, owner: Key) {
-        let Some(mailbox) = self.mailboxes.remove(owner) else {
+        let Some(slot) = self.slots.remove(owner) else {
             return;
         };
-        let ops = match mailbox {
-            Mailbox::Link(mail) => {
-                for arrived in mail.arrived {
+        let ops = match slot {
+            CompletionSlot::Link(slot) => {
+                for arrived in slot.arrived {
                     self.buffers.give_back(arrived);
                 }
-                for (cargo, _) in mail.sent.into_iter().chain(mail.direct_end) {
-                    self.discard(cargo);
+                for (memory, _) in slot.sent.into_iter().chain(slot.direct_end) {
+                    self.discard(memory);
                 }
-                [mail.send_op, mail.read_op, mail.poll_op]
+                [slot.send_op, slot.read_op, slot.poll_op]
             }
-            Mailbox::Listener(mail) => {
-                mail.accepted.into_iter().for_each(refuse);
-                [mail.op, None, None]
+            CompletionSlot::Listener(slot) => {
+                slot.accepted.into_iter().for_each(refuse);
+                [slot.op, None, None]
             }
-            Mailbox::Watch(mail) => [mail.reading, mail.writing, None],
+            CompletionSlot::Watch(slot) => [slot.reading, slot.writing, None],
         };
         for key in ops.into_iter().flatten() {
             if self.retired {
@@ -119,9 +119,9 @@ impl State {
     /// Frees an operation that the kernel has not seen.
     fn withdraw(&mut self, key: Key) {
         if let Some(op) = self.ops.remove(key)
-            && let Some(cargo) = op.cargo
+            && let Some(memory) = op.memory
         {
-            self.unload(None, op.kind, cargo, 0);
+            self.unload(None, op.kind, memory, 0);
         }
     }
 
@@ -136,7 +136,7 @@ impl State {
         if !mem::replace(&mut self.retired, true) {
             self.free_what_ended(ring);
         }
-        self.seat = Seat::Vacant;
+        self.ring_owner = RingOwner::Nobody;
     }
 
     /// The kernel refuses to be entered, and so gets and ends nothing any more by the usual way:
@@ -192,7 +192,7 @@ impl State {
                 self.withdraw(key);
             } else if let Some(op) = self.ops.remove(key) {
                 leaked += 1;
-                mem::forget(op.cargo);
+                mem::forget(op.memory);
             }
         }
         if leaked > 0 {
@@ -202,10 +202,10 @@ impl State {
             );
             return;
         }
-        if self.bell.take().is_some() {
-            // The kernel keeps the bell's descriptor no longer than the thread.
-            let bell = CancelBuilder::user_data(BELL);
-            let _ = ring.submitter().register_sync_cancel(None, bell);
+        if self.wake_fd.take().is_some() {
+            // The kernel keeps the eventfd no longer than the thread.
+            let wake_fd = CancelBuilder::user_data(WAKE_FD);
+            let _ = ring.submitter().register_sync_cancel(None, wake_fd);
         }
         let unregistered = ring.submitter().unregister_buf_ring(super::bufs::GROUP);
         self.buffers_are_ours = unregistered.is_ok();
@@ -224,13 +224,13 @@ fn failure(error: &io::Error) -> Error {
 impl Drop for Ring {
     /// Everything is cancelled and waited for, here or when the ring's thread ended.
     fn drop(&mut self) {
-        let ring = match &self.home {
-            Home::Reactor(fd) => fd.get_ref(),
-            Home::Thread(ring) => ring,
+        let ring = match &self.driven_by {
+            RingDriver::Reactor(fd) => fd.get_ref(),
+            RingDriver::Thread(ring) => ring,
         };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.retire(ring);
-        drop(state.outbox.take());
+        drop(state.deferred.take());
         if state.buffers_are_ours {
             // SAFETY: taken once, in drop.
             let buffers = unsafe { ManuallyDrop::take(&mut state.buffers) };

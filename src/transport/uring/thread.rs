@@ -2,10 +2,10 @@
 //! completions are made only while that thread asks for them (`DEFER_TASKRUN`). One system call
 //! submits what was pushed, makes completions, and sleeps until there are any.
 //!
-//! Who may do what, and when: anybody pushes entries and takes what has ended out of mailboxes,
-//! under the ring's lock. Only the thread in the [`Seat`] enters the kernel and takes completions
-//! in. The others ring the [`Bell`], which wakes the thread if it sleeps. When the thread leaves
-//! its seat, for good, everything that it has submitted has ended or is leaked (memory-model
+//! Who may do what, and when: any thread pushes entries and takes completions out of its slots,
+//! under the ring's lock. Only the [`RingOwner`] enters the kernel and takes completions in. The
+//! others notify the [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves
+//! the ring, for good, everything that it has submitted has ended or is leaked (memory-model
 //! rule 7); what is pushed later is never submitted, so that its memory stays its owner's.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use io_uring::squeue::Entry;
 use io_uring::{Submitter, opcode, types};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::op::BELL;
+use super::op::WAKE_FD;
 use super::ring::Ring;
 use super::submit::{BeforeSleep, Retry};
 use crate::error::{Error, Result};
@@ -32,36 +32,36 @@ use crate::transport::run::Reactor;
 
 /// Who may enter the kernel for a ring, and take completions in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seat {
+pub(super) enum RingOwner {
     /// Whoever has the lock.
     Anyone,
     /// Nobody: the thread has not begun, or has ended.
-    Vacant,
-    Taken(ThreadId),
+    Nobody,
+    Thread(ThreadId),
 }
 
-impl Seat {
+impl RingOwner {
     pub(super) fn is_mine(self) -> bool {
         match self {
-            Seat::Anyone => true,
-            Seat::Vacant => false,
-            Seat::Taken(owner) => owner == thread::current().id(),
+            RingOwner::Anyone => true,
+            RingOwner::Nobody => false,
+            RingOwner::Thread(owner) => owner == thread::current().id(),
         }
     }
 }
 
 /// How the thread of a ring is woken, and when it wakes by itself.
-pub(super) struct Desk {
-    bell: Arc<Bell>,
+pub(super) struct WakeState {
+    wake_fd: Arc<WakeFd>,
     timers: Mutex<BTreeMap<(Instant, u64), Waker>>,
     next_clock: AtomicU64,
     owner: OnceLock<ThreadId>,
 }
 
-impl Desk {
+impl WakeState {
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Desk {
-            bell: Arc::new(Bell::new()?),
+        Ok(Arc::new(WakeState {
+            wake_fd: Arc::new(WakeFd::new()?),
             timers: Mutex::new(BTreeMap::new()),
             next_clock: AtomicU64::new(0),
             owner: OnceLock::new(),
@@ -104,13 +104,13 @@ impl Desk {
         };
         // The thread may sleep for longer than that.
         if is_first && !self.is_mine() {
-            self.bell.ring();
+            self.wake_fd.notify();
         }
     }
 }
 
 /// Wakes the thread, by a system call only if it sleeps.
-struct Bell {
+struct WakeFd {
     state: AtomicU8,
     /// Watched by the ring itself.
     fd: OwnedFd,
@@ -121,11 +121,11 @@ const AWAKE: u8 = 0;
 /// It sleeps in the kernel, or is about to.
 const ASLEEP: u8 = 1;
 /// There is something it has not looked at.
-const RUNG: u8 = 2;
+const NOTIFIED: u8 = 2;
 
-impl Bell {
+impl WakeFd {
     fn new() -> io::Result<Self> {
-        Ok(Bell {
+        Ok(WakeFd {
             state: AtomicU8::new(AWAKE),
             fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
@@ -136,18 +136,18 @@ impl Bell {
         opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), libc::POLLIN as u32)
             .multi(true)
             .build()
-            .user_data(BELL)
+            .user_data(WAKE_FD)
     }
 
-    fn ring(&self) {
-        if self.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
+    fn notify(&self) {
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
             // Fails only when the count is full, and then it is readable anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
     /// Everything that was rung for before is looked at after this.
-    fn hush(&self) {
+    fn clear(&self) {
         self.state.swap(AWAKE, Ordering::AcqRel);
     }
 
@@ -160,7 +160,7 @@ impl Bell {
     }
 }
 
-impl Bell {
+impl WakeFd {
     /// Sleeps until it rings or the time has passed, where no ring watches it.
     fn sleep(&self, time: Option<Duration>) {
         if time == Some(Duration::ZERO) || !self.may_sleep() {
@@ -174,36 +174,37 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeFd {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 }
 
 /// Runs the future that drives a ring, on the ring's thread.
 pub(in crate::transport) struct RingThread {
     ring: Arc<Ring>,
-    desk: Arc<Desk>,
+    wake_state: Arc<WakeState>,
 }
 
 impl RingThread {
-    pub(super) fn new(ring: Arc<Ring>, desk: Arc<Desk>) -> Self {
-        RingThread { ring, desk }
+    pub(super) fn new(ring: Arc<Ring>, wake_state: Arc<WakeState>) -> Self {
+        RingThread { ring, wake_state }
     }
 
     /// Submits what was pushed, and sleeps until something ends, somebody rings or a clock does.
     fn park(&self, submitter: &Submitter<'_>) {
-        let time_left = self.desk.time_left();
+        let time_left = self.wake_state.time_left();
         let (has_work, may_wait) = match self.ring.with(|state, ring| state.before_sleep(ring)) {
             BeforeSleep::Enter { has_work, may_wait } => (has_work, may_wait),
             BeforeSleep::Drive => return,
-            BeforeSleep::Failed => return self.desk.bell.sleep(time_left),
+            BeforeSleep::Failed => return self.wake_state.wake_fd.sleep(time_left),
         };
-        let sleeps = may_wait && time_left != Some(Duration::ZERO) && self.desk.bell.may_sleep();
+        let sleeps =
+            may_wait && time_left != Some(Duration::ZERO) && self.wake_state.wake_fd.may_sleep();
         let entered = match time_left {
             _ if !sleeps && may_wait && !has_work => return,
             _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
@@ -231,21 +232,21 @@ const PAUSE: Duration = Duration::from_millis(1);
 impl Reactor for RingThread {
     fn begin(&mut self) -> Result<()> {
         self.ring
-            .begin(self.desk.bell.entry())
+            .begin(self.wake_state.wake_fd.entry())
             .map_err(|error| Error::from_io(&error, "starting a ring"))?;
-        let _ = self.desk.owner.set(thread::current().id());
+        let _ = self.wake_state.owner.set(thread::current().id());
         Ok(())
     }
 
     fn block_on(&mut self, mut future: Pin<&mut (dyn Future<Output = ()> + Send)>) {
-        let waker = Waker::from(Arc::clone(&self.desk.bell));
+        let waker = Waker::from(Arc::clone(&self.wake_state.wake_fd));
         let mut cx = Context::from_waker(&waker);
         let mut submitter = self.ring.ring().submitter();
         // Saves the kernel looking the descriptor up; it works as well without.
         let _ = submitter.register_ring_fd();
         loop {
-            self.desk.fire();
-            self.desk.bell.hush();
+            self.wake_state.fire();
+            self.wake_state.wake_fd.clear();
             if future.as_mut().poll(&mut cx).is_ready() {
                 break;
             }
@@ -257,16 +258,16 @@ impl Reactor for RingThread {
 
 /// Real time, kept by the thread of a ring.
 pub(super) struct ThreadClock {
-    desk: Arc<Desk>,
+    wake_state: Arc<WakeState>,
     id: u64,
     set: Option<Instant>,
 }
 
 impl ThreadClock {
-    pub(super) fn new(desk: Arc<Desk>) -> Self {
-        let id = desk.next_clock.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(wake_state: Arc<WakeState>) -> Self {
+        let id = wake_state.next_clock.fetch_add(1, Ordering::Relaxed);
         ThreadClock {
-            desk,
+            wake_state,
             id,
             set: None,
         }
@@ -274,7 +275,7 @@ impl ThreadClock {
 
     fn clear(&mut self) {
         if let Some(at) = self.set.take() {
-            self.desk.timers().remove(&(at, self.id));
+            self.wake_state.timers().remove(&(at, self.id));
         }
     }
 }
@@ -293,7 +294,7 @@ impl Clock for ThreadClock {
             return Poll::Ready(());
         }
         self.set = Some(at);
-        self.desk.set(at, self.id, cx.waker());
+        self.wake_state.set(at, self.id, cx.waker());
         Poll::Pending
     }
 }

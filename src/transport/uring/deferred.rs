@@ -8,7 +8,7 @@ use crate::transport::{Direct, SendBatch};
 
 /// What to do after the lock is released.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(super) struct DeferredActions {
     pub(super) wakers: Vec<Waker>,
     pub(super) sends: Vec<SendBatch>,
     pub(super) receives: Vec<Direct>,
@@ -25,21 +25,21 @@ pub(in crate::transport) fn drop_kept() {
     let _ = SPARE_LIST.try_with(Cell::take);
 }
 
-impl Outbox {
+impl DeferredActions {
     /// What there is, for who holds the lock still.
-    pub(super) fn take(&mut self) -> Outbox {
+    pub(super) fn take(&mut self) -> DeferredActions {
         if self.wakers.is_empty() {
             // The list stays where it is, with its room.
-            return Outbox {
+            return DeferredActions {
                 wakers: Vec::new(),
                 sends: mem::take(&mut self.sends),
                 receives: mem::take(&mut self.receives),
             };
         }
         let wakers = SPARE_LIST.try_with(Cell::take).unwrap_or_default();
-        let next = Outbox {
+        let next = DeferredActions {
             wakers,
-            ..Outbox::default()
+            ..DeferredActions::default()
         };
         mem::replace(self, next)
     }

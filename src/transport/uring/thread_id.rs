@@ -16,12 +16,12 @@ pub(super) const STRAYS_MAX: u8 = 8;
 /// Names a thread while it lives. One that has ended may pass its mark on: that costs wake-ups
 /// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(usize);
+pub(super) struct ThreadId(usize);
 
-impl Mark {
-    pub(super) fn of_this_thread() -> Self {
+impl ThreadId {
+    pub(super) fn current() -> Self {
         // Cheaper than the standard library's identity, which counts references.
         thread_local! { static PLACE: u8 = const { 0 } }
-        Mark(PLACE.with(|place| ptr::from_ref(place).addr()))
+        ThreadId(PLACE.with(|place| ptr::from_ref(place).addr()))
     }
 }

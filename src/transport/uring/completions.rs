@@ -1,4 +1,4 @@
-//! Mailboxes: what has ended for a link or a listener, until it takes it.
+//! Slots: what has ended for a link or a listener, until it takes it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,34 +7,34 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::bufs::{Arrived, BufferRing};
-use super::op::Cargo;
+use super::op::OpMemory;
 use crate::buf::{Stage, StagePool};
 use crate::limits::STAGE_SIZE;
 use crate::slab::Key;
 use crate::transport::epoll::Side;
 
-/// How many bytes may lie in a mailbox before its receive is stopped: a connection that nobody
-/// reads from holds so many, and what the kernel adds until the stop.
+/// How many bytes may lie in a completion slot before its receive is stopped: a connection that
+/// nobody reads from holds so many, and what the kernel adds until the stop.
 pub(super) const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
-/// Connections that wait in a listener's mailbox before accepting is stopped.
+/// Connections that wait in a completion slot before accepting is stopped.
 pub(super) const ACCEPTED_MAX: usize = 64;
 /// Where the ends of somebody's operations go.
-pub(super) enum Mailbox {
-    Link(Box<LinkMail>),
-    Listener(Box<ListenerMail>),
-    Watch(Box<WatchMail>),
+pub(super) enum CompletionSlot {
+    Link(Box<LinkCompletions>),
+    Listener(Box<ListenerCompletions>),
+    Watch(Box<ReadinessCompletions>),
 }
 
-pub(super) struct LinkMail {
+pub(super) struct LinkCompletions {
     pub(super) waker: Waker,
     stages: Arc<StagePool>,
     /// The operations in flight, and the ends of those that are not, until the link takes them: the
-    /// memory stays in its cargo as long.
+    /// memory stays in its memory as long.
     pub(super) send_op: Option<Key>,
-    pub(super) sent: Option<(Cargo, i32)>,
+    pub(super) sent: Option<(OpMemory, i32)>,
     /// A receive, whether direct or staged: one at most per socket (memory-model rule 5).
     pub(super) read_op: Option<Key>,
-    pub(super) direct_end: Option<(Cargo, i32)>,
+    pub(super) direct_end: Option<(OpMemory, i32)>,
     /// How a staged receive ended, other than by bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
     /// Its completions in a row that another thread harvested.
@@ -50,16 +50,16 @@ pub(super) struct LinkMail {
 }
 
 /// Of who makes the calls itself, and waits for readiness only.
-pub(super) struct WatchMail {
+pub(super) struct ReadinessCompletions {
     pub(super) waker: Waker,
     /// The polls in flight.
     pub(super) reading: Option<Key>,
     pub(super) writing: Option<Key>,
 }
 
-impl WatchMail {
+impl ReadinessCompletions {
     pub(super) fn new(waker: Waker) -> Self {
-        WatchMail {
+        ReadinessCompletions {
             waker,
             reading: None,
             writing: None,
@@ -75,7 +75,7 @@ impl WatchMail {
 }
 
 #[derive(Default)]
-pub(super) struct ListenerMail {
+pub(super) struct ListenerCompletions {
     pub(super) waker: Option<Waker>,
     pub(super) accepted: VecDeque<OwnedFd>,
     pub(super) op: Option<Key>,
@@ -83,9 +83,9 @@ pub(super) struct ListenerMail {
     pub(super) error: Option<i32>,
 }
 
-impl LinkMail {
+impl LinkCompletions {
     pub(super) fn new(waker: Waker, stages: Arc<StagePool>) -> Self {
-        LinkMail {
+        LinkCompletions {
             waker,
             stages,
             send_op: None,

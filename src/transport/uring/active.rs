@@ -10,7 +10,7 @@ use crate::slab::Key;
 
 /// Connections that have something to read in one drive, from which on they are a crowd. With
 /// fewer, gathering saves nothing that could be measured, and delays what is sent.
-const CROWD_MIN: usize = 4;
+const ACTIVE_MIN: usize = 4;
 
 /// Drives in a row with bytes for fewer, after which there is no crowd any more: a crowd's bytes
 /// come in unequal portions.
@@ -18,14 +18,14 @@ const PATIENCE: u8 = 4;
 
 /// Counts connections that a drive brings bytes of.
 #[derive(Default)]
-pub(super) struct Crowd {
+pub(super) struct ActiveCount {
     last: Option<Key>,
     count: usize,
     /// How many drives with few it takes until there is no crowd any more; 0: there is none.
     patience: u8,
 }
 
-impl Crowd {
+impl ActiveCount {
     /// Bytes of a connection have come. Several in a row count once.
     pub(super) fn add(&mut self, owner: Option<Key>) {
         if self.count == 0 || self.last != owner {
@@ -38,7 +38,7 @@ impl Crowd {
     pub(super) fn judge(&mut self) -> bool {
         match std::mem::take(&mut self.count) {
             0 => {}
-            CROWD_MIN.. => self.patience = PATIENCE,
+            ACTIVE_MIN.. => self.patience = PATIENCE,
             _ => self.patience = self.patience.saturating_sub(1),
         }
         self.patience > 0
