@@ -14,6 +14,11 @@ pub(crate) const MODELS: &[Model] = &[
     )
     .bounded(3),
     Model::of(
+        "gate: the last of both roles to leave wakes who waits",
+        both_leave,
+    )
+    .bounded(3),
+    Model::of(
         "gate: peers are gone once it is revoked and drained of them, others stay",
         revoked,
     ),
@@ -30,7 +35,7 @@ pub(crate) const MODELS: &[Model] = &[
         parked,
     ),
     Model::of(
-        "gate: what is behind a gate that is over goes to one, and after those who looked at it",
+        "gate: what is behind a closed and drained gate goes to one, and after those who looked",
         claimed,
     )
     .bounded(3),
@@ -86,6 +91,19 @@ fn closed_and_drained() {
     }
     region.memory.write();
     users.map(|user| user.join().unwrap());
+}
+
+fn both_leave() {
+    let region = Region::new();
+    for role in [Role::Local, Role::Remote] {
+        std::mem::forget(region.gate.enter(role).unwrap());
+    }
+    let leaving = [
+        spawn(&region, |region| region.gate.leave(Role::Local)),
+        spawn(&region, |region| region.gate.leave(Role::Remote)),
+    ];
+    block_on(region.drained(DrainScope::All));
+    leaving.map(|leaving| leaving.join().unwrap());
 }
 
 fn revoked() {

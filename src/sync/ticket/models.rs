@@ -1,6 +1,7 @@
 //! A verdict and its holder, in every order of deciding, dropping and waiting.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use loom::future::block_on;
 use loom::sync::Arc as Shared;
@@ -46,8 +47,11 @@ fn abandoned() {
     let drops = Shared::new(Memory::default());
     let verdict = Counted(Shared::clone(&drops));
     let (ticket, mut holder) = Ticket::pair();
+    let left = Arc::new(AtomicBool::new(false));
+    let has_left = Arc::clone(&left);
     let decides = thread::spawn(move || {
-        let was_abandoned = ticket.is_abandoned();
+        let was_abandoned = has_left.load(Ordering::Relaxed);
+        assert!(!was_abandoned || ticket.is_abandoned());
         let decided = ticket.decide(verdict);
         assert!(
             !was_abandoned || decided.is_err(),
@@ -62,6 +66,7 @@ fn abandoned() {
     );
     drop(polled);
     drop(holder);
+    left.store(true, Ordering::Relaxed);
     decides.join().unwrap();
     assert_eq!(drops.read(), 1);
 }
