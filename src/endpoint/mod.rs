@@ -37,7 +37,7 @@ use crate::progress::{Ends, OpCell, Port, PostOptions, Report};
 use crate::proto::{OpKey, Withdrawn};
 
 use common::Common;
-use post::Shape;
+use post::OpSpec;
 use target::{OpOwner, PostResult, Scope, cancel_named, operation_of};
 
 pub use atomic::{
@@ -104,12 +104,12 @@ impl OpOwner for Inner {
     fn post(
         &self,
         _: Scope,
-        shape: Shape,
+        spec: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,
     ) -> PostResult {
-        let kind = shape.into_kind(payload.len(), &self.common.domain);
+        let kind = spec.into_kind(payload.len(), &self.common.domain);
         let operation = operation_of(kind, payload, report, options)?;
         let posted = self.port.post(operation);
         let posted = posted.map_err(|refused| refused.into_parts())?;

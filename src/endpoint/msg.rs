@@ -11,8 +11,8 @@ use crate::progress::PostOptions;
 use crate::proto::Wanted;
 
 use super::common::{Common, check_inject};
-use super::op::{Facts, OpOutput, sealed};
-use super::post::{Draft, Shape, posting_forms};
+use super::op::{CompletionFields, OpOutput, sealed};
+use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::target::{PostTarget, Scope, Selector};
 use super::{Endpoint, RdmEndpoint};
 
@@ -38,18 +38,18 @@ pub struct Received {
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
-impl sealed::FromEnd for Received {
-    fn from_end(facts: Facts) -> Received {
-        let source = facts.source.unwrap_or_default();
+impl sealed::FromCompletion for Received {
+    fn from_completion(fields: CompletionFields) -> Received {
+        let source = fields.source.unwrap_or_default();
         let SourceName {
             address,
             fabric,
             user_id,
         } = source;
         Received {
-            len: facts.len,
-            data: facts.data,
-            tag: facts.tag,
+            len: fields.len,
+            data: fields.data,
+            tag: fields.tag,
             source: fabric,
             source_user_id: user_id,
             source_addr: address,
@@ -184,7 +184,7 @@ impl RdmEndpoint {
     ) -> Result<()> {
         check_inject(bytes)?;
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        target.post_injected(Shape::Inject { tag, data }, Payload::inline(bytes))
+        target.post_injected(OpSpec::Inject { tag, data }, Payload::inline(bytes))
     }
 }
 
@@ -243,7 +243,7 @@ impl<B: IoBufs> SendMessage<B> {
     }
 }
 
-impl<B: IoBufs> Draft<B> for SendMessage<B> {
+impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Send
     }
@@ -268,13 +268,13 @@ impl<B: IoBufs> Draft<B> for SendMessage<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        let shape = Shape::Send {
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let spec = OpSpec::Send {
             tag: self.tag,
             data: self.data,
             ack: self.ack,
         };
-        (self.target, self.buffers, shape)
+        (self.target, self.buffers, spec)
     }
 }
 
@@ -313,10 +313,10 @@ impl<B: IoBufsMut> RecvFrom<B> {
     }
 }
 
-/// A draft that does nothing but receive.
-macro_rules! receive_draft {
+/// A builder that does nothing but receive.
+macro_rules! receive_builder {
     ($builder:ident, $kind:ident) => {
-        impl<B: crate::buf::IoBufsMut> super::post::Draft<B> for $builder<B> {
+        impl<B: crate::buf::IoBufsMut> super::post::OpBuilder<B> for $builder<B> {
             fn operation(&self) -> crate::error::OperationKind {
                 crate::error::OperationKind::Receive
             }
@@ -336,15 +336,15 @@ macro_rules! receive_draft {
                 }
             }
 
-            fn into_parts(self) -> (super::target::PostTarget, B, super::post::Shape) {
-                (self.target, self.buffers, super::post::Shape::Receive)
+            fn into_parts(self) -> (super::target::PostTarget, B, super::post::OpSpec) {
+                (self.target, self.buffers, super::post::OpSpec::Receive)
             }
         }
 
         super::post::posting_forms!($builder, IoBufsMut, super::Received);
     };
 }
-pub(super) use receive_draft;
+pub(super) use receive_builder;
 
-receive_draft!(Recv, MSG);
-receive_draft!(RecvFrom, MSG);
+receive_builder!(Recv, MSG);
+receive_builder!(RecvFrom, MSG);

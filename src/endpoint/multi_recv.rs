@@ -8,7 +8,7 @@ use crate::progress::PostOptions;
 use crate::proto::Wanted;
 
 use super::common::Common;
-use super::post::{Draft, Shape, queued_forms};
+use super::post::{OpBuilder, OpSpec, queued_forms};
 use super::target::{PostTarget, Scope, Selector};
 use super::{Queued, RdmEndpoint};
 
@@ -60,13 +60,13 @@ impl<B: IoBufMut> MultiRecv<B> {
     /// Reports to the endpoint's receive queue, with this context.
     pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
         Queued {
-            draft: self,
+            builder: self,
             context: context.into(),
         }
     }
 }
 
-impl<B: IoBufMut> Draft<B> for MultiRecv<B> {
+impl<B: IoBufMut> OpBuilder<B> for MultiRecv<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Receive
     }
@@ -83,9 +83,9 @@ impl<B: IoBufMut> Draft<B> for MultiRecv<B> {
         PostOptions::default()
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
         let free_min = self.free_min;
-        (self.target, self.buffers, Shape::ReceiveMany { free_min })
+        (self.target, self.buffers, OpSpec::ReceiveMany { free_min })
     }
 }
 

@@ -23,20 +23,20 @@ use super::target::OpHandle;
 /// message. Sealed.
 ///
 /// [`Received`]: crate::op::Received
-pub trait OpOutput: sealed::FromEnd + Send {}
+pub trait OpOutput: sealed::FromCompletion + Send {}
 
 pub(super) mod sealed {
     /// How the end of an operation becomes a value.
-    pub trait FromEnd: Sized {
+    pub trait FromCompletion: Sized {
         #[doc(hidden)]
         #[allow(private_interfaces, reason = "the trait is sealed by this")]
-        fn from_end(facts: super::Facts) -> Self;
+        fn from_completion(fields: super::CompletionFields) -> Self;
     }
 }
 
 /// What the end of an operation says besides its success.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct CompletionFields {
     pub(super) len: usize,
     pub(super) data: Option<u64>,
     pub(super) tag: Option<u64>,
@@ -44,9 +44,9 @@ pub(crate) struct Facts {
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
-impl sealed::FromEnd for usize {
-    fn from_end(facts: Facts) -> usize {
-        facts.len
+impl sealed::FromCompletion for usize {
+    fn from_completion(fields: CompletionFields) -> usize {
+        fields.len
     }
 }
 
@@ -150,13 +150,13 @@ fn finish<B: IoBufs, R: OpOutput>(
     let buffers = B::from_payload(end.payload.take());
     match (&end.result, buffers) {
         (Ok(()), Some(buffers)) => {
-            let facts = Facts {
+            let fields = CompletionFields {
                 len: end.len,
                 data: end.data,
                 tag: end.tag,
                 source,
             };
-            Ok((R::from_end(facts), buffers))
+            Ok((R::from_completion(fields), buffers))
         }
         (Err(error), buffers) => {
             let failed = Failed::new(error.clone(), buffers);
@@ -188,14 +188,14 @@ impl<B: IoBufs, R: OpOutput> fmt::Debug for Op<B, R> {
 /// An operation that reports to a completion queue, before it is posted; made by `.queue(context)`.
 #[must_use = "nothing is posted until this is awaited or posted"]
 pub struct Queued<D> {
-    pub(super) draft: D,
+    pub(super) builder: D,
     pub(super) context: crate::id::UserContext,
 }
 
 impl<D: fmt::Debug> fmt::Debug for Queued<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")
-            .field("draft", &self.draft)
+            .field("builder", &self.builder)
             .field("context", &self.context)
             .finish()
     }

@@ -15,7 +15,7 @@ use crate::proto::{Arrival, Wanted};
 
 use super::RdmEndpoint;
 use super::common::Common;
-use super::post::{Draft, Shape, posting_forms};
+use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::target::{PostTarget, Scope, Selector};
 
 impl RdmEndpoint {
@@ -237,7 +237,7 @@ pub struct RecvClaimed<B: IoBufsMut> {
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> Draft<B> for RecvClaimed<B> {
+impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Receive
     }
@@ -257,8 +257,8 @@ impl<B: IoBufsMut> Draft<B> for RecvClaimed<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        (self.target, self.buffers, Shape::Receive)
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        (self.target, self.buffers, OpSpec::Receive)
     }
 }
 

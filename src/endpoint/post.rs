@@ -1,4 +1,4 @@
-//! What all operation builders share: from a draft to a posted operation, in its three forms.
+//! What all operation builders share: from a builder to a posted operation, in its three forms.
 
 use std::marker::PhantomData;
 
@@ -12,14 +12,14 @@ use crate::op_error::Failed;
 use crate::progress::{OpCell, PostOptions, Report};
 use crate::proto::OpKind;
 
-use super::atomic::AtomicShape;
+use super::atomic::AtomicSpec;
 use super::common::Common;
 use super::op::{Op, OpOutput, QueuedOp};
 use super::remote::RemoteRegions;
 use super::target::{OpHandle, PostTarget};
 
 /// An operation described but not posted.
-pub(super) trait Draft<B: IoBufs>: Sized {
+pub(super) trait OpBuilder<B: IoBufs>: Sized {
     fn operation(&self) -> OperationKind;
     /// Of which interface it is: what its completion's flags say beside the direction.
     fn kind(&self) -> CompletionFlags;
@@ -28,11 +28,11 @@ pub(super) trait Draft<B: IoBufs>: Sized {
     /// How it is posted, besides whether it waits for room.
     fn options(&self) -> PostOptions;
     /// Splits into where it is posted, the buffers, and what is to be done with them.
-    fn into_parts(self) -> (PostTarget, B, Shape);
+    fn into_parts(self) -> (PostTarget, B, OpSpec);
 }
 
 /// What is to be done with the buffers.
-pub(super) enum Shape {
+pub(super) enum OpSpec {
     Send {
         tag: Option<u64>,
         data: Option<u64>,
@@ -57,17 +57,17 @@ pub(super) enum Shape {
     Read {
         remote: RemoteRegions,
     },
-    Atomic(Box<AtomicShape>),
+    Atomic(Box<AtomicSpec>),
 }
 
-impl Shape {
+impl OpSpec {
     fn usage(&self) -> LocalUse {
         match self {
-            Shape::Send { .. } | Shape::Inject { .. } => LocalUse::Send,
-            Shape::Receive | Shape::ReceiveMany { .. } => LocalUse::Receive,
-            Shape::Write { .. } => LocalUse::Write,
-            Shape::Read { .. } => LocalUse::Read,
-            Shape::Atomic(shape) => shape.usage(),
+            OpSpec::Send { .. } | OpSpec::Inject { .. } => LocalUse::Send,
+            OpSpec::Receive | OpSpec::ReceiveMany { .. } => LocalUse::Receive,
+            OpSpec::Write { .. } => LocalUse::Write,
+            OpSpec::Read { .. } => LocalUse::Read,
+            OpSpec::Atomic(spec) => spec.usage(),
         }
     }
 
@@ -75,10 +75,10 @@ impl Shape {
     #[inline]
     pub(super) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
         match self {
-            Shape::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
-            Shape::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
-            Shape::Receive | Shape::ReceiveMany { .. } => Ok(OpKind::Receive),
-            Shape::Write {
+            OpSpec::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
+            OpSpec::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
+            OpSpec::Receive | OpSpec::ReceiveMany { .. } => Ok(OpKind::Receive),
+            OpSpec::Write {
                 remote,
                 data,
                 ack,
@@ -95,39 +95,39 @@ impl Shape {
                     segments: remote.segments(len, Access::REMOTE_WRITE, domain)?,
                 })
             }
-            Shape::Read { remote } => Ok(OpKind::Read {
+            OpSpec::Read { remote } => Ok(OpKind::Read {
                 segments: remote.segments(len, Access::REMOTE_READ, domain)?,
             }),
-            Shape::Atomic(shape) => shape.into_kind(len, domain),
+            OpSpec::Atomic(spec) => spec.into_kind(len, domain),
         }
     }
 }
 
 /// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
 /// Again.
-pub(super) fn post_op<B: IoBufs, R: OpOutput, D: Draft<B>>(
-    draft: D,
+pub(super) fn post_op<B: IoBufs, R: OpOutput, D: OpBuilder<B>>(
+    builder: D,
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {
     let cell = OpCell::new();
-    let (handle, _) = post(draft, |_| Report::Future(cell.clone()), wait)?;
+    let (handle, _) = post(builder, |_| Report::Future(cell.clone()), wait)?;
     Ok(Op::new(handle, cell))
 }
 
 /// Posts to the completion queue of its direction.
-pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
-    draft: D,
+pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
+    builder: D,
     context: UserContext,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
-    let operation = draft.operation();
-    if draft.common().queue_for(operation).is_none() {
+    let operation = builder.operation();
+    if builder.common().queue_for(operation).is_none() {
         let message = "it was opened without a transmit_queue";
         let error = Error::new(ErrorKind::BadState, message).with_operation(operation);
-        let (_, buffers, _) = draft.into_parts();
+        let (_, buffers, _) = builder.into_parts();
         return Err(Failed::new(error, Some(buffers)));
     }
-    let kind = draft.kind();
+    let kind = builder.kind();
     let report = |common: &Common| Report::Queue {
         queue: common.queue_for(operation).expect("seen above").clone(),
         context,
@@ -135,7 +135,7 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
         slot: None,
         waiting: None,
     };
-    let (handle, posted) = post(draft, report, wait)?;
+    let (handle, posted) = post(builder, report, wait)?;
     Ok(QueuedOp {
         handle,
         waiting: posted.waiting,
@@ -143,23 +143,23 @@ pub(super) fn post_queued<B: IoBufs, D: Draft<B>>(
     })
 }
 
-fn post<B: IoBufs, D: Draft<B>>(
-    draft: D,
+fn post<B: IoBufs, D: OpBuilder<B>>(
+    builder: D,
     report: impl FnOnce(&Common) -> Report,
     wait: bool,
 ) -> Result<(OpHandle, crate::progress::Posted), Failed<B>> {
-    let operation = draft.operation();
+    let operation = builder.operation();
     let options = PostOptions {
         wait,
-        ..draft.options()
+        ..builder.options()
     };
-    let (target, buffers, shape) = draft.into_parts();
+    let (target, buffers, spec) = builder.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
     let common = target.common();
     if let Err(error) = common.check_buffers(&buffers) {
         return Err(fail(error, Some(buffers)));
     }
-    let payload = match buffers.into_payload(shape.usage()) {
+    let payload = match buffers.into_payload(spec.usage()) {
         Ok(payload) => payload,
         Err((error, buffers)) => return Err(fail(error, Some(buffers))),
     };
@@ -168,7 +168,7 @@ fn post<B: IoBufs, D: Draft<B>>(
     }
     let report = report(common);
     target
-        .post(shape, payload, report, options)
+        .post(spec, payload, report, options)
         .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
 }
 
@@ -179,7 +179,7 @@ pub(super) fn measure<B: IoBufs>(buffers: &B) -> (usize, usize) {
 
 /// The forms in which builders post: awaited, `post`, `try_post`, and the same through a queue.
 macro_rules! posting_forms {
-    ($builder:ident, $bound:ident, $told:ty) => {
+    ($builder:ident, $bound:ident, $output:ty) => {
         impl<B: crate::buf::$bound> $builder<B> {
             /// Posts now and returns the operation's future. If the context is full, the operation
             /// waits its turn within the future.
@@ -187,13 +187,13 @@ macro_rules! posting_forms {
             /// # Errors
             /// What can be known now: the endpoint is not connected, an argument is wrong. The
             /// buffers come back.
-            pub fn post(self) -> crate::Result<super::Op<B, $told>, crate::Failed<B>> {
+            pub fn post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
                 super::post::post_op(self, true)
             }
 
             /// As [`post`](Self::post), but a full context is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
-            pub fn try_post(self) -> crate::Result<super::Op<B, $told>, crate::Failed<B>> {
+            pub fn try_post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
                 super::post::post_op(self, false)
             }
 
@@ -223,15 +223,15 @@ macro_rules! posting_forms {
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
             pub fn queue(self, context: impl Into<crate::UserContext>) -> super::Queued<Self> {
                 super::Queued {
-                    draft: self,
+                    builder: self,
                     context: context.into(),
                 }
             }
         }
 
         impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
-            type Output = crate::Result<($told, B), crate::Failed<B>>;
-            type IntoFuture = super::post::Posting<super::Op<B, $told>, B>;
+            type Output = crate::Result<($output, B), crate::Failed<B>>;
+            type IntoFuture = super::post::Posting<super::Op<B, $output>, B>;
 
             /// Posts, synchronously; polling only waits.
             fn into_future(self) -> Self::IntoFuture {
@@ -266,13 +266,13 @@ macro_rules! queued_forms {
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
             /// if the endpoint has no queue for this direction.
             pub fn post(self) -> crate::Result<super::QueuedOp<B>, crate::Failed<B>> {
-                super::post::post_queued(self.draft, self.context, true)
+                super::post::post_queued(self.builder, self.context, true)
             }
 
             /// As [`post`](Self::post), but a full context or queue is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
             pub fn try_post(self) -> crate::Result<crate::id::OperationId, crate::Failed<B>> {
-                super::post::post_queued(self.draft, self.context, false).map(|op| op.id())
+                super::post::post_queued(self.builder, self.context, false).map(|op| op.id())
             }
         }
 

@@ -20,7 +20,7 @@ use crate::progress::{
 use crate::proto::{End, OpKey, Operation, SourceId, Withdrawn};
 
 use super::common::Common;
-use super::post::Shape;
+use super::post::OpSpec;
 use super::target::{OpOwner, PostResult, Scope, Selector, operation_of};
 use ports::Ports;
 
@@ -77,21 +77,21 @@ impl OpOwner for Inner {
     fn post(
         &self,
         scope: Scope,
-        shape: Shape,
+        spec: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,
     ) -> PostResult {
         match scope {
             Scope::Peer(peer) => {
-                let kind = shape.into_kind(payload.len(), &self.common.domain);
+                let kind = spec.into_kind(payload.len(), &self.common.domain);
                 let operation = operation_of(kind, payload, report, options)?;
                 let (port, posted) = self.post_to(peer, operation)?;
                 Ok((posted, Some(port)))
             }
             Scope::Receives(selector) => {
-                let posted = match shape {
-                    Shape::ReceiveMany { free_min } => {
+                let posted = match spec {
+                    OpSpec::ReceiveMany { free_min } => {
                         self.post_many(selector, free_min, payload, report, options)?
                     }
                     _ => self.post_receive(selector, payload, report, options)?,

@@ -9,7 +9,7 @@ use crate::id::FabricAddr;
 use crate::progress::PostOptions;
 
 use super::common::{Common, check_inject};
-use super::post::{Draft, Shape, posting_forms};
+use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::remote::RemoteRegions;
 use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
@@ -164,13 +164,13 @@ fn inject_write(
     remote: RemoteRegions,
 ) -> Result<()> {
     check_inject(bytes)?;
-    let shape = Shape::Write {
+    let spec = OpSpec::Write {
         remote,
         data,
         ack: false,
         commit: false,
     };
-    target.post_injected(shape, Payload::inline(bytes))
+    target.post_injected(spec, Payload::inline(bytes))
 }
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
@@ -238,7 +238,7 @@ impl<B: IoBufs> RmaWrite<B> {
     }
 }
 
-impl<B: IoBufs> Draft<B> for RmaWrite<B> {
+impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Write
     }
@@ -260,14 +260,14 @@ impl<B: IoBufs> Draft<B> for RmaWrite<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        let shape = Shape::Write {
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let spec = OpSpec::Write {
             remote: self.remote,
             data: self.data,
             ack: self.ack,
             commit: self.commit,
         };
-        (self.target, self.buffers, shape)
+        (self.target, self.buffers, spec)
     }
 }
 
@@ -302,7 +302,7 @@ impl<B: IoBufsMut> RmaRead<B> {
     }
 }
 
-impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
+impl<B: IoBufsMut> OpBuilder<B> for RmaRead<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Read
     }
@@ -323,11 +323,11 @@ impl<B: IoBufsMut> Draft<B> for RmaRead<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        let shape = Shape::Read {
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let spec = OpSpec::Read {
             remote: self.remote,
         };
-        (self.target, self.buffers, shape)
+        (self.target, self.buffers, spec)
     }
 }
 

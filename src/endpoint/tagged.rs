@@ -8,7 +8,7 @@ use crate::id::FabricAddr;
 use crate::proto::Wanted;
 
 use super::RdmEndpoint;
-use super::msg::{SendMessage, receive_draft};
+use super::msg::{SendMessage, receive_builder};
 use super::target::{PostTarget, Scope, Selector};
 
 impl RdmEndpoint {
@@ -88,4 +88,4 @@ impl<B: IoBufsMut> RecvTagged<B> {
     }
 }
 
-receive_draft!(RecvTagged, TAGGED);
+receive_builder!(RecvTagged, TAGGED);

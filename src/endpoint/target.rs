@@ -12,7 +12,7 @@ use crate::proto::{End, OpKey, OpKind, Operation, Wanted, Withdrawn};
 
 use super::common::Common;
 use super::peek::Claim;
-use super::post::Shape;
+use super::post::OpSpec;
 
 /// A post, and the port that has the operation, if that is not the endpoint's own; or why not, and
 /// the memory.
@@ -28,7 +28,7 @@ pub(super) trait OpOwner: Send + Sync {
     fn post(
         &self,
         scope: Scope,
-        shape: Shape,
+        spec: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,
@@ -131,13 +131,13 @@ impl PostTarget {
     #[inline]
     pub(super) fn post(
         self,
-        shape: Shape,
+        spec: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,
     ) -> Result<(OpHandle, Posted), (Error, Payload)> {
         let PostTarget { endpoint, scope } = self;
-        let (posted, port) = endpoint.post(scope, shape, payload, report, options)?;
+        let (posted, port) = endpoint.post(scope, spec, payload, report, options)?;
         let key = posted.key;
         Ok((
             OpHandle {
@@ -150,8 +150,8 @@ impl PostTarget {
     }
 
     /// Posts what has been copied: its end is told to nobody, and it never waits.
-    pub(super) fn post_injected(self, shape: Shape, payload: Payload) -> Result<()> {
-        let posted = self.post(shape, payload, Report::Nowhere, PostOptions::default());
+    pub(super) fn post_injected(self, spec: OpSpec, payload: Payload) -> Result<()> {
+        let posted = self.post(spec, payload, Report::Nowhere, PostOptions::default());
         posted.map(drop).map_err(|(error, _)| error)
     }
 }

@@ -29,7 +29,7 @@ impl Port {
                         self.fail(state, Error::new(ErrorKind::TimedOut, what));
                     }
                 }
-                if state.machine.is_peer_closing() && !state.machine.has_staying() {
+                if state.machine.is_peer_closing() && !state.machine.has_carried_over() {
                     self.moves(state);
                 }
                 if state.machine.fault().is_some() {
@@ -52,7 +52,7 @@ impl Port {
                     self.fail(state, Error::new(ErrorKind::PeerClosed, what));
                 }
                 let is_done = state.machine.is_end_done();
-                if is_done && state.machine.fault().is_none() && state.machine.has_staying() {
+                if is_done && state.machine.fault().is_none() && state.machine.has_carried_over() {
                     self.reconnect(state);
                 } else if is_done || state.machine.fault().is_some() {
                     self.begin_draining(state);

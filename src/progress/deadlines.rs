@@ -102,8 +102,8 @@ impl Port {
             false => "while its bytes were moving",
         };
         let mut report = match state.machine.token_mut(op) {
-            None | Some(Report::Nowhere | Report::Told) => return,
-            Some(report) => mem::replace(report, Report::Told),
+            None | Some(Report::Nowhere | Report::Counted) => return,
+            Some(report) => mem::replace(report, Report::Counted),
         };
         let error = Error::new(ErrorKind::TimedOut, why);
         let mut end = End {

@@ -12,7 +12,7 @@ use super::report::{OpCell, Report};
 
 /// How a port was before something was posted.
 #[derive(Clone, Copy)]
-struct Before {
+struct StateBeforePost {
     idle: bool,
     paused: bool,
     /// Whoever posts several at a time has them sent together, by the driver; whoever posts one at
@@ -20,10 +20,10 @@ struct Before {
     left: bool,
 }
 
-impl Before {
+impl StateBeforePost {
     fn a_post(state: &mut PortState) -> Self {
         state.activity += 1;
-        Before {
+        StateBeforePost {
             idle: state.machine.is_transmit_idle(),
             paused: state.machine.is_read_paused(),
             left: state.bursts,
@@ -46,7 +46,7 @@ impl Port {
         } = operation.options;
         let is_receive = operation.is_receive();
         let mut state = self.lock("post");
-        let before = Before::a_post(&mut state);
+        let before = StateBeforePost::a_post(&mut state);
         let key = state.post(self, operation).map_err(|mut refused| {
             refused.error = state.about_peer(refused.error);
             refused
@@ -79,7 +79,7 @@ impl Port {
     /// connected endpoint.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         let mut state = self.lock("inject");
-        let before = Before::a_post(&mut state);
+        let before = StateBeforePost::a_post(&mut state);
         let open = state.check_closing();
         if let Err(error) = open.and_then(|()| state.machine.inject(bytes, data)) {
             let error = error.with_operation(OperationKind::Inject);
@@ -92,7 +92,7 @@ impl Port {
     }
 
     /// Something is to go out: sends it, or leaves it to the driver (ruling 5).
-    fn posted_to_send(&self, state: &mut PortState, before: Before, more: bool) {
+    fn posted_to_send(&self, state: &mut PortState, before: StateBeforePost, more: bool) {
         if before.idle && !state.inline_spent && !more && !before.left {
             state.inline_spent = true;
             self.transmit_now(state);
@@ -129,7 +129,7 @@ impl Port {
             Withdrawn::Ended => {}
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key)
-                    && !matches!(report, Report::Told)
+                    && !matches!(report, Report::Counted)
                 {
                     *report = Report::Nowhere;
                 }

@@ -128,16 +128,16 @@ impl Port {
         if let (Err(error), Some(peer)) = (&mut end.result, state.peer) {
             *error = error.clone().with_peer(peer);
         }
-        let telling = Telling {
+        let completion_context = CompletionContext {
             endpoint: self.id(),
             counter: state.bindings.counter(end.operation),
             sources: state.bindings.sources.as_ref(),
             sender: None,
         };
-        match telling.tell(report, end, &mut state.wakes) {
-            Untold::Nothing => {}
-            Untold::Memory => state.leftovers.push(end.payload.take()),
-            Untold::Message => self.give_message_back(state, end),
+        match completion_context.deliver(report, end, &mut state.wakes) {
+            Undelivered::Nothing => {}
+            Undelivered::Memory => state.leftovers.push(end.payload.take()),
+            Undelivered::Message => self.give_message_back(state, end),
         }
     }
 
@@ -209,8 +209,8 @@ impl Port {
     }
 }
 
-/// With what the ends of operations are told: those of a port, or of receives that ports share.
-pub(super) struct Telling<'a> {
+/// With what completions are delivered: those of a port, or of receives that ports share.
+pub(super) struct CompletionContext<'a> {
     pub(super) endpoint: EndpointId,
     /// Counts operations of the kind that ended.
     pub(super) counter: Option<&'a Counter>,
@@ -221,7 +221,7 @@ pub(super) struct Telling<'a> {
 }
 
 /// What of an end is left where it lies, when it has been told.
-pub(super) enum Untold {
+pub(super) enum Undelivered {
     Nothing,
     /// Nobody asks for its memory any more. It is the user's, and is dropped with no lock held.
     Memory,
@@ -229,47 +229,57 @@ pub(super) enum Untold {
     Message,
 }
 
-impl Untold {
+impl Undelivered {
     /// All of this end.
     fn all_of(end: &End) -> Self {
         match end.is_message() {
-            true => Untold::Message,
-            false => Untold::Memory,
+            true => Undelivered::Message,
+            false => Undelivered::Memory,
         }
     }
 }
 
-impl Telling<'_> {
-    /// Tells of an end where the operation reports.
-    pub(super) fn tell(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
+impl CompletionContext<'_> {
+    /// Delivers a completion to where the operation reports.
+    pub(super) fn deliver(
+        &self,
+        report: &mut Report,
+        end: &mut End,
+        wakes: &mut WakeList,
+    ) -> Undelivered {
         // Before anyone is told, and whether or not anyone ever fetches the result.
         end.payload.end(end.len);
         match report {
-            Report::Told => return Untold::Memory,
+            Report::Counted => return Undelivered::Memory,
             Report::Timed(timed) => match timed.take() {
                 Some(taken) => *report = taken,
                 // The clock was faster, and has told.
-                None => return Untold::all_of(end),
+                None => return Undelivered::all_of(end),
             },
             _ => {}
         }
         let (counted, succeeded) = (self.counter, end.result.is_ok());
-        let untold = self.tell_uncounted(report, end, wakes);
-        match (&untold, counted) {
+        let undelivered = self.deliver_uncounted(report, end, wakes);
+        match (&undelivered, counted) {
             // Nobody has received it.
-            (Untold::Message, _) | (_, None) => {}
+            (Undelivered::Message, _) | (_, None) => {}
             (_, Some(counter)) if succeeded => counter.add_into(1, wakes),
             (_, Some(counter)) => counter.add_error_into(1, wakes),
         }
-        untold
+        undelivered
     }
 
-    fn tell_uncounted(&self, report: &mut Report, end: &mut End, wakes: &mut WakeList) -> Untold {
+    fn deliver_uncounted(
+        &self,
+        report: &mut Report,
+        end: &mut End,
+        wakes: &mut WakeList,
+    ) -> Undelivered {
         match report {
             Report::Future(cell) => match cell.complete(end, wakes) {
-                Delivery::Delivered => Untold::Nothing,
-                Delivery::Abandoned => Untold::all_of(end),
-                Delivery::Detached => Untold::Memory,
+                Delivery::Delivered => Undelivered::Nothing,
+                Delivery::Abandoned => Undelivered::all_of(end),
+                Delivery::Detached => Undelivered::Memory,
             },
             Report::Queue {
                 context,
@@ -280,25 +290,25 @@ impl Telling<'_> {
             } => match slot.take() {
                 Some(slot) => {
                     slot.fill(self.completion(*context, *kind, end), wakes);
-                    Untold::Nothing
+                    Undelivered::Nothing
                 }
                 // Never accepted: whoever waited for that is told, and the queue is not.
                 None => match waiting {
                     Some(cell) if cell.complete(end, wakes) == Delivery::Delivered => {
-                        Untold::Nothing
+                        Undelivered::Nothing
                     }
-                    _ => Untold::Memory,
+                    _ => Undelivered::Memory,
                 },
             },
             Report::Piece { .. } => {
-                if let Report::Piece { many, slot } = std::mem::replace(report, Report::Told) {
+                if let Report::Piece { many, slot } = std::mem::replace(report, Report::Counted) {
                     many.tell_piece(slot, end, self, wakes);
                 }
-                Untold::Nothing
+                Undelivered::Nothing
             }
             // What was injected is a copy of our own.
-            Report::Nowhere if end.operation == OperationKind::Inject => Untold::Nothing,
-            Report::Nowhere | Report::Told | Report::Timed(_) => Untold::Memory,
+            Report::Nowhere if end.operation == OperationKind::Inject => Undelivered::Nothing,
+            Report::Nowhere | Report::Counted | Report::Timed(_) => Undelivered::Memory,
         }
     }
 

@@ -104,7 +104,7 @@ impl OpCell {
                 state: Mutex::new(CellState {
                     stage: Stage::Pending,
                     waker: None,
-                    end: End::of_nothing(),
+                    end: End::empty(),
                 }),
             })
         })
@@ -241,7 +241,7 @@ pub(crate) enum Report {
     /// To counters only: injected, or its owner went away.
     Nowhere,
     /// Nowhere, and counted already: its owner was told that its time had passed.
-    Told,
+    Counted,
 }
 
 impl Report {

@@ -37,7 +37,7 @@ pub(crate) struct End {
 
 impl End {
     /// What is where no end is.
-    pub(crate) fn of_nothing() -> End {
+    pub(crate) fn empty() -> End {
         End {
             operation: OperationKind::Receive,
             result: Ok(()),

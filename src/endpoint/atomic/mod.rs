@@ -1,6 +1,6 @@
 //! Atomic operations on the peer's memory (`fi_atomic(3)`).
 
-mod draft;
+mod builder;
 mod operands;
 
 use std::fmt;
@@ -21,9 +21,9 @@ use super::post::{Posting, post_op, post_queued};
 use super::remote::RemoteRegions;
 use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
-use draft::Described;
+use builder::Described;
 
-pub(super) use draft::AtomicShape;
+pub(super) use builder::AtomicSpec;
 pub use operands::{AtomicMemory, AtomicResults, AtomicValue, NumbersOf, Operands};
 
 impl Endpoint {
@@ -207,7 +207,7 @@ impl<R> FetchAtomic<R> {
 
 /// What both builders have: setters, and the forms in which they post.
 macro_rules! atomic_forms {
-    ($builder:ident $(<$results:ident>)?, $told:ty) => {
+    ($builder:ident $(<$results:ident>)?, $output:ty) => {
         impl$(<$results: AtomicResults>)? $builder$(<$results>)? {
             /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`).
             pub fn more(mut self) -> Self {
@@ -235,13 +235,13 @@ macro_rules! atomic_forms {
             ///
             /// # Errors
             /// What can be known now, as of [`Endpoint::atomic`]; the endpoint is not connected.
-            pub fn post(self) -> Result<PostedAtomic<$told>> {
+            pub fn post(self) -> Result<PostedAtomic<$output>> {
                 PostedAtomic::post(self.0, true)
             }
 
             /// As [`post`](Self::post), but a full context is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again).
-            pub fn try_post(self) -> Result<PostedAtomic<$told>> {
+            pub fn try_post(self) -> Result<PostedAtomic<$output>> {
                 PostedAtomic::post(self.0, false)
             }
 
@@ -259,15 +259,15 @@ macro_rules! atomic_forms {
             /// machine's byte order, unless they went into a region.
             pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
                 Queued {
-                    draft: self,
+                    builder: self,
                     context: context.into(),
                 }
             }
         }
 
         impl$(<$results: AtomicResults>)? IntoFuture for $builder$(<$results>)? {
-            type Output = Result<$told>;
-            type IntoFuture = PostingAtomic<$told>;
+            type Output = Result<$output>;
+            type IntoFuture = PostingAtomic<$output>;
 
             /// Posts, synchronously; polling only waits.
             fn into_future(self) -> Self::IntoFuture {
@@ -282,14 +282,14 @@ macro_rules! atomic_forms {
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
             /// if the endpoint has no queue for this direction.
             pub fn post(self) -> Result<QueuedOp<AtomicMemory>, Failed<AtomicMemory>> {
-                let prepared = self.draft.0.prepare().map_err(|it| Failed::new(it, None))?;
+                let prepared = self.builder.0.prepare().map_err(|it| Failed::new(it, None))?;
                 post_queued(prepared, self.context, true)
             }
 
             /// As [`post`](Self::post), but a full context or queue is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again).
             pub fn try_post(self) -> Result<OperationId, Failed<AtomicMemory>> {
-                let prepared = self.draft.0.prepare().map_err(|it| Failed::new(it, None))?;
+                let prepared = self.builder.0.prepare().map_err(|it| Failed::new(it, None))?;
                 post_queued(prepared, self.context, false).map(|op| op.id())
             }
         }

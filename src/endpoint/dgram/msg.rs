@@ -7,7 +7,7 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::CompletionFlags;
 use crate::endpoint::Received;
 use crate::endpoint::common::Common;
-use crate::endpoint::post::{Draft, Shape, posting_forms};
+use crate::endpoint::post::{OpBuilder, OpSpec, posting_forms};
 use crate::endpoint::target::{PostTarget, Scope, Selector};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
@@ -88,7 +88,7 @@ impl<B: IoBufs> SendDatagram<B> {
     }
 }
 
-impl<B: IoBufs> Draft<B> for SendDatagram<B> {
+impl<B: IoBufs> OpBuilder<B> for SendDatagram<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Send
     }
@@ -109,13 +109,13 @@ impl<B: IoBufs> Draft<B> for SendDatagram<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        let shape = Shape::Send {
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let spec = OpSpec::Send {
             tag: None,
             data: None,
             ack: false,
         };
-        (self.target, self.buffers, shape)
+        (self.target, self.buffers, spec)
     }
 }
 
@@ -138,7 +138,7 @@ impl<B: IoBufsMut> RecvDatagram<B> {
     }
 }
 
-impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
+impl<B: IoBufsMut> OpBuilder<B> for RecvDatagram<B> {
     fn operation(&self) -> OperationKind {
         OperationKind::Receive
     }
@@ -158,8 +158,8 @@ impl<B: IoBufsMut> Draft<B> for RecvDatagram<B> {
         }
     }
 
-    fn into_parts(self) -> (PostTarget, B, Shape) {
-        (self.target, self.buffers, Shape::Receive)
+    fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        (self.target, self.buffers, OpSpec::Receive)
     }
 }
 

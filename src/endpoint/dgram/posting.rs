@@ -1,10 +1,10 @@
-//! From a draft to a posted operation of a datagram endpoint.
+//! From a builder to a posted operation of a datagram endpoint.
 
 use super::Inner;
 use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::endpoint::common::Common;
-use crate::endpoint::post::Shape;
+use crate::endpoint::post::OpSpec;
 use crate::endpoint::rdm::not_directed;
 use crate::endpoint::target::{OpOwner, PostResult, Scope, Selector};
 use crate::error::{Error, Phase, Result};
@@ -19,7 +19,7 @@ impl OpOwner for Inner {
     fn post(
         &self,
         scope: Scope,
-        _: Shape,
+        _: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,

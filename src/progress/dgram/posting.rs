@@ -9,7 +9,7 @@ use crate::cq::SourceName;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::progress::Posted;
 use crate::progress::budget::Budget;
-use crate::progress::publish::{Telling, Untold};
+use crate::progress::publish::{CompletionContext, Undelivered};
 use crate::progress::report::{OpCell, Report};
 use crate::proto::{DgramPost, End, OpKey, PostOptions, Withdrawn};
 use crate::transport::{DATAGRAMS_PER_CALL, too_long};
@@ -126,16 +126,16 @@ impl DgramPort {
         let mut any = false;
         while let Some((mut report, mut end)) = state.machine.poll_ended() {
             any = true;
-            let telling = Telling {
+            let completion_context = CompletionContext {
                 endpoint: self.id,
                 counter: state.counters.of(end.operation),
                 sources: None,
                 sender: end.from.map(|from| name_of(&state.vector, from)),
             };
-            match telling.tell(&mut report, &mut end, &mut state.wakes) {
-                Untold::Nothing => {}
-                Untold::Memory => state.leftovers.push(end.payload),
-                Untold::Message => give_back(state, end),
+            match completion_context.deliver(&mut report, &mut end, &mut state.wakes) {
+                Undelivered::Nothing => {}
+                Undelivered::Memory => state.leftovers.push(end.payload),
+                Undelivered::Message => give_back(state, end),
             }
         }
         any

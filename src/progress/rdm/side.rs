@@ -382,7 +382,7 @@ impl Port {
     pub(super) fn close_if_up(&self) -> bool {
         let state = self.lock("close if up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
-        let is_up = is_up && !state.machine.has_staying();
+        let is_up = is_up && !state.machine.has_carried_over();
         let waits = !is_up && state.machine.outstanding() > 0 && state.closing < Closing::Draining;
         drop(state);
         if !waits {
@@ -402,7 +402,7 @@ impl Port {
     pub(super) fn disconnect(&self) {
         let mut state = self.lock("disconnect");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
-        if is_up && state.closing == Closing::No && !state.machine.has_staying() {
+        if is_up && state.closing == Closing::No && !state.machine.has_carried_over() {
             self.begin_orderly_end(&mut state);
             self.waker.wake_by_ref();
         }

@@ -141,7 +141,7 @@ impl State {
     /// its sender waits for that.
     fn drop_claimed(&mut self, claimed: Claimed, due: &mut Due) -> bool {
         let nobody = OpKey::from_bits(u64::MAX);
-        let sink = receive_of(nobody, Payload::empty(), Report::Told);
+        let sink = receive_of(nobody, Payload::empty(), Report::Counted);
         self.take_claimed(claimed, sink, due).is_ok()
     }
 

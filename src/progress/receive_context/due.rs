@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::buf::{Carving, Payload};
 use crate::cq::CqSlot;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
-use crate::progress::publish::{Telling, Untold};
+use crate::progress::publish::{CompletionContext, Undelivered};
 use crate::progress::report::Report;
 use crate::proto::{
     Announcement, Arrival, ClearToSend, EarlyMessage, End, Found, Kind, OpKey, PostedReceive,
@@ -125,8 +125,8 @@ fn deliver(receive: PostedReceive<Report>, early: EarlyMessage) -> (Report, End)
 }
 
 impl ReceiveContext {
-    pub(super) fn telling(&self) -> Telling<'_> {
-        Telling {
+    pub(super) fn completion_context(&self) -> CompletionContext<'_> {
+        CompletionContext {
             endpoint: self.config.endpoint,
             counter: self.config.counter.as_ref(),
             sources: self.config.sources.as_ref(),
@@ -144,22 +144,22 @@ impl ReceiveContext {
     }
 
     fn tell(&self, due: &mut Due) {
-        let telling = self.telling();
+        let completion_context = self.completion_context();
         for (receive, early) in std::mem::take(&mut due.delivered) {
             due.ended.push(deliver(receive, early));
         }
         for (mut report, mut end) in std::mem::take(&mut due.ended) {
-            match telling.tell(&mut report, &mut end, &mut due.wakes) {
-                Untold::Nothing => {}
-                Untold::Memory => due.leftovers.push(end.payload),
-                Untold::Message => match message_of(end) {
+            match completion_context.deliver(&mut report, &mut end, &mut due.wakes) {
+                Undelivered::Nothing => {}
+                Undelivered::Memory => due.leftovers.push(end.payload),
+                Undelivered::Message => match message_of(end) {
                     Ok(early) => self.keep_again(early, due),
                     Err(payload) => due.leftovers.push(payload),
                 },
             }
         }
         for (many, result, carving) in std::mem::take(&mut due.ended_many) {
-            many.finish(result, carving, &telling, &mut due.wakes);
+            many.finish(result, carving, &completion_context, &mut due.wakes);
         }
     }
 
@@ -198,7 +198,7 @@ impl State {
         &mut self,
         receive: PostedReceive<Report>,
         due: &mut Due,
-        telling: &Telling<'_>,
+        completion_context: &CompletionContext<'_>,
         gone: Error,
     ) {
         let PostedReceive {
@@ -216,7 +216,7 @@ impl State {
                         _ => Some(payload),
                     };
                     due.leftovers.extend(unused);
-                    many.let_go(telling, &mut due.wakes);
+                    many.let_go(completion_context, &mut due.wakes);
                 }
                 return;
             }

@@ -9,7 +9,7 @@ use crate::buf::{Carving, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
 use crate::error::{Error, OperationKind};
 use crate::id::UserContext;
-use crate::progress::publish::Telling;
+use crate::progress::publish::CompletionContext;
 use crate::progress::report::Report;
 use crate::proto::{Armed, End, OpKey, WithdrawnReceive};
 use crate::sync::WakeList;
@@ -58,12 +58,12 @@ impl ManyReceive {
         self: Arc<Self>,
         slot: CqSlot,
         end: &mut End,
-        telling: &Telling<'_>,
+        completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
-        let completion = telling.completion(self.context, self.kind, end);
+        let completion = completion_context.completion(self.context, self.kind, end);
         slot.fill(completion, wakes);
-        self.let_go(telling, wakes);
+        self.let_go(completion_context, wakes);
     }
 
     /// The buffer takes no more messages, and ends so once its last message has.
@@ -71,7 +71,7 @@ impl ManyReceive {
         self: Arc<Self>,
         result: Result<(), Error>,
         carving: Carving,
-        telling: &Telling<'_>,
+        completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
         {
@@ -79,11 +79,15 @@ impl ManyReceive {
             end.result = result;
             end.buffer = carving.into_payload();
         }
-        self.let_go(telling, wakes);
+        self.let_go(completion_context, wakes);
     }
 
     /// One holder less; the last one tells the buffer's end.
-    pub(super) fn let_go(self: Arc<Self>, telling: &Telling<'_>, wakes: &mut WakeList) {
+    pub(super) fn let_go(
+        self: Arc<Self>,
+        completion_context: &CompletionContext<'_>,
+        wakes: &mut WakeList,
+    ) {
         let Some(many) = Arc::into_inner(self) else {
             return;
         };
@@ -92,8 +96,9 @@ impl ManyReceive {
         let Some(slot) = end.slot else { return };
         let flags = CompletionFlags::MULTI_RECV;
         let operation = OperationKind::Receive;
-        let mut completion = Completion::new(telling.endpoint, many.context, operation, flags)
-            .with_buffers(end.buffer.into_buffers());
+        let mut completion =
+            Completion::new(completion_context.endpoint, many.context, operation, flags)
+                .with_buffers(end.buffer.into_buffers());
         if let Err(error) = end.result {
             completion = completion.with_error(CompletionError::new(error));
         }

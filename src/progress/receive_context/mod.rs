@@ -46,7 +46,7 @@ use crate::slab::Slab;
 use crate::sync::{Lock, Mutex, MutexGuard};
 
 use super::port::Posted;
-use super::publish::Telling;
+use super::publish::CompletionContext;
 use super::rdm::SourceAddresses;
 use super::report::{OpCell, Report};
 pub(super) use due::message_of;
@@ -580,7 +580,12 @@ impl State {
     }
 
     /// A connection has gone: its announcements are void, and so is what was matched with them.
-    fn leave(&mut self, connection: ConnectionId, telling: &Telling<'_>, due: &mut Due) {
+    fn leave(
+        &mut self,
+        connection: ConnectionId,
+        completion_context: &CompletionContext<'_>,
+        due: &mut Due,
+    ) {
         let gone = self.matcher.leave(connection);
         let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
         if let Some(receive) = gone.receive {
@@ -591,7 +596,7 @@ impl State {
         if let Some(port) = self.ports.remove(&connection) {
             let cleared = std::mem::take(&mut *lock_cleared(&port.cleared));
             for ClearToSend { receive, .. } in cleared {
-                self.put_back(receive, due, telling, error());
+                self.put_back(receive, due, completion_context, error());
             }
             due.ports.push(port);
         }

@@ -9,7 +9,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
-use crate::progress::publish::Untold;
+use crate::progress::publish::Undelivered;
 use crate::proto::{Arrival, Arrived, EarlyMessage, End, Kind, Receives};
 use crate::sync::WakeList;
 use crate::sync::model::Model;
@@ -131,7 +131,7 @@ impl Sender {
             }),
             (arrival, Arrived::Receive(mut receive)) => {
                 receive.payload.copy_in(0, &[byte]).unwrap();
-                let mut end = End::of_nothing();
+                let mut end = End::empty();
                 end.len = 1;
                 end.source = Some(arrival.source);
                 end.connection = Some(arrival.connection);
@@ -139,10 +139,11 @@ impl Sender {
                 end.payload = receive.payload;
                 let context = Arc::clone(&self.0.context);
                 self.0.finished(receive.key);
-                let telling = context.telling();
+                let completion_context = context.completion_context();
                 let mut wakes = WakeList::new();
-                let untold = telling.tell(&mut receive.token, &mut end, &mut wakes);
-                if let Untold::Message = untold {
+                let undelivered =
+                    completion_context.deliver(&mut receive.token, &mut end, &mut wakes);
+                if let Undelivered::Message = undelivered {
                     self.0.give_back(message_of(end).unwrap());
                 }
             }

@@ -62,7 +62,7 @@ impl PortReceives {
         let mut due = Due::default();
         let mut state = self.context.lock("leave");
         let connection = self.identity.connection;
-        state.leave(connection, &self.context.telling(), &mut due);
+        state.leave(connection, &self.context.completion_context(), &mut due);
         drop(state);
         self.carry_out(due);
     }
@@ -152,7 +152,7 @@ impl Receives<Report> for PortReceives {
     fn put_back(&mut self, receive: PostedReceive<Report>, gone: Error) {
         let mut due = Due::default();
         let mut state = self.context.lock("put back");
-        state.put_back(receive, &mut due, &self.context.telling(), gone);
+        state.put_back(receive, &mut due, &self.context.completion_context(), gone);
         state.settle(&mut due);
         drop(state);
         self.carry_out(due);

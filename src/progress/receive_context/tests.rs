@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::progress::publish::Untold;
+use crate::progress::publish::Undelivered;
 use crate::proto::{Announcement, Arrival, Arrived, EarlyMessage, End, Kind, Receives};
 use crate::sync::WakeList;
 
@@ -272,10 +272,12 @@ impl Sender {
             payload: receive.payload,
         };
         let context = Arc::clone(&self.receives.context);
-        let told = context
-            .telling()
-            .tell(&mut receive.token, &mut end, &mut WakeList::new());
-        if let Untold::Message = told {
+        let told = context.completion_context().deliver(
+            &mut receive.token,
+            &mut end,
+            &mut WakeList::new(),
+        );
+        if let Undelivered::Message = told {
             self.receives.give_back(message_of(end).unwrap());
         }
     }

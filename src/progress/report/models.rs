@@ -31,7 +31,7 @@ pub(crate) const MODELS: &[Model] = &[
 ];
 
 fn end_of(len: usize) -> End {
-    let mut end = End::of_nothing();
+    let mut end = End::empty();
     end.len = len;
     end
 }

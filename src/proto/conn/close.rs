@@ -59,7 +59,7 @@ impl<T> Connection<T> {
     /// This side wants to end: nothing is posted for transmission any more.
     pub(crate) fn begin_end(&mut self) {
         self.ending.wanted = true;
-        for key in self.tx.drain_staying() {
+        for key in self.tx.drain_carried_over() {
             self.end_untaken(key);
         }
     }
@@ -81,8 +81,8 @@ impl<T> Connection<T> {
 
     /// True if there are messages that the peer, who closes, has no receive for: they go over the
     /// next connection ([`begin_again`](Self::begin_again)), with all that is posted from now on.
-    pub(crate) fn has_staying(&self) -> bool {
-        self.tx.staying().is_some()
+    pub(crate) fn has_carried_over(&self) -> bool {
+        self.tx.carried_over().is_some()
     }
 
     /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
@@ -137,18 +137,18 @@ impl<T> Connection<T> {
     /// more: the rest goes over the next connection, or ends. Called at its CLOSE, and for all that
     /// is admitted from then on.
     pub(super) fn sort_out_waiting(&mut self) {
-        if self.has_staying() {
+        if self.has_carried_over() {
             return; // What has been admitted since has joined it.
         }
         // It may be idle only.
-        let may_stay = self.shares_receives() && !self.ending.wanted;
+        let may_carry_over = self.shares_receives() && !self.ending.wanted;
         let ops = &mut self.ops;
         let put_back = |key| {
             if let Some(op) = ops.get_mut(key) {
                 op.phase = Phase::Queued;
             }
         };
-        if may_stay && self.tx.stay(put_back) {
+        if may_carry_over && self.tx.carry_over(put_back) {
             return;
         }
         let (waiting, injected) = self.tx.drain_waiting();
@@ -188,9 +188,9 @@ impl<T> Connection<T> {
         is_due
             && self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
-            && match self.tx.staying() {
+            && match self.tx.carried_over() {
                 None => self.transmit.used == 0 && self.is_transmit_drained(),
-                Some(staying) => self.transmit.used == staying && self.tx.is_idle(),
+                Some(carried_over) => self.transmit.used == carried_over && self.tx.is_idle(),
             }
     }
 

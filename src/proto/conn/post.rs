@@ -189,7 +189,7 @@ impl<T> Connection<T> {
             (_, Some(error)) => Err(error.clone()),
             (Lifecycle::Connected, None)
                 if self.ending.is_peer_closing()
-                    && !self.has_staying()
+                    && !self.has_carried_over()
                     && !(is_receive && self.has_early()) =>
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))

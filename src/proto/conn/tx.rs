@@ -95,7 +95,7 @@ pub(super) struct Tx {
     pub(super) fences: Fences,
     /// What goes over the next connection, since the peer takes no more of it over this one, in the
     /// order in which it was posted; what is posted joins it.
-    staying: Option<VecDeque<Queued>>,
+    carried_over: Option<VecDeque<Queued>>,
     /// The number of the last message that went out as it is, over this connection.
     last_message: Option<u64>,
     /// The connection is up: user frames may go out.
@@ -126,7 +126,7 @@ impl Tx {
             data: VecDeque::new(),
             announcements: None,
             fences: Fences::default(),
-            staying: None,
+            carried_over: None,
             last_message: None,
             is_open: false,
             next_number: 0,
@@ -166,8 +166,8 @@ impl Tx {
     pub(super) fn push<T>(&mut self, key: OpKey, operation: &mut Operation<T>) {
         operation.number = self.take_number(operation.options.fence);
         let queued = Queued::new(key, operation);
-        match &mut self.staying {
-            Some(staying) => staying.push_back(queued),
+        match &mut self.carried_over {
+            Some(carried_over) => carried_over.push_back(queued),
             None => self.push_queued(queued),
         }
     }
@@ -182,7 +182,7 @@ impl Tx {
 
     /// A message of which these bytes are copied. Its end is told by count only.
     pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8], order: ByteOrder) {
-        debug_assert!(self.staying.is_none(), "of a connected endpoint");
+        debug_assert!(self.carried_over.is_none(), "of a connected endpoint");
         let number = self.take_number(false);
         self.injected.push(number, &header, bytes, order);
     }
@@ -212,9 +212,9 @@ impl Tx {
 
     /// Forgets what belongs to an attempt to connect; what is posted stays.
     pub(super) fn forget_attempt(&mut self) {
-        let staying = self.staying.take();
-        debug_assert!(staying.is_some() || !self.is_open, "an attempt only");
-        for queued in staying.into_iter().flatten() {
+        let carried_over = self.carried_over.take();
+        debug_assert!(carried_over.is_some() || !self.is_open, "an attempt only");
+        for queued in carried_over.into_iter().flatten() {
             self.push_queued(queued);
         }
         self.is_open = false;

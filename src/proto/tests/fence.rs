@@ -205,5 +205,5 @@ fn what_is_admitted_after_the_peers_close_goes_over_the_next_connection() {
     while pair.a.move_in(usize::MAX) {}
     pair.run();
     assert_eq!(pair.a.order, [1]);
-    assert!(pair.a.machine.is_end_agreed() && pair.a.machine.has_staying());
+    assert!(pair.a.machine.is_end_agreed() && pair.a.machine.has_carried_over());
 }

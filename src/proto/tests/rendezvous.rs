@@ -561,7 +561,7 @@ fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
             assert!(side.machine.is_end_done());
         }
         pair.b.close();
-        assert!(pair.a.machine.has_staying());
+        assert!(pair.a.machine.has_carried_over());
         let left = if closing_first { 2..=5 } else { 1..=5 };
         let left: Vec<u64> = left.filter(|token| *token != 4).collect();
         assert!(left.iter().all(|token| !pair.a.ended.contains_key(token)));
@@ -641,7 +641,7 @@ fn a_kept_read_that_is_given_up_has_its_buffer() {
     pair.a.read(2, 4, &[(7, 0, 4)]);
     tell(&mut pair.a, &close);
     pair.run();
-    assert!(pair.a.machine.has_staying() && pair.a.ended.is_empty());
+    assert!(pair.a.machine.has_carried_over() && pair.a.ended.is_empty());
     pair.a.machine.begin_end();
     pair.a.take_events();
     let (ended, bytes) = pair.a.end_of(2);

@@ -164,7 +164,7 @@ fn look_after(side: &mut Side, there: &mut Side, model: &mut Model) {
     there.finished |= side.machine.is_end_agreed();
     if side.machine.is_end_agreed() && side.machine.is_end_done() {
         model.link = Link::Over;
-        if side.machine.has_staying() {
+        if side.machine.has_carried_over() {
             side.take_back();
             side.machine.begin_again();
             return;

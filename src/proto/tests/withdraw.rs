@@ -122,7 +122,7 @@ fn withdrawals_and_closes_may_cross() {
         }
         pair.run();
         assert!(pair.a.machine.is_end_agreed() && pair.b.machine.is_end_agreed());
-        assert!(!pair.a.machine.has_staying() || closes_first);
+        assert!(!pair.a.machine.has_carried_over() || closes_first);
     }
 }
 

@@ -4,7 +4,7 @@
 //! out together are one piece of memory: a *run*.
 //!
 //! Invariant: the bytes are those of the frames whose sizes are known, and those are as many as the
-//! stretches have numbers, in the same order.
+//! ranges have numbers, in the same order.
 
 use std::collections::VecDeque;
 
@@ -59,7 +59,7 @@ impl Bytes {
 
 /// Messages whose places among all that was posted follow each other.
 #[derive(Debug)]
-struct Stretch {
+struct SeqRange {
     first: u64,
     count: u64,
 }
@@ -92,7 +92,7 @@ pub(crate) struct InjectedEnds {
 /// The injected messages of a connection.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
-    stretches: VecDeque<Stretch>,
+    ranges: VecDeque<SeqRange>,
     sizes: VecDeque<Size>,
     frames: Bytes,
     /// Queued or handed out.
@@ -117,9 +117,9 @@ impl Injected {
             header: header.len() as u8, // at most HEADER_SIZE_MAX
             payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
         });
-        match self.stretches.back_mut() {
+        match self.ranges.back_mut() {
             Some(last) if last.first + last.count == number => last.count += 1,
-            _ => self.stretches.push_back(Stretch {
+            _ => self.ranges.push_back(SeqRange {
                 first: number,
                 count: 1,
             }),
@@ -130,7 +130,7 @@ impl Injected {
     /// The number of the first one that is queued.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
-        self.stretches.front().map(|stretch| stretch.first)
+        self.ranges.front().map(|range| range.first)
     }
 
     /// How many are queued.
@@ -152,12 +152,12 @@ impl Injected {
         room: usize,
         mut each: impl FnMut(u64) -> Option<u8>,
     ) -> (usize, usize) {
-        let Some(stretch) = self.stretches.front_mut() else {
+        let Some(range) = self.ranges.front_mut() else {
             return (0, 0);
         };
         let frames = self.frames.as_mut_slice();
         let (mut count, mut bytes) = (0, 0);
-        while stretch.count > 0
+        while range.count > 0
             && bytes < room
             && let Some(&size) = self.sizes.front()
             && let Some(id) = each(size.payload.into())
@@ -166,11 +166,11 @@ impl Injected {
             set_id(&mut frames[bytes..], id);
             bytes += size.all();
             count += 1;
-            stretch.first += 1;
-            stretch.count -= 1;
+            range.first += 1;
+            range.count -= 1;
         }
-        if stretch.count == 0 {
-            self.stretches.pop_front();
+        if range.count == 0 {
+            self.ranges.pop_front();
         }
         if count > 0 {
             self.frames.pop(bytes, &mut run.bytes);
@@ -181,8 +181,8 @@ impl Injected {
 
     /// The number of each that is queued, and the bytes of its payload.
     pub(super) fn queued(&self) -> impl Iterator<Item = (u64, u64)> {
-        let stretches = self.stretches.iter();
-        let numbers = stretches.flat_map(|it| it.first..it.first + it.count);
+        let ranges = self.ranges.iter();
+        let numbers = ranges.flat_map(|it| it.first..it.first + it.count);
         numbers.zip(self.sizes.iter().map(|size| size.payload.into()))
     }
 
@@ -193,7 +193,7 @@ impl Injected {
         for size in self.sizes.split_off(self.sizes.len() - dropped.len()) {
             self.frames.drop_last(size.all());
         }
-        self.stretches.retain_mut(|it| {
+        self.ranges.retain_mut(|it| {
             it.count = it.count.min(number.saturating_sub(it.first));
             it.count > 0
         });
@@ -210,7 +210,7 @@ impl Injected {
     pub(in crate::proto::conn) fn fail_all(&mut self) -> usize {
         let count = self.under_way;
         self.end(0, count);
-        self.stretches.clear();
+        self.ranges.clear();
         self.sizes.clear();
         self.frames = Bytes::default();
         count
@@ -237,7 +237,7 @@ impl Injected {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.stretches.shrink_to_fit();
+        self.ranges.shrink_to_fit();
         self.sizes.shrink_to_fit();
         self.frames.list.shrink_to_fit();
     }

@@ -18,17 +18,17 @@ impl Tx {
     pub(in crate::proto::conn) fn withdraw(&mut self, op: OpKey) -> bool {
         let withdrawn = self.messages.withdraw(op);
         let withdrawn = withdrawn.or_else(|| self.others.withdraw(op));
-        let withdrawn = withdrawn.or_else(|| self.withdraw_staying(op));
+        let withdrawn = withdrawn.or_else(|| self.withdraw_carried_over(op));
         if let Some(queued) = withdrawn {
             self.fences.gone(queued.number);
         }
         withdrawn.is_some()
     }
 
-    fn withdraw_staying(&mut self, op: OpKey) -> Option<Queued> {
-        let staying = self.staying.as_mut()?;
-        let at = staying.iter().position(|queued| queued.op == op)?;
-        staying.remove(at)
+    fn withdraw_carried_over(&mut self, op: OpKey) -> Option<Queued> {
+        let carried_over = self.carried_over.as_mut()?;
+        let at = carried_over.iter().position(|queued| queued.op == op)?;
+        carried_over.remove(at)
     }
 
     /// The number of the first message that waits for credit, or would have to be announced.
@@ -95,38 +95,38 @@ impl Tx {
 
     /// The same, but it goes over the next connection, with all that may not pass it. Tells `each`
     /// operation that was announced and is not any more. False: there is nothing such.
-    pub(in crate::proto::conn) fn stay(&mut self, mut each: impl FnMut(OpKey)) -> bool {
+    pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
-        let mut staying = announced.map(Announcements::drain).unwrap_or_default();
-        staying.iter().for_each(|queued| each(queued.op));
+        let mut carried_over = announced.map(Announcements::drain).unwrap_or_default();
+        carried_over.iter().for_each(|queued| each(queued.op));
         let waiting = self.first_waiting();
-        if staying.is_empty() && waiting.is_none() {
+        if carried_over.is_empty() && waiting.is_none() {
             return false;
         }
-        let numbers = staying.iter().map(|queued| queued.number);
+        let numbers = carried_over.iter().map(|queued| queued.number);
         let first = numbers.chain(waiting).min();
         let fence = self.fences.first();
         if let Some(from) = first.into_iter().chain(fence).min() {
-            staying.extend(self.messages.split_off(from));
+            carried_over.extend(self.messages.split_off(from));
         }
         let first = first.filter(|_| self.order == SendOrder::Strict);
         if let Some(from) = first.into_iter().chain(fence).min() {
-            staying.extend(self.others.split_off(from));
+            carried_over.extend(self.others.split_off(from));
         }
-        staying.sort_unstable_by_key(|queued| queued.number);
-        self.staying = Some(staying.into());
+        carried_over.sort_unstable_by_key(|queued| queued.number);
+        self.carried_over = Some(carried_over.into());
         true
     }
 
     /// Operations that go over the next connection; `None`: nothing does.
-    pub(in crate::proto::conn) fn staying(&self) -> Option<usize> {
-        self.staying.as_ref().map(VecDeque::len)
+    pub(in crate::proto::conn) fn carried_over(&self) -> Option<usize> {
+        self.carried_over.as_ref().map(VecDeque::len)
     }
 
     /// Takes back what was to go over the next connection: there will be none.
-    pub(in crate::proto::conn) fn drain_staying(&mut self) -> Vec<OpKey> {
-        let staying = self.staying.take().unwrap_or_default();
-        self.never_sent(staying)
+    pub(in crate::proto::conn) fn drain_carried_over(&mut self) -> Vec<OpKey> {
+        let carried_over = self.carried_over.take().unwrap_or_default();
+        self.never_sent(carried_over)
     }
 
     /// None of these goes out.
@@ -152,7 +152,7 @@ impl Tx {
         if let Some(announcements) = &mut self.announcements {
             announcements.drain();
         }
-        self.staying = None;
+        self.carried_over = None;
         self.messages = Lane::default();
         self.others = Lane::default();
         self.data.clear();

@@ -13,7 +13,7 @@ use crate::proto::{AtomicRequest, OpKind};
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
 use super::super::common::{Common, check_inject};
-use super::super::post::{Draft, Shape};
+use super::super::post::{OpBuilder, OpSpec};
 use super::super::remote::RemoteRegions;
 use super::super::target::PostTarget;
 use super::operands::{AtomicMemory, AtomicValue, Operands};
@@ -189,7 +189,7 @@ impl Described {
             target,
             memory,
             options,
-            shape: AtomicShape {
+            spec: AtomicSpec {
                 call,
                 sent,
                 tells,
@@ -211,7 +211,7 @@ impl Described {
                 None => copy_out(self.operands, self.target.common(), &mut bytes)?,
             }
             check_inject(&bytes)?;
-            let shape = AtomicShape {
+            let spec = AtomicSpec {
                 call: self.call,
                 sent: Vec::new(),
                 tells: false,
@@ -219,8 +219,8 @@ impl Described {
                 size: self.attr.map_or(1, |attr| attr.size as u64),
                 remote: self.remote,
             };
-            let shape = Shape::Atomic(Box::new(shape));
-            self.target.post_injected(shape, Payload::inline(&bytes))
+            let spec = OpSpec::Atomic(Box::new(spec));
+            self.target.post_injected(spec, Payload::inline(&bytes))
         };
         inject().map_err(|error| error.with_operation(operation))
     }
@@ -269,11 +269,11 @@ pub(super) struct Prepared {
     /// Operands of one that does not tell, else where results go.
     memory: AtomicMemory,
     options: PostOptions,
-    shape: AtomicShape,
+    spec: AtomicSpec,
 }
 
 /// What is done with the memory of an atomic operation.
-pub(in crate::endpoint) struct AtomicShape {
+pub(in crate::endpoint) struct AtomicSpec {
     call: AtomicCall,
     /// Operands of one that tells, and what it compares.
     sent: Vec<u8>,
@@ -284,7 +284,7 @@ pub(in crate::endpoint) struct AtomicShape {
     remote: RemoteRegions,
 }
 
-impl AtomicShape {
+impl AtomicSpec {
     pub(in crate::endpoint) fn usage(&self) -> LocalUse {
         match self.tells {
             true => LocalUse::Read,
@@ -308,9 +308,9 @@ impl AtomicShape {
     }
 }
 
-impl Draft<AtomicMemory> for Prepared {
+impl OpBuilder<AtomicMemory> for Prepared {
     fn operation(&self) -> OperationKind {
-        match self.shape.tells {
+        match self.spec.tells {
             false => OperationKind::Atomic,
             true => OperationKind::FetchAtomic,
         }
@@ -328,11 +328,11 @@ impl Draft<AtomicMemory> for Prepared {
         self.options
     }
 
-    fn into_parts(self) -> (PostTarget, AtomicMemory, Shape) {
+    fn into_parts(self) -> (PostTarget, AtomicMemory, OpSpec) {
         (
             self.target,
             self.memory,
-            Shape::Atomic(Box::new(self.shape)),
+            OpSpec::Atomic(Box::new(self.spec)),
         )
     }
 }
