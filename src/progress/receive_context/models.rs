@@ -30,6 +30,10 @@ pub(crate) const MODELS: &[Model] = &[
         timed,
     ),
     Model::of(
+        "receives: one whose message stalls ends when its time passes",
+        stalled,
+    ),
+    Model::of(
         "receives: one that lost its connection is canceled or posted again",
         put_back,
     ),
@@ -206,6 +210,24 @@ fn timed() {
         assert_eq!(post(&context, None).end().unwrap(), 7);
     }
     assert_eq!(context.unexpected_bytes(), 0);
+}
+
+fn stalled() {
+    let context = context();
+    let mut sender = Sender::attach(&context, 1);
+    let second = Duration::from_secs(1);
+    let receive = post(&context, Some(second));
+    let now = Instant::now();
+    context.expire(now, |_| None);
+    let begins = thread::spawn(move || {
+        let begun = sender.begin();
+        (sender, begun)
+    });
+    context.expire(now + second, |_| None);
+    assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::TimedOut);
+    let (mut sender, begun) = begins.join().unwrap();
+    sender.come(begun, 7);
+    assert_eq!(post(&context, None).end().unwrap(), 7);
 }
 
 fn put_back() {
