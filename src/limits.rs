@@ -38,6 +38,14 @@ pub const CQ_SIZE_DEFAULT: usize = 1024;
 pub const EQ_SIZE_DEFAULT: usize = 256;
 /// Registrations that a cache keeps track of (`FI_MR_CACHE_MAX_COUNT`); libfabric's default too.
 pub const CACHE_COUNT_DEFAULT: usize = 1024;
+/// Registrations in use that a cache passes over at most while it looks for one to evict, so that a
+/// miss costs no more in a cache full of them.
+pub const CACHE_EVICTION_LOOKS_MAX: usize = 64;
+/// Registrations that a cache may grow by before it looks for memory that nobody else has any more,
+/// beside what it had after the last such look.
+pub const CACHE_SWEEP_COUNT_MIN: usize = 16;
+/// The same in bytes.
+pub const CACHE_SWEEP_BYTES_MIN: usize = 1 << 20;
 /// Buffers that a cache merges into one region; each costs every transfer of the region a little.
 pub const CACHE_PIECES_MAX: usize = 64;
 /// Bytes of early messages an endpoint keeps before it stops reading from its peer.

@@ -71,8 +71,7 @@ struct Bindings {
 pub(crate) struct Attached {
     traits: RegionTraits,
     bindings: Lock<Bindings>,
-    /// So that a region without any, or without counters, costs nothing.
-    any: AtomicBool,
+    /// A counter was bound: an access to a region without one takes no lock.
     any_counter: AtomicBool,
     /// Present for `notified_pages`: the bytes that are known to have pages.
     backed: Option<Lock<Intervals>>,
@@ -83,7 +82,6 @@ impl Attached {
         let backed = || Lock::new(Intervals::default());
         Attached {
             bindings: Lock::new(Bindings::default()),
-            any: AtomicBool::new(false),
             any_counter: AtomicBool::new(false),
             backed: traits.notified_pages.then(backed),
             traits,
@@ -121,7 +119,6 @@ impl Attached {
         let mut bindings = self.bindings.lock("bind to a region");
         if !bindings.frozen {
             bindings.all.push(Binding { what, name, object });
-            self.any.store(true, Relaxed);
         }
         !bindings.frozen
     }
@@ -139,16 +136,7 @@ impl Attached {
     }
 
     /// The names of those bound that are still open, for a Busy answer; `None` if nothing is.
-    #[inline]
     pub(crate) fn open_names(&self) -> Option<String> {
-        match self.any.load(Relaxed) {
-            true => self.names(),
-            false => None,
-        }
-    }
-
-    #[cold]
-    fn names(&self) -> Option<String> {
         // An endpoint is asked, and perhaps dropped, without the list's lock: its connection takes
         // that lock while it holds its own.
         let bound: Vec<_> = {

@@ -26,7 +26,6 @@ use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use super::copy;
-use super::injected;
 use super::mapped::{MappedBuffer, PageKind};
 use super::range::{self, AddressRange};
 use super::span::Span;
@@ -40,10 +39,6 @@ enum Owner {
     SpareVec,
     /// The same of a `BytesMut`, whose length is the span's as long as it is here.
     SpareBytesMut(BytesMut),
-    /// A `Vec` of the injected copies' store.
-    Injected {
-        capacity: usize,
-    },
     Boxed,
     Text {
         capacity: usize,
@@ -76,17 +71,6 @@ pub struct Held {
 }
 
 impl Held {
-    /// A copy of these bytes, whose memory is used again.
-    pub(super) fn injected(bytes: &[u8]) -> Held {
-        let mut copy = ManuallyDrop::new(injected::copy(bytes));
-        Held {
-            span: Span::new(copy.as_mut_ptr(), copy.len()),
-            owner: Owner::Injected {
-                capacity: copy.capacity(),
-            },
-        }
-    }
-
     /// A buffer to be received into: of one without bytes the capacity is offered. That is zeroed,
     /// so that the span covers initialised bytes here as everywhere; what was not received is cut
     /// off again ([`Held::cut_spare`]).
@@ -443,11 +427,6 @@ impl Drop for Held {
                 // this their only use.
                 let vec = unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) };
                 drop(vec);
-            }
-            Owner::Injected { capacity } => {
-                // SAFETY: the parts of a `Vec` that `injected` dissolved; only use, as above.
-                let vec = unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) };
-                injected::keep(vec);
             }
             Owner::Boxed => {
                 // SAFETY: the pointer `From<Box<[u8]>>` dissolved; only use, as above.

@@ -32,7 +32,6 @@ mod denied;
 mod exclusive;
 mod frame;
 mod held;
-mod injected;
 mod intervals;
 mod mapped;
 mod pages;
@@ -65,8 +64,6 @@ pub(crate) use denied::Denied;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use frame::Frame;
 pub(crate) use held::{Held, OwnedBuffers};
-#[cfg(feature = "test-util")]
-pub(crate) use injected::drop_kept as drop_injected;
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use piece::{Memory, RegionUse};
 pub(crate) use range::check_kernel_copies;

@@ -7,7 +7,7 @@ use super::denied::Denied;
 use super::held::Held;
 use super::piece::{Memory, RegionUse};
 use super::span::{Span, SpanList};
-use crate::limits::INJECT_SIZE_MAX;
+use crate::limits::RMA_IOV_LIMIT;
 use crate::sync::{GateError, GateGuard, Role};
 
 /// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
@@ -122,21 +122,11 @@ impl Payload {
         Self::from_memory(Memory::Held(bytes.into()))
     }
 
-    /// A copy of these few bytes, for `inject`. On the heap, so that its address does not move with
-    /// the payload.
-    pub(crate) fn inline(bytes: &[u8]) -> Self {
-        if bytes.is_empty() {
-            return Self::empty();
-        }
-        Self::from_memory(Memory::Held(Held::injected(bytes)))
-    }
-
-    /// A copy of these bytes, however many.
+    /// A copy of these bytes. On the heap, so that its address does not move with the payload.
     pub(crate) fn copied(bytes: &[u8]) -> Self {
-        if bytes.len() <= INJECT_SIZE_MAX {
-            Self::inline(bytes)
-        } else {
-            Self::from_vec(bytes.to_vec())
+        match bytes {
+            [] => Self::empty(),
+            bytes => Self::from_vec(bytes.to_vec()),
         }
     }
 
@@ -277,7 +267,7 @@ impl Payload {
                 && region.len() > 0
                 && let Some(entry) = region.lease()?
             {
-                leases.add(entry);
+                leases.0.push(entry);
             }
         }
         Ok(leases)
@@ -411,33 +401,18 @@ impl From<Held> for Payload {
     }
 }
 
-/// How many leases need no allocation: an RMA names at most four segments.
-const LEASES_INLINE: usize = 4;
-
-/// Entries of the gates of one payload's regions, for one kernel operation.
-#[derive(Debug)]
-pub(crate) struct Leases {
-    inline: [Option<GateGuard>; LEASES_INLINE],
-    more: Vec<GateGuard>,
-}
+/// Entries of the gates of one payload's regions, for one kernel operation. An RMA names at most four
+/// segments, which take no allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Leases(SmallVec<[GateGuard; RMA_IOV_LIMIT]>);
 
 impl Leases {
     /// No lease.
     pub(crate) fn none() -> Self {
-        Leases {
-            inline: [const { None }; LEASES_INLINE],
-            more: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, entry: GateGuard) {
-        match self.inline.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = Some(entry),
-            None => self.more.push(entry),
-        }
+        Leases::default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.inline.iter().all(Option::is_none)
+        self.0.is_empty()
     }
 }

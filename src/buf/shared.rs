@@ -10,11 +10,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr;
-use std::sync::atomic::{
-    AtomicPtr,
-    Ordering::{Acquire, Release},
-};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -65,9 +60,6 @@ struct Handle {
     memory: Arc<Held>,
     /// Caches that are told when it goes.
     caches: Mutex<Vec<Weak<dyn Released>>>,
-    /// The address of one of them, or none: changed under the lock only, and before that one is
-    /// forgotten. While a cache is remembered here nothing else has its address.
-    last: AtomicPtr<()>,
 }
 
 impl SharedBuffer {
@@ -87,7 +79,6 @@ impl SharedBuffer {
             handle: Arc::new(Handle {
                 memory,
                 caches: Mutex::default(),
-                last: AtomicPtr::default(),
             }),
         }
     }
@@ -249,19 +240,12 @@ impl SharedMemory for SharedBuffer {
     }
 
     fn tell(&self, cache: &Weak<dyn Released>) {
-        let (handle, address) = (&self.handle, cache.as_ptr().cast_mut().cast());
-        // Mostly it is the cache that asked before.
-        if handle.last.load(Acquire) == address {
-            return;
-        }
-        let caches = handle.caches.lock();
+        let caches = self.handle.caches.lock();
         let mut caches = caches.unwrap_or_else(PoisonError::into_inner);
         if !caches.iter().any(|told| told.ptr_eq(cache)) {
-            handle.last.store(ptr::null_mut(), Release);
             caches.retain(|told| told.strong_count() > 0);
             caches.push(Weak::clone(cache));
         }
-        handle.last.store(address, Release);
     }
 }
 

@@ -67,7 +67,6 @@ pub use tagged::RecvTagged;
 /// this thread's.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
-    crate::buf::drop_injected();
     crate::progress::drop_kept();
 }
 

@@ -184,7 +184,7 @@ impl RdmEndpoint {
     ) -> Result<()> {
         check_inject(bytes)?;
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        target.post_injected(OpSpec::Inject { tag, data }, Payload::inline(bytes))
+        target.post_injected(OpSpec::Inject { tag, data }, Payload::copied(bytes))
     }
 }
 

@@ -170,7 +170,7 @@ fn inject_write(
         ack: false,
         commit: false,
     };
-    target.post_injected(spec, Payload::inline(bytes))
+    target.post_injected(spec, Payload::copied(bytes))
 }
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].

@@ -53,8 +53,7 @@ pub use slice::RegionSlice;
 pub(crate) use self::core::{Parent, PreparedRegion, RegisterError, closed, prepare};
 pub(crate) use auth::{AuthSecret, Sealed, SessionKey, Through};
 pub(crate) use cache::{
-    FreshRegion, Kind as CacheKind, Missed as CacheMissed, Settings as CacheSettings,
-    Shared as CacheShared,
+    FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
 };
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};

@@ -1,8 +1,10 @@
 //! Keys of regions that were deregistered lately: a peer that uses one was told of it, and has not
 //! guessed (ruling 15).
 //!
-//! A ring of [`RECENT_KEYS_MAX`] entries, the oldest of which makes room. It is searched linearly,
-//! and only for a key that no region has: about a microsecond if it is full.
+//! A queue of [`RECENT_KEYS_MAX`] entries, the oldest of which makes room. It is searched linearly,
+//! and only for a key that no region has: some microseconds if it is full.
+
+use std::collections::VecDeque;
 
 use crate::id::EndpointId;
 use crate::limits::RECENT_KEYS_MAX;
@@ -12,11 +14,8 @@ use super::table::{Claim, Demands};
 
 #[derive(Default)]
 pub(super) struct RecentKeys {
-    keys: Vec<u64>,
-    /// The peers that each region was there for, in the same order; `None`: all.
-    audiences: Vec<Option<Box<Audience>>>,
-    /// The entry that is overwritten next, once the ring is full.
-    oldest: usize,
+    /// Oldest first. `None`: the region was there for all peers.
+    keys: VecDeque<(u64, Option<Box<Audience>>)>,
 }
 
 /// The peers that a region was there for.
@@ -38,29 +37,20 @@ impl Audience {
 }
 
 impl RecentKeys {
-    #[inline]
     pub(super) fn push(&mut self, key: u64, audience: Audience) {
-        let is_all = audience.demands.is_none() && audience.endpoints.is_none();
-        let audience = (!is_all).then(|| Box::new(audience));
-        if self.keys.len() < RECENT_KEYS_MAX {
-            self.keys.push(key);
-            self.audiences.push(audience);
-            return;
+        if self.keys.len() == RECENT_KEYS_MAX {
+            self.keys.pop_front();
         }
-        self.keys[self.oldest] = key;
-        self.audiences[self.oldest] = audience;
-        self.oldest = (self.oldest + 1) % RECENT_KEYS_MAX;
+        let is_all = audience.demands.is_none() && audience.endpoints.is_none();
+        self.keys
+            .push_back((key, (!is_all).then(|| Box::new(audience))));
     }
 
     /// True if a region had the key of this claim lately, and was there for this peer.
     #[cold]
     pub(super) fn contains(&self, claim: &Claim, through: &Through<'_>) -> bool {
-        (self.keys.iter().zip(&self.audiences))
-            .filter(|(key, _)| **key == claim.key)
-            .any(|(_, audience)| {
-                audience
-                    .as_ref()
-                    .is_none_or(|it| it.includes(claim, through))
-            })
+        let same = self.keys.iter().filter(|(key, _)| *key == claim.key);
+        same.map(|(_, audience)| audience.as_ref())
+            .any(|audience| audience.is_none_or(|it| it.includes(claim, through)))
     }
 }

@@ -472,7 +472,7 @@ impl<T> Dgram<T> {
     fn keep(&mut self, from: SocketAddr, bytes: &[u8]) {
         let early = Early {
             from,
-            payload: Payload::inline(bytes),
+            payload: Payload::copied(bytes),
             len: bytes.len(),
             overflow: 0,
         };

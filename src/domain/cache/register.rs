@@ -15,7 +15,7 @@ use crate::domain::RegistrationProgress;
 use crate::domain::register_task::{RegisterTask, register_now, start_task};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::mr::{Access, CacheKind, CacheMissed, CacheShared, CachedRegion, FreshRegion};
+use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
 
 use super::{RegistrationCache, outside};
 
@@ -79,12 +79,12 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     /// bound with `REG_MR`, which registers asynchronously only.
     pub fn now(self) -> Result<CachedRegion> {
         match self.find()? {
-            Ok(region) => Ok(region),
-            Err(missed) => self.register_now(missed),
+            Some(region) => Ok(region),
+            None => self.register_now(),
         }
     }
 
-    fn find(&self) -> Result<Result<CachedRegion, CacheMissed>> {
+    fn find(&self) -> Result<Option<CachedRegion>> {
         let range = self.range.as_ref().ok_or_else(outside)?;
         Ok(self.cache.shared.find(self.kind(), range))
     }
@@ -98,7 +98,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     }
 
     #[cold]
-    fn register_now(self, missed: CacheMissed) -> Result<CachedRegion> {
+    fn register_now(self) -> Result<CachedRegion> {
         let RegistrationCache { domain, shared } = self.cache;
         if domain.registers_asynchronously() {
             let what = "this domain is bound with REG_MR and registers asynchronously";
@@ -110,7 +110,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             register_now(domain.clone(), miss.windows, &miss.request);
         // What was made for the registration goes away with it.
         let fresh = made.map_err(|it| it.error.with_operation(OperationKind::Register))?;
-        Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, missed, fresh))
+        Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
     }
 
     fn miss(&self) -> Result<Miss> {
@@ -143,7 +143,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         })
     }
 
-    fn start(self, missed: CacheMissed) -> Result<Waiting<M>> {
+    fn start(self) -> Result<Waiting<M>> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
         let task = Arc::new(RegisterTask::new(None, None, true));
@@ -158,7 +158,6 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             kind: miss.kind,
             asked: miss.asked,
             addresses: miss.addresses,
-            missed,
             shared: Arc::clone(shared),
             _memory: self.memory.clone(),
         })
@@ -181,14 +180,12 @@ impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
     /// Looks, and begins the registration if it takes one; polling only waits.
     fn into_future(self) -> CacheRegistration<M> {
         let state = match self.find() {
-            Ok(Err(missed)) if self.cache.domain.registers_asynchronously() => {
-                match self.start(missed) {
-                    Ok(waiting) => State::Waiting(waiting),
-                    Err(error) => State::Ended(Some(Err(error))),
-                }
-            }
-            Ok(Err(missed)) => State::Ended(Some(self.register_now(missed))),
-            Ok(Ok(region)) => State::Ended(Some(Ok(region))),
+            Ok(None) if self.cache.domain.registers_asynchronously() => match self.start() {
+                Ok(waiting) => State::Waiting(waiting),
+                Err(error) => State::Ended(Some(Err(error))),
+            },
+            Ok(None) => State::Ended(Some(self.register_now())),
+            Ok(Some(region)) => State::Ended(Some(Ok(region))),
             Err(error) => State::Ended(Some(Err(error))),
         };
         CacheRegistration { state }
@@ -219,7 +216,6 @@ struct Waiting<M> {
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
-    missed: CacheMissed,
     shared: Arc<CacheShared>,
     /// So that the cache has the registration before the memory tells that it goes away.
     _memory: M,
@@ -245,7 +241,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
                 let addresses = waiting.addresses.clone();
                 made.map(|fresh| {
                     let Waiting { shared, kind, .. } = &*waiting;
-                    shared.insert(*kind, &waiting.asked, addresses, waiting.missed, fresh)
+                    shared.insert(*kind, &waiting.asked, addresses, fresh)
                 })
                 .map_err(|it| it.error.with_operation(OperationKind::Register))
             }

@@ -220,7 +220,7 @@ impl Described {
                 remote: self.remote,
             };
             let spec = OpSpec::Atomic(Box::new(spec));
-            self.target.post_injected(spec, Payload::inline(&bytes))
+            self.target.post_injected(spec, Payload::copied(&bytes))
         };
         inject().map_err(|error| error.with_operation(operation))
     }

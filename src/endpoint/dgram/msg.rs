@@ -61,7 +61,7 @@ impl DgramEndpoint {
         }
         let post = DgramPost::Send {
             to: self.inner.vector.socket_addr(peer).map_err(wrong)?,
-            payload: Payload::inline(bytes),
+            payload: Payload::copied(bytes),
             inject: true,
         };
         let port = &self.inner.port;

@@ -41,14 +41,6 @@ impl Index {
         self.kind
     }
 
-    /// Whether a registration of these addresses serves a range.
-    pub(super) fn serves(&self, addresses: &Range<usize>, range: &Range<usize>) -> bool {
-        match self.exact {
-            true => addresses == range,
-            false => addresses.start <= range.start && range.end <= addresses.end,
-        }
-    }
-
     /// The registration that serves this range.
     pub(super) fn find(&self, range: &Range<usize>) -> Option<usize> {
         if self.exact {

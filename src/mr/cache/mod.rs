@@ -14,7 +14,6 @@
 //! settings. Regions are dropped with the lock released, since their memory may be the
 //! application's to drop; so are handles, which take the lock.
 
-mod hints;
 mod index;
 #[cfg(loom)]
 pub(crate) mod models;
@@ -37,7 +36,7 @@ use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::Lock;
 
 use region::Cached;
-use state::{Gone, State};
+use state::{Removed, State};
 
 pub(crate) use index::Kind;
 pub use region::CachedRegion;
@@ -47,10 +46,6 @@ pub use stats::CacheStats;
 
 /// A registration that no cache has yet, and nobody else.
 pub(crate) struct FreshRegion(Arc<Cached>);
-
-/// What a cache had taken in when a range was not found in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missed(u64);
 
 impl FreshRegion {
     pub(crate) fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
@@ -106,9 +101,8 @@ impl Shared {
         &self.told
     }
 
-    /// The registration that serves a range, if there is one; else it is a miss, which
-    /// [`insert`](Self::insert) is told of.
-    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Result<CachedRegion, Missed> {
+    /// The registration that serves a range, if there is one.
+    pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
         if kind.vouched {
             self.heed_notices();
         }
@@ -118,9 +112,7 @@ impl Shared {
             Some(_) => state.stats.hits += 1,
             None => state.stats.misses += 1,
         }
-        let missed = Missed(state.entered);
-        drop(state);
-        found.ok_or(missed)
+        found
     }
 
     /// What to register for a range that was not found: the range as it is, or with all that it
@@ -178,7 +170,6 @@ impl Shared {
         kind: Kind,
         asked: &Range<usize>,
         addresses: Range<usize>,
-        missed: Missed,
         fresh: FreshRegion,
     ) -> CachedRegion {
         let FreshRegion(mut new) = fresh;
@@ -187,16 +178,14 @@ impl Shared {
         if kind.access.intersects(Access::REMOTE) {
             cached.closed_by = Some(Weak::clone(&self.this));
         }
-        let mut gone = Gone::new();
+        let mut gone = Vec::new();
         // Before it is entered, so that no notice is missed.
         let watched = kind.vouched.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
-        // A handle must not be dropped under the lock, so nothing is looked for that is not wanted;
-        // nor what nobody can have entered since.
-        let found = if asked.is_empty() || missed == Missed(state.entered) {
-            None
-        } else {
-            state.find(kind, asked)
+        // Another thread may have entered it since it was missed.
+        let found = match asked.is_empty() {
+            true => None,
+            false => state.find(kind, asked),
         };
         let region = match found {
             Some(region) => {
@@ -204,7 +193,7 @@ impl Shared {
                 region
             }
             None => {
-                state.search_abandoned(&mut gone);
+                state.sweep_abandoned(&mut gone);
                 match watched {
                     Some(None) if self.settings.watch == CacheWatch::System => {
                         state.stats.untracked += 1;
@@ -237,13 +226,13 @@ impl Shared {
         self.forget_those(addresses, |_| true).len()
     }
 
-    fn forget_those(&self, addresses: &Range<usize>, those: impl Fn(Kind) -> bool) -> Gone {
+    fn forget_those(&self, addresses: &Range<usize>, those: impl Fn(Kind) -> bool) -> Vec<Removed> {
         let mut state = self.state.lock("forget a range");
         let indices = state.indices.iter().filter(|index| those(index.kind()));
         let places: Vec<usize> = indices
             .flat_map(|index| index.overlapping(addresses))
             .collect();
-        let mut gone = Gone::new();
+        let mut gone = Vec::new();
         for place in places {
             gone.push(state.remove(place));
         }
@@ -284,7 +273,7 @@ impl Shared {
 
     /// Gives up all that nobody uses. Says how many there were.
     pub(crate) fn clear(&self) -> usize {
-        let mut gone = Gone::new();
+        let mut gone = Vec::new();
         let mut state = self.state.lock("clear a cache");
         let members = state.members.0.iter().filter(|(_, it)| it.is_idle());
         let idle: Vec<usize> = members.map(|(place, _)| place).collect();

@@ -5,62 +5,26 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::hints::Hints;
 use super::index::{Index, Kind};
 use super::recency::{Link, Linked, Recency};
 use super::region::{Cached, CachedRegion};
 use super::settings::Settings;
 use super::stats::CacheStats;
 use crate::buf::Watched;
+use crate::limits::{CACHE_EVICTION_LOOKS_MAX, CACHE_SWEEP_BYTES_MIN, CACHE_SWEEP_COUNT_MIN};
 use crate::mr::Access;
 
-/// Registrations on their way out, to be dropped without the lock. Mostly it is one.
-pub(super) struct Gone {
-    first: Option<Leaving>,
-    more: Vec<Leaving>,
-}
-
-type Leaving = (Arc<Cached>, Option<Watched>);
-
-impl Gone {
-    pub(super) fn new() -> Self {
-        Gone {
-            first: None,
-            more: Vec::new(),
-        }
-    }
-
-    pub(super) fn push(&mut self, leaving: Leaving) {
-        match self.first {
-            None => self.first = Some(leaving),
-            Some(_) => self.more.push(leaving),
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.more.len()
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Leaving> {
-        self.first.iter_mut().chain(&mut self.more)
-    }
-}
-
-/// Registrations in use that a search for room passes over at most, so that a miss costs no more in
-/// a cache full of them.
-const LOOKS_MAX: usize = 64;
+/// A registration that was taken out, to be dropped without the lock.
+pub(super) type Removed = (Arc<Cached>, Option<Watched>);
 
 pub(super) struct State {
     /// One per kind asked for so far: a few.
     pub(super) indices: Vec<Index>,
-    hints: Hints,
     pub(super) members: Members,
     recency: Recency,
     pub(super) stats: CacheStats,
-    /// Count and size after the last search for memory that nobody else has.
-    searched: (usize, usize),
-    /// How many it has entered so far.
-    pub(super) entered: u64,
+    /// Count and size after the last sweep.
+    swept: (usize, usize),
 }
 
 /// Where members are. A place is given again only after its member has been taken out.
@@ -96,30 +60,16 @@ impl State {
     pub(super) fn new(expected: usize) -> Self {
         State {
             indices: Vec::new(),
-            hints: Hints::new(),
             members: Members(Slab::with_capacity(expected)),
             recency: Recency::default(),
             stats: CacheStats::default(),
-            searched: (0, 0),
-            entered: 0,
+            swept: (0, 0),
         }
     }
 
     pub(super) fn find(&mut self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
         let at = self.indices.iter().position(|it| it.kind() == kind)?;
-        let index = &self.indices[at];
-        let hinted = self.hints.get(range).filter(|place| {
-            let member = self.members.0.get(*place);
-            member.is_some_and(|it| it.index == at && index.serves(&it.addresses, range))
-        });
-        let place = match hinted {
-            Some(place) => place,
-            None => {
-                let place = index.find(range)?;
-                self.hints.set(range, place);
-                place
-            }
-        };
+        let place = self.indices[at].find(range)?;
         self.recency.touch(&mut self.members, place);
         let member = &mut self.members.0[place];
         if std::mem::take(&mut member.parked) {
@@ -135,7 +85,7 @@ impl State {
         new: &Arc<Cached>,
         watched: Option<Watched>,
         settings: &Settings,
-        gone: &mut Gone,
+        gone: &mut Vec<Removed>,
     ) {
         let size = new.addresses.len();
         let fits = size > 0 && size <= settings.size_max && settings.count_max > 0;
@@ -154,7 +104,11 @@ impl State {
         };
         let mut looks = 0;
         while !is_room(&self.stats) {
-            let Some(oldest) = self.recency.oldest().filter(|_| looks < LOOKS_MAX) else {
+            let Some(oldest) = self
+                .recency
+                .oldest()
+                .filter(|_| looks < CACHE_EVICTION_LOOKS_MAX)
+            else {
                 self.stats.untracked += 1;
                 gone.push((Arc::clone(new), watched));
                 return;
@@ -178,7 +132,6 @@ impl State {
         });
         self.recency.push(&mut self.members, place);
         self.indices[at].insert(&new.addresses, place);
-        self.entered += 1;
         self.stats.count += 1;
         self.stats.size += size;
     }
@@ -195,8 +148,9 @@ impl State {
 
     /// Shuts the gate of one that nobody else has, if the cache keeps track of it.
     pub(super) fn park(&mut self, cached: &Arc<Cached>) {
-        let hinted = self.place_of(cached);
-        let Some(place) = hinted else { return };
+        let Some(place) = self.place_of(cached) else {
+            return;
+        };
         let member = &mut self.members.0[place];
         if !std::mem::replace(&mut member.parked, true) {
             cached.core.park(true);
@@ -210,7 +164,7 @@ impl State {
     }
 
     /// Keeps no track of one any more.
-    pub(super) fn remove(&mut self, place: usize) -> (Arc<Cached>, Option<Watched>) {
+    pub(super) fn remove(&mut self, place: usize) -> Removed {
         self.recency.remove(&mut self.members, place);
         let member = self.members.0.remove(place);
         self.indices[member.index].remove(&member.addresses);
@@ -219,15 +173,12 @@ impl State {
         (member.cached, member.watched)
     }
 
-    /// Lets go of memory that gives no notice and that only this cache still has. It is looked for
-    /// when the cache has doubled, so that a request pays for a few looks, however many there
-    /// are.
-    pub(super) fn search_abandoned(&mut self, gone: &mut Gone) {
-        const COUNT_MIN: usize = 16;
-        const SIZE_MIN: usize = 1 << 20;
-        let (count, size) = self.searched;
-        if self.stats.count <= 2 * count + COUNT_MIN
-            && self.stats.size <= size.saturating_mul(2).saturating_add(SIZE_MIN)
+    /// Removes registrations of memory that gives no notice and that only this cache still has. It
+    /// looks at all of them whenever the cache has doubled, which is O(1) per request, amortized.
+    pub(super) fn sweep_abandoned(&mut self, gone: &mut Vec<Removed>) {
+        let (count, size) = self.swept;
+        if self.stats.count <= 2 * count + CACHE_SWEEP_COUNT_MIN
+            && self.stats.size <= size.saturating_mul(2).saturating_add(CACHE_SWEEP_BYTES_MIN)
         {
             return;
         }
@@ -242,7 +193,7 @@ impl State {
             gone.push(self.remove(place));
             self.stats.forgotten += 1;
         }
-        self.searched = (self.stats.count, self.stats.size);
+        self.swept = (self.stats.count, self.stats.size);
     }
 
     pub(super) fn invariants(&self, settings: &Settings) {
