@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, Refusal};
-use crate::mr::Claim;
+use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, Arrived, Budget, ClearToSend, Connection, ConnectionId, EarlyMessage,
     Event, Host, Identity, Kind, OpKind, Operation, Outgoing, Peering, PostOptions, PostedReceive,
@@ -115,7 +115,7 @@ impl Host<()> for Alone {
         true
     }
 
-    fn resolve(&mut self, _: &Claim) -> Result<RegionUse, Refusal> {
+    fn resolve(&mut self, _: &AccessRequest) -> Result<RegionUse, Refusal> {
         Err(Refusal::UnknownKey)
     }
 

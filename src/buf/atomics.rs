@@ -1,8 +1,8 @@
 //! Atomic operations of peers on the regions of a payload (memory-model rule 6).
 
 use super::copy;
+use super::memory::Memory;
 use super::payload::Payload;
-use super::piece::Memory;
 use super::region::RegionMemory;
 use crate::error::Refusal;
 use crate::sync::GateError;
@@ -11,9 +11,9 @@ impl Payload {
     /// Asks whether all of it can be changed number by number, each of `size` bytes: whether these
     /// are aligned, and each within one buffer of a region whose memory has an owner.
     pub(crate) fn judge_atomics(&self, size: usize) -> Result<(), Refusal> {
-        self.pieces().iter().try_for_each(|piece| match piece {
+        self.parts().iter().try_for_each(|part| match part {
             Memory::Region(it) => it.memory().judge_atomics(it.offset(), it.len(), size),
-            Memory::Held(_) => Err(Refusal::Unsupported),
+            Memory::Owned(_) => Err(Refusal::Unsupported),
         })
     }
 
@@ -28,17 +28,17 @@ impl Payload {
     ) -> Result<(), GateError> {
         let _leases = self.lease()?;
         let mut done = 0;
-        for piece in self.pieces() {
-            if let Memory::Region(it) = piece {
+        for part in self.parts() {
+            if let Memory::Region(it) = part {
                 let change = |at: usize, seen| change(done + at, seen);
                 // SAFETY: an entry of the region's gate is among the leases, which are held to the
-                // end of this function, or in the piece itself.
+                // end of this function, or in the part itself.
                 unsafe {
                     it.memory()
                         .update_inside(it.offset(), it.len(), size, change);
                 }
             }
-            done += piece.len();
+            done += part.len();
         }
         Ok(())
     }

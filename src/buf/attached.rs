@@ -141,8 +141,8 @@ impl Attached {
         // that lock while it holds its own.
         let bound: Vec<_> = {
             let bindings = self.bindings.lock("name those bound to a region");
-            let held = |it: &Binding| Some((it.object.upgrade()?, it.name.clone()));
-            bindings.all.iter().filter_map(held).collect()
+            let owned = |it: &Binding| Some((it.object.upgrade()?, it.name.clone()));
+            bindings.all.iter().filter_map(owned).collect()
         };
         let open = bound.into_iter().filter(|(object, _)| object.is_open());
         let names: Vec<_> = open.map(|(_, name)| name).collect();

@@ -4,8 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::ptr;
 
+use super::access_error::AccessError;
 use super::copy;
-use super::denied::Denied;
 use super::intervals::Intervals;
 use super::range;
 use super::region::{RegionMemory, Segment};
@@ -119,7 +119,12 @@ impl RegionMemory {
 
     /// Asks whether an address range can be accessed so, before anything of the access happens.
     /// Owned memory can. No more than [`PROBE_MAX`] bytes are looked at.
-    pub(super) fn probe(&self, offset: usize, len: usize, for_writing: bool) -> Result<(), Denied> {
+    pub(super) fn probe(
+        &self,
+        offset: usize,
+        len: usize,
+        for_writing: bool,
+    ) -> Result<(), AccessError> {
         if !self.is_kernel_only() {
             return Ok(());
         }
@@ -128,7 +133,7 @@ impl RegionMemory {
             len.min(PROBE_MAX),
             |segment, at, len| match range::populate(segment.span().part(at, len), for_writing) {
                 Ok(_) => Ok(()),
-                Err(error) => Err(Denied::fault(&error)),
+                Err(error) => Err(AccessError::fault(&error)),
             },
         )
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::held::Held;
+use super::owned_buffer::OwnedBuffer;
 use super::range::AddressRange;
 use super::traits::IoBuf;
 
@@ -28,23 +28,23 @@ use super::traits::IoBuf;
 /// ```
 pub struct Buffer {
     /// Out of every operation: nobody else has its span.
-    held: Held,
+    owned: OwnedBuffer,
 }
 
 impl Buffer {
     #[inline]
-    pub(crate) fn new(mut held: Held) -> Self {
+    pub(crate) fn new(mut owned: OwnedBuffer) -> Self {
         // Capacity that no operation has received into is none of its bytes.
-        held.cut_spare(0);
-        Buffer { held }
+        owned.cut_spare(0);
+        Buffer { owned }
     }
 
-    pub(crate) fn into_held(self) -> Held {
-        self.held
+    pub(crate) fn into_owned_buffer(self) -> OwnedBuffer {
+        self.owned
     }
 
     pub(super) fn is_range(&self) -> bool {
-        self.held.is_range()
+        self.owned.is_range()
     }
 
     /// The address range that was registered.
@@ -52,14 +52,14 @@ impl Buffer {
     /// # Errors
     /// The buffer itself, if it is another kind of buffer.
     pub fn into_range(self) -> Result<AddressRange, Buffer> {
-        self.held.into_range().map_err(Buffer::new)
+        self.owned.into_range().map_err(Buffer::new)
     }
 
     /// Length in bytes: that of the buffer as it went in, not of what was received; of one that
     /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
     /// address range.
     pub fn len(&self) -> usize {
-        if self.is_range() { 0 } else { self.held.len() }
+        if self.is_range() { 0 } else { self.owned.len() }
     }
 
     /// True if it has no bytes.
@@ -71,7 +71,7 @@ impl Buffer {
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: invariant of the field: no operation has this buffer, and it is borrowed for
         // change (memory-model rule 1).
-        unsafe { self.held.bytes_mut() }
+        unsafe { self.owned.bytes_mut() }
     }
 
     /// The bytes as a `Vec`, if that takes no copy: the buffer was a `Vec`, a boxed slice or a
@@ -80,10 +80,10 @@ impl Buffer {
     /// # Errors
     /// The buffer itself, if it was of another type; `to_vec()` copies.
     pub fn into_vec(self) -> Result<Vec<u8>, Buffer> {
-        self.held
+        self.owned
             .into_vec()
-            .or_else(|held| held.into_boxed().map(Vec::from))
-            .or_else(|held| held.into_text().map(String::into_bytes))
+            .or_else(|owned| owned.into_boxed().map(Vec::from))
+            .or_else(|owned| owned.into_text().map(String::into_bytes))
             .map_err(Buffer::new)
     }
 
@@ -92,7 +92,7 @@ impl Buffer {
     /// for the others, which are gone then. A buffer that is no such part is the whole.
     /// [`downcast`](Self::downcast) gives it the type that it was posted as.
     pub fn into_whole(self) -> Option<Buffer> {
-        let Some(whole) = self.held.as_window().map(Arc::clone) else {
+        let Some(whole) = self.owned.as_window().map(Arc::clone) else {
             return Some(self);
         };
         drop(self);
@@ -104,7 +104,7 @@ impl Buffer {
     /// # Errors
     /// The buffer itself, if it was of another type.
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
-        B::from_held(self.held).map_err(Buffer::new)
+        B::from_owned_buffer(self.owned).map_err(Buffer::new)
     }
 }
 
@@ -114,7 +114,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: invariant of the field: no operation has this buffer, so nobody writes to it
         // while it is borrowed (memory-model rule 1).
-        unsafe { self.held.bytes() }
+        unsafe { self.owned.bytes() }
     }
 }
 

@@ -6,38 +6,38 @@ use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 
 use super::buffer::Buffer;
-use super::held::{Held, OwnedBuffers};
 use super::mapped::MappedBuffer;
+use super::memory::Memory;
+use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::payload::Payload;
-use super::piece::Memory;
 use super::range::AddressRange;
 use super::traits::{
     Convert, ConvertMany, IoBuf, IoBufMut, LocalUse, ReadOnlyBuf, Refused, RegionBuf,
 };
 use crate::error::{Error, ErrorKind};
 
-macro_rules! convert_held {
+macro_rules! convert_owned {
     ($($buffer:ty, $back:ident, $fill:path;)*) => {$(
         impl Convert for $buffer {
             #[inline]
             fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>> {
-                Ok(Memory::Held(match usage {
+                Ok(Memory::Owned(match usage {
                     LocalUse::Receive | LocalUse::Read => $fill(self),
-                    LocalUse::Send | LocalUse::Write => Held::from(self),
+                    LocalUse::Send | LocalUse::Write => OwnedBuffer::from(self),
                 }))
             }
 
             #[inline]
-            fn into_held(self) -> Result<Held, Refused<Self>> {
-                Ok(Held::from(self))
+            fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
+                Ok(OwnedBuffer::from(self))
             }
 
             #[inline]
-            fn from_held(held: Held) -> Result<Self, Held> {
-                held.$back()
+            fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+                owned.$back()
             }
 
-            fn piece_len(&self) -> usize {
+            fn buffer_len(&self) -> usize {
                 self.len()
             }
         }
@@ -46,16 +46,16 @@ macro_rules! convert_held {
     )*};
 }
 
-convert_held! {
-    Vec<u8>, into_vec, Held::to_fill;
-    Box<[u8]>, into_boxed, Held::from;
-    String, into_text, Held::from;
-    Arc<[u8]>, into_counted, Held::from;
-    Bytes, into_bytes, Held::from;
-    BytesMut, into_bytes_mut, Held::to_fill_bytes;
-    MappedBuffer, into_mapped, Held::from;
-    &'static [u8], into_static, Held::from;
-    &'static str, into_static_text, Held::from;
+convert_owned! {
+    Vec<u8>, into_vec, OwnedBuffer::to_fill;
+    Box<[u8]>, into_boxed, OwnedBuffer::from;
+    String, into_text, OwnedBuffer::from;
+    Arc<[u8]>, into_counted, OwnedBuffer::from;
+    Bytes, into_bytes, OwnedBuffer::from;
+    BytesMut, into_bytes_mut, OwnedBuffer::to_fill_bytes;
+    MappedBuffer, into_mapped, OwnedBuffer::from;
+    &'static [u8], into_static, OwnedBuffer::from;
+    &'static str, into_static_text, OwnedBuffer::from;
 }
 
 impl IoBufMut for Vec<u8> {}
@@ -79,19 +79,19 @@ impl Convert for Buffer {
             let what = "an address range is used as a slice of a region made of it";
             return Err((Error::new(ErrorKind::InvalidArgument, what), self));
         }
-        Ok(Memory::Held(Buffer::into_held(self)))
+        Ok(Memory::Owned(Buffer::into_owned_buffer(self)))
     }
 
-    fn into_held(self) -> Result<Held, Refused<Self>> {
+    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
         let what = "a buffer without its type is no memory of a region: downcast it";
         Err((Error::new(ErrorKind::InvalidArgument, what), self))
     }
 
-    fn from_held(held: Held) -> Result<Self, Held> {
-        Ok(Buffer::new(held))
+    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+        Ok(Buffer::new(owned))
     }
 
-    fn piece_len(&self) -> usize {
+    fn buffer_len(&self) -> usize {
         self.len()
     }
 }
@@ -103,18 +103,18 @@ impl Convert for AddressRange {
     const IS_OWNED: bool = false;
 
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
-        Ok(Memory::Held(Held::from(self)))
+        Ok(Memory::Owned(OwnedBuffer::from(self)))
     }
 
-    fn into_held(self) -> Result<Held, Refused<Self>> {
-        Ok(Held::from(self))
+    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
+        Ok(OwnedBuffer::from(self))
     }
 
-    fn from_held(held: Held) -> Result<Self, Held> {
-        held.into_range()
+    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+        owned.into_range()
     }
 
-    fn piece_len(&self) -> usize {
+    fn buffer_len(&self) -> usize {
         self.len()
     }
 }
@@ -128,17 +128,17 @@ impl<B: Convert> ConvertMany for B {
         self.into_memory(usage).map(Payload::from_memory)
     }
 
-    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
-        self.into_held().map(|held| smallvec![held])
+    fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>> {
+        self.into_owned_buffer().map(|owned| smallvec![owned])
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
         B::from_memory(payload.into_single()?).ok()
     }
 
-    fn from_owned(mut buffers: OwnedBuffers) -> Option<Self> {
-        let held = buffers.pop().filter(|_| buffers.is_empty())?;
-        B::from_held(held).ok()
+    fn from_owned_buffers(mut buffers: OwnedBuffers) -> Option<Self> {
+        let owned = buffers.pop().filter(|_| buffers.is_empty())?;
+        B::from_owned_buffer(owned).ok()
     }
 
     fn count(&self) -> usize {
@@ -146,11 +146,11 @@ impl<B: Convert> ConvertMany for B {
     }
 
     fn total_len(&self) -> usize {
-        self.piece_len()
+        self.buffer_len()
     }
 
     fn is_registered(&self) -> bool {
-        self.is_piece_registered()
+        self.is_buffer_registered()
     }
 }
 
@@ -158,30 +158,30 @@ impl<B: Convert> ConvertMany for Vec<B> {
     const IS_OWNED: bool = B::IS_OWNED;
 
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>> {
-        let mut pieces = Vec::with_capacity(self.len());
+        let mut parts = Vec::with_capacity(self.len());
         let mut rest = self.into_iter();
         while let Some(buffer) = rest.next() {
             match buffer.into_memory(usage) {
-                Ok(memory) => pieces.push(memory),
+                Ok(memory) => parts.push(memory),
                 Err((error, buffer)) => {
-                    let mut back = into_buffers(pieces).unwrap_or_default();
+                    let mut back = into_buffers(parts).unwrap_or_default();
                     back.push(buffer);
                     back.extend(rest);
                     return Err((error, back));
                 }
             }
         }
-        Ok(Payload::from_pieces(pieces))
+        Ok(Payload::from_parts(parts))
     }
 
-    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
+    fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>> {
         let mut owned = OwnedBuffers::with_capacity(self.len());
         let mut rest = self.into_iter();
         while let Some(buffer) = rest.next() {
-            match buffer.into_held() {
-                Ok(held) => owned.push(held),
+            match buffer.into_owned_buffer() {
+                Ok(buffer) => owned.push(buffer),
                 Err((error, buffer)) => {
-                    let back = owned.into_iter().map(B::from_held);
+                    let back = owned.into_iter().map(B::from_owned_buffer);
                     let back = back.filter_map(Result::ok).chain([buffer]);
                     return Err((error, back.chain(rest).collect()));
                 }
@@ -191,12 +191,12 @@ impl<B: Convert> ConvertMany for Vec<B> {
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
-        into_buffers(payload.into_pieces())
+        into_buffers(payload.into_parts())
     }
 
-    fn from_owned(buffers: OwnedBuffers) -> Option<Self> {
+    fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self> {
         let back = buffers.into_iter();
-        back.map(|held| B::from_held(held).ok()).collect()
+        back.map(|owned| B::from_owned_buffer(owned).ok()).collect()
     }
 
     fn count(&self) -> usize {
@@ -208,7 +208,7 @@ impl<B: Convert> ConvertMany for Vec<B> {
     }
 
     fn is_registered(&self) -> bool {
-        self.iter().all(B::is_piece_registered)
+        self.iter().all(B::is_buffer_registered)
     }
 }
 
@@ -219,16 +219,16 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
         Vec::from(self).into_payload(usage).map_err(all_back)
     }
 
-    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>> {
-        Vec::from(self).into_owned().map_err(all_back)
+    fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>> {
+        Vec::from(self).into_owned_buffers().map_err(all_back)
     }
 
     fn from_payload(payload: Payload) -> Option<Self> {
-        into_buffers(payload.into_pieces())?.try_into().ok()
+        into_buffers(payload.into_parts())?.try_into().ok()
     }
 
-    fn from_owned(buffers: OwnedBuffers) -> Option<Self> {
-        Vec::from_owned(buffers)?.try_into().ok()
+    fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self> {
+        Vec::from_owned_buffers(buffers)?.try_into().ok()
     }
 
     fn count(&self) -> usize {
@@ -240,7 +240,7 @@ impl<B: Convert, const N: usize> ConvertMany for [B; N] {
     }
 
     fn is_registered(&self) -> bool {
-        self.iter().all(B::is_piece_registered)
+        self.iter().all(B::is_buffer_registered)
     }
 }
 
@@ -255,10 +255,10 @@ fn total_len<B: Convert>(buffers: &[B]) -> usize {
     // Saturates only for lists whose every limit is exceeded long before.
     buffers
         .iter()
-        .fold(0, |sum, buffer| sum.saturating_add(buffer.piece_len()))
+        .fold(0, |sum, buffer| sum.saturating_add(buffer.buffer_len()))
 }
 
-fn into_buffers<B: Convert>(pieces: Vec<Memory>) -> Option<Vec<B>> {
-    let back = pieces.into_iter().map(|piece| B::from_memory(piece).ok());
+fn into_buffers<B: Convert>(parts: Vec<Memory>) -> Option<Vec<B>> {
+    let back = parts.into_iter().map(|part| B::from_memory(part).ok());
     back.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::denied::Denied;
+use super::access_error::AccessError;
 use super::payload::Payload;
 use super::span::{Span, SpanList};
 use crate::limits::HEADER_SIZE_MAX;
@@ -120,7 +120,7 @@ impl Frame {
 
     /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
     /// transports without a kernel. The cursor does not move.
-    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, Denied> {
+    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, AccessError> {
         let count = into.len().min(self.remaining());
         let into = &mut into[..count];
         let header = self.header();

@@ -6,38 +6,38 @@
 // memory of regions, and the forms in which both reach a socket.
 //
 // ```text
-//   user's Vec, Bytes, ..  --IoBuf-->  Held  --+
-//                                              +--> Memory --> Payload --> Frame --> spans
-//   RegionSlice, peers     ---------> RegionUse +
+//   user's Vec, Bytes, ..  --IoBuf-->  OwnedBuffer --+
+//                                                    +--> Memory --> Payload --> Frame --> spans
+//   RegionSlice, peers     ---------> RegionUse -----+
 // ```
 //
 // Who may touch which byte:
 //
-// - A `Held` has one owner and is lent to nobody. Its bytes are touched by plain copies through
-//   that owner, or by the kernel while the owner is inside the transport.
-// - The bytes of a `RegionMemory` are shared with peers, the kernel and other handles. Nobody
-//   forms a Rust reference to them, except under `Exclusive` or when they are read-only. They
-//   are touched only by who holds an entry of the region's gate.
+// - An `OwnedBuffer` has one owner. Its bytes are touched by plain copies through that owner, or by
+//   the kernel while the owner is inside the transport.
+// - The bytes of a `RegionMemory` are shared with peers, the kernel and other handles. No Rust
+//   reference to them exists, except under `QuiescedAccess` or when they are read-only. They are
+//   touched only while an entry of the region's gate is held.
 // - An [`AddressRange`] is nobody's; its bytes are touched by the kernel only, also in a region.
 // - A `Span` is an address and a length and keeps nothing alive; a payload and its leases do.
 
+mod access_error;
 mod atomics;
 mod attached;
 mod backing;
 mod buffer;
-mod carving;
+mod buffer_cursor;
 mod convert;
 mod copy;
-mod denied;
-mod exclusive;
 mod frame;
-mod held;
 mod intervals;
 mod mapped;
+mod memory;
+mod owned_buffer;
 mod pages;
 mod payload;
-mod piece;
 mod pin;
+mod quiesced_access;
 mod range;
 mod region;
 mod regions;
@@ -58,18 +58,18 @@ pub use traits::{
     RegionContents,
 };
 
+pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
-pub(crate) use carving::Carving;
-pub(crate) use denied::Denied;
-pub(crate) use exclusive::Exclusive;
+pub(crate) use buffer_cursor::BufferCursor;
 pub(crate) use frame::Frame;
-pub(crate) use held::{Held, OwnedBuffers};
+pub(crate) use memory::{Memory, RegionUse};
+pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
 pub(crate) use payload::{Leases, Payload};
-pub(crate) use piece::{Memory, RegionUse};
+pub(crate) use quiesced_access::QuiescedAccess;
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;
-pub(crate) use shared::{Released, join_windows};
+pub(crate) use shared::{ReleaseListener, join_windows};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
 pub(crate) use traits::{LocalUse, Refused};
-pub(crate) use watch::{Notices, Watched, can_watch};
+pub(crate) use watch::{Notices, WatchGuard, can_watch};

@@ -2,28 +2,28 @@
 
 use smallvec::SmallVec;
 
+use super::access_error::AccessError;
 use super::buffer::Buffer;
-use super::denied::Denied;
-use super::held::Held;
-use super::piece::{Memory, RegionUse};
+use super::memory::{Memory, RegionUse};
+use super::owned_buffer::OwnedBuffer;
 use super::span::{Span, SpanList};
 use crate::limits::RMA_IOV_LIMIT;
 use crate::sync::{GateError, GateGuard, Role};
 
-/// The memory of one operation, piece after piece, addressed as one range of bytes. Moved by value:
+/// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
 /// whoever has it decides who may touch the bytes, and the kernel has them only while the transport
 /// has the payload. Moving it moves no byte.
 ///
-/// Invariant: `len` is the sum of the pieces' lengths.
+/// Invariant: `len` is the sum of the parts' lengths.
 #[derive(Debug)]
 pub struct Payload {
-    pieces: Pieces,
+    parts: Parts,
     len: usize,
 }
 
-/// One piece is the usual case and takes no allocation.
+/// One part is the usual case and takes no allocation.
 #[derive(Debug)]
-enum Pieces {
+enum Parts {
     None,
     One(Memory),
     Many(Vec<Memory>),
@@ -34,20 +34,20 @@ enum Pieces {
 /// What zeros are sent from, again and again.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-impl Pieces {
+impl Parts {
     fn as_slice(&self) -> &[Memory] {
         match self {
-            Pieces::None | Pieces::Zeros => &[],
-            Pieces::One(memory) => std::slice::from_ref(memory),
-            Pieces::Many(memories) => memories,
+            Parts::None | Parts::Zeros => &[],
+            Parts::One(memory) => std::slice::from_ref(memory),
+            Parts::Many(parts) => parts,
         }
     }
 
     fn as_mut_slice(&mut self) -> &mut [Memory] {
         match self {
-            Pieces::None | Pieces::Zeros => &mut [],
-            Pieces::One(memory) => std::slice::from_mut(memory),
-            Pieces::Many(memories) => memories,
+            Parts::None | Parts::Zeros => &mut [],
+            Parts::One(memory) => std::slice::from_mut(memory),
+            Parts::Many(parts) => parts,
         }
     }
 }
@@ -56,7 +56,7 @@ impl Payload {
     /// No bytes.
     pub(crate) fn empty() -> Self {
         Payload {
-            pieces: Pieces::None,
+            parts: Parts::None,
             len: 0,
         }
     }
@@ -71,55 +71,55 @@ impl Payload {
     pub(crate) fn from_memory(memory: Memory) -> Self {
         Payload {
             len: memory.len(),
-            pieces: Pieces::One(memory),
+            parts: Parts::One(memory),
         }
     }
 
-    pub(crate) fn from_pieces(mut pieces: Vec<Memory>) -> Self {
-        let len = pieces
+    pub(crate) fn from_parts(mut parts: Vec<Memory>) -> Self {
+        let len = parts
             .iter()
-            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+            .try_fold(0usize, |sum, part| sum.checked_add(part.len()));
         Payload {
-            len: len.expect("a few pieces of one address space add up within a usize"),
-            pieces: match pieces.len() {
-                0 => Pieces::None,
-                1 => pieces.pop().map_or(Pieces::None, Pieces::One),
-                _ => Pieces::Many(pieces),
+            len: len.expect("a few parts of one address space add up within a usize"),
+            parts: match parts.len() {
+                0 => Parts::None,
+                1 => parts.pop().map_or(Parts::None, Parts::One),
+                _ => Parts::Many(parts),
             },
         }
     }
 
     /// The memory a peer's RMA names: the source of a read response, the target of a write.
     pub(crate) fn from_region_uses(uses: Vec<RegionUse>) -> Self {
-        Self::from_pieces(uses.into_iter().map(Memory::Region).collect())
+        Self::from_parts(uses.into_iter().map(Memory::Region).collect())
     }
 
     /// Puts a region's range behind what there is. One alone takes no allocation.
     pub(crate) fn push_region(&mut self, region: RegionUse) {
         let len = self.len.checked_add(region.len());
-        self.len = len.expect("a few pieces of one address space add up within a usize");
+        self.len = len.expect("a few parts of one address space add up within a usize");
         let region = Memory::Region(region);
-        self.pieces = match std::mem::replace(&mut self.pieces, Pieces::None) {
-            Pieces::None => Pieces::One(region),
-            Pieces::One(first) => Pieces::Many(vec![first, region]),
-            Pieces::Many(mut pieces) => {
-                pieces.push(region);
-                Pieces::Many(pieces)
+        self.parts = match std::mem::replace(&mut self.parts, Parts::None) {
+            Parts::None => Parts::One(region),
+            Parts::One(first) => Parts::Many(vec![first, region]),
+            Parts::Many(mut parts) => {
+                parts.push(region);
+                Parts::Many(parts)
             }
-            Pieces::Zeros => unreachable!("zeros are not put together with memory"),
+            Parts::Zeros => unreachable!("zeros are not put together with memory"),
         };
     }
 
     /// So many zeros to be sent, which take no memory.
     pub(crate) fn zeros(len: usize) -> Self {
         Payload {
-            pieces: Pieces::Zeros,
+            parts: Parts::Zeros,
             len,
         }
     }
 
     pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
-        Self::from_memory(Memory::Held(bytes.into()))
+        Self::from_memory(Memory::Owned(bytes.into()))
     }
 
     /// A copy of these bytes. On the heap, so that its address does not move with the payload.
@@ -130,8 +130,8 @@ impl Payload {
         }
     }
 
-    pub(super) fn pieces(&self) -> &[Memory] {
-        self.pieces.as_slice()
+    pub(super) fn parts(&self) -> &[Memory] {
+        self.parts.as_slice()
     }
 
     /// Length in bytes.
@@ -139,15 +139,14 @@ impl Payload {
         self.len
     }
 
-    /// How many pieces of memory it holds, those without bytes among them.
-    pub(crate) fn piece_count(&self) -> usize {
-        self.pieces.as_slice().len()
+    /// How many buffers and ranges of regions it consists of, empty ones included.
+    pub(crate) fn buffer_count(&self) -> usize {
+        self.parts.as_slice().len()
     }
 
-    /// True if every piece may be received into.
+    /// True if every part may be received into.
     pub(crate) fn is_writable(&self) -> bool {
-        !matches!(self.pieces, Pieces::Zeros)
-            && self.pieces.as_slice().iter().all(Memory::is_writable)
+        !matches!(self.parts, Parts::Zeros) && self.parts.as_slice().iter().all(Memory::is_writable)
     }
 
     /// The operation has ended with so many bytes moved, and only its owner is still to have the
@@ -155,28 +154,25 @@ impl Payload {
     /// waits for the operations on one does not wait for results to be fetched.
     pub(crate) fn end(&mut self, moved: usize) {
         let (mut left, mut len) = (moved, 0);
-        for piece in self.pieces.as_mut_slice() {
-            let here = left.min(piece.len());
+        for part in self.parts.as_mut_slice() {
+            let here = left.min(part.len());
             left -= here;
-            match piece {
+            match part {
                 Memory::Region(region) => region.leave(),
-                Memory::Held(held) => held.cut_spare(here),
+                Memory::Owned(owned) => owned.cut_spare(here),
             }
-            len += piece.len();
+            len += part.len();
         }
-        if !matches!(self.pieces, Pieces::Zeros) {
+        if !matches!(self.parts, Parts::Zeros) {
             self.len = len;
         }
     }
 
     /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
     /// is a region's. Refused if a region is.
-    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, Denied> {
-        let pieces = self.pieces.as_slice();
-        if !pieces
-            .iter()
-            .any(|piece| matches!(piece, Memory::Region(_)))
-        {
+    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, AccessError> {
+        let parts = self.parts.as_slice();
+        if !parts.iter().any(|part| matches!(part, Memory::Region(_))) {
             return Ok(self);
         }
         let mut bytes = vec![0; len];
@@ -184,26 +180,26 @@ impl Payload {
         Ok(Self::from_vec(bytes))
     }
 
-    /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each piece that
+    /// Copies `bytes` to `offset`; all of them must lie within. Enters the gate for each part that
     /// a peer's operation uses; if one refuses, bytes before it have been copied and none after.
-    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Denied> {
+    pub(crate) fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.assert_within(offset, bytes.len());
-        debug_assert!(!matches!(self.pieces, Pieces::Zeros), "zeros are only sent");
+        debug_assert!(!matches!(self.parts, Parts::Zeros), "zeros are only sent");
         let mut skip = offset;
         let mut from = bytes;
-        for piece in self.pieces.as_mut_slice() {
+        for part in self.parts.as_mut_slice() {
             if from.is_empty() {
                 break;
             }
-            if skip >= piece.len() {
-                skip -= piece.len();
+            if skip >= part.len() {
+                skip -= part.len();
                 continue;
             }
-            let (now, rest) = from.split_at(from.len().min(piece.len() - skip));
-            match piece {
-                // SAFETY: the piece is borrowed for change, so the payload is not in the transport
+            let (now, rest) = from.split_at(from.len().min(part.len() - skip));
+            match part {
+                // SAFETY: the part is borrowed for change, so the payload is not in the transport
                 // and nobody else has its span (memory-model rule 1).
-                Memory::Held(held) => unsafe { held.write(skip, now) },
+                Memory::Owned(owned) => unsafe { owned.write(skip, now) },
                 Memory::Region(region) => region.copy_in(skip, now)?,
             }
             skip = 0;
@@ -213,28 +209,28 @@ impl Payload {
     }
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
-    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
+    pub(crate) fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.assert_within(offset, into.len());
-        if matches!(self.pieces, Pieces::Zeros) {
+        if matches!(self.parts, Parts::Zeros) {
             into.fill(0);
             return Ok(());
         }
         let mut skip = offset;
         let mut into = into;
-        for piece in self.pieces.as_slice() {
+        for part in self.parts.as_slice() {
             if into.is_empty() {
                 break;
             }
-            if skip >= piece.len() {
-                skip -= piece.len();
+            if skip >= part.len() {
+                skip -= part.len();
                 continue;
             }
-            let count = into.len().min(piece.len() - skip);
+            let count = into.len().min(part.len() - skip);
             let (now, rest) = into.split_at_mut(count);
-            match piece {
+            match part {
                 // SAFETY: the kernel only reads a payload that is shared with it, since receiving
                 // takes the payload by value; so nobody writes meanwhile (memory-model rule 1).
-                Memory::Held(held) => unsafe { held.read(skip, now) },
+                Memory::Owned(owned) => unsafe { owned.read(skip, now) },
                 Memory::Region(region) => region.copy_out(skip, now)?,
             }
             skip = 0;
@@ -244,8 +240,8 @@ impl Payload {
     }
 
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
-    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), Denied> {
-        // Messages that came early lie in buffers of their own, so one piece is the usual case; the
+    pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), AccessError> {
+        // Messages that came early lie in buffers of their own, so one part is the usual case; the
         // detour over a small block keeps shared and exclusive memory apart in the others.
         let mut block = [0; 4096];
         let mut at = 0;
@@ -258,12 +254,12 @@ impl Payload {
         Ok(())
     }
 
-    /// Enters the gates of all pieces a peer's operation uses: to be held while the kernel has any
+    /// Enters the gates of all parts that a peer's operation uses: held while the kernel has any
     /// span of this payload, and not longer (memory-model rule 4). Refused if any refuses.
     pub(crate) fn lease(&self) -> Result<Leases, GateError> {
         let mut leases = Leases::none();
-        for piece in self.pieces.as_slice() {
-            if let Memory::Region(region) = piece
+        for part in self.parts.as_slice() {
+            if let Memory::Region(region) = part
                 && region.len() > 0
                 && let Some(entry) = region.lease()?
             {
@@ -275,17 +271,17 @@ impl Payload {
 
     /// True if no peer's operation uses any of it, so that a lease would be empty.
     pub(crate) fn needs_no_lease(&self) -> bool {
-        self.pieces.as_slice().iter().all(|piece| match piece {
+        self.parts.as_slice().iter().all(|part| match part {
             Memory::Region(it) => it.role() == Role::Local || it.len() == 0,
-            Memory::Held(_) => true,
+            Memory::Owned(_) => true,
         })
     }
 
     /// True if all of it is memory that somebody here owns, so that no access to it can fail.
     pub(crate) fn is_owned(&self) -> bool {
-        self.pieces.as_slice().iter().all(|piece| match piece {
+        self.parts.as_slice().iter().all(|part| match part {
             Memory::Region(region) => !region.memory().is_kernel_only(),
-            Memory::Held(_) => true,
+            Memory::Owned(_) => true,
         })
     }
 
@@ -295,25 +291,25 @@ impl Payload {
         self.assert_within(offset, len);
         let mut skip = offset;
         let mut left = len;
-        while matches!(self.pieces, Pieces::Zeros) && left > 0 {
+        while matches!(self.parts, Parts::Zeros) && left > 0 {
             let part = &ZEROS[..left.min(ZEROS.len())];
             if !into.push(Span::of(part)) {
                 return;
             }
             left -= part.len();
         }
-        for piece in self.pieces.as_slice() {
+        for part in self.parts.as_slice() {
             if left == 0 || into.is_full() {
                 break;
             }
-            if skip >= piece.len() {
-                skip -= piece.len();
+            if skip >= part.len() {
+                skip -= part.len();
                 continue;
             }
-            let count = left.min(piece.len() - skip);
-            match piece {
-                Memory::Held(held) => {
-                    into.push(held.span().part(skip, count));
+            let count = left.min(part.len() - skip);
+            match part {
+                Memory::Owned(owned) => {
+                    into.push(owned.span().part(skip, count));
                 }
                 Memory::Region(region) => region.spans(skip, count, into),
             }
@@ -332,49 +328,49 @@ impl Payload {
         }
         let (mut front, mut rest) = (Vec::new(), Vec::new());
         let mut left = len;
-        for mut piece in whole.into_pieces() {
-            if left < piece.len() {
-                if let Memory::Region(region) = &mut piece
+        for mut part in whole.into_parts() {
+            if left < part.len() {
+                if let Memory::Region(region) = &mut part
                     && left > 0
                 {
                     front.push(Memory::Region(region.split_front(left)));
                 }
                 left = 0;
-                rest.push(piece);
+                rest.push(part);
             } else {
-                left -= piece.len();
-                front.push(piece);
+                left -= part.len();
+                front.push(part);
             }
         }
-        *self = Payload::from_pieces(rest);
-        Payload::from_pieces(front)
+        *self = Payload::from_parts(rest);
+        Payload::from_parts(front)
     }
 
-    /// The pieces, in order.
-    pub(crate) fn into_pieces(self) -> Vec<Memory> {
-        match self.pieces {
-            Pieces::None | Pieces::Zeros => Vec::new(),
-            Pieces::One(memory) => vec![memory],
-            Pieces::Many(memories) => memories,
+    /// The parts, in order.
+    pub(crate) fn into_parts(self) -> Vec<Memory> {
+        match self.parts {
+            Parts::None | Parts::Zeros => Vec::new(),
+            Parts::One(memory) => vec![memory],
+            Parts::Many(parts) => parts,
         }
     }
 
-    /// The piece, if there is exactly one.
+    /// The part, if there is exactly one.
     pub(crate) fn into_single(self) -> Option<Memory> {
-        match self.pieces {
-            Pieces::One(memory) => Some(memory),
-            Pieces::None | Pieces::Zeros | Pieces::Many(_) => None,
+        match self.parts {
+            Parts::One(memory) => Some(memory),
+            Parts::None | Parts::Zeros | Parts::Many(_) => None,
         }
     }
 
     /// The user's buffers, in order, for a completion. Ranges of regions are left out: nothing was
     /// taken from the user there, the bytes are in the region.
     pub(crate) fn into_buffers(self) -> SmallVec<[Buffer; 1]> {
-        let buffer = |memory| into_held(memory).map(Buffer::new);
-        match self.pieces {
-            Pieces::None | Pieces::Zeros => SmallVec::new(),
-            Pieces::One(memory) => buffer(memory).into_iter().collect(),
-            Pieces::Many(memories) => memories.into_iter().filter_map(buffer).collect(),
+        let buffer = |memory| into_owned_buffer(memory).map(Buffer::new);
+        match self.parts {
+            Parts::None | Parts::Zeros => SmallVec::new(),
+            Parts::One(memory) => buffer(memory).into_iter().collect(),
+            Parts::Many(parts) => parts.into_iter().filter_map(buffer).collect(),
         }
     }
 
@@ -388,21 +384,21 @@ impl Payload {
 }
 
 #[inline]
-fn into_held(memory: Memory) -> Option<Held> {
+fn into_owned_buffer(memory: Memory) -> Option<OwnedBuffer> {
     match memory {
-        Memory::Held(held) => Some(held),
+        Memory::Owned(owned) => Some(owned),
         Memory::Region(_) => None,
     }
 }
 
-impl From<Held> for Payload {
-    fn from(held: Held) -> Self {
-        Self::from_memory(Memory::Held(held))
+impl From<OwnedBuffer> for Payload {
+    fn from(owned: OwnedBuffer) -> Self {
+        Self::from_memory(Memory::Owned(owned))
     }
 }
 
-/// Entries of the gates of one payload's regions, for one kernel operation. An RMA names at most four
-/// segments, which take no allocation.
+/// Entries of the gates of one payload's regions, for one kernel operation. Those of an RMA take no
+/// allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Leases(SmallVec<[GateGuard; RMA_IOV_LIMIT]>);
 

@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
+use super::access_error::AccessError;
 use super::attached::{Attached, RegionTraits};
 use super::copy;
-use super::denied::Denied;
-use super::held::{Held, OwnedBuffers};
+use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
@@ -37,8 +37,8 @@ pub(super) struct Segment {
 
 impl Segment {
     #[inline]
-    fn of(held: &Held, start: usize) -> Segment {
-        let (span, whole) = (held.span(), held.whole());
+    fn of(owned: &OwnedBuffer, start: usize) -> Segment {
+        let (span, whole) = (owned.span(), owned.whole());
         Segment {
             start,
             span,
@@ -80,8 +80,8 @@ pub(crate) struct RegionMemory {
 
 struct Owners(UnsafeCell<OwnedBuffers>);
 
-// SAFETY: used as the one field says that has it, by one at a time or to read; a `Held` may be sent
-// and shared.
+// SAFETY: used as the one field says that has it, by one at a time or to read; an `OwnedBuffer` may
+// be sent and shared.
 unsafe impl Sync for Owners {}
 
 const _: () = {
@@ -110,13 +110,13 @@ impl RegionMemory {
         let (writable, kernel_only) = (first.is_writable(), first.is_range());
         let mut segments = SmallVec::with_capacity(buffers.len());
         let mut len = 0usize;
-        for held in &buffers {
-            let kind = (held.is_writable(), held.is_range());
-            let is_alike = kind == (writable, kernel_only) && !held.wraps_around();
-            let Some(end) = len.checked_add(held.len()).filter(|_| is_alike) else {
+        for owned in &buffers {
+            let kind = (owned.is_writable(), owned.is_range());
+            let is_alike = kind == (writable, kernel_only) && !owned.wraps_around();
+            let Some(end) = len.checked_add(owned.len()).filter(|_| is_alike) else {
                 return Err(buffers);
             };
-            segments.push(Segment::of(held, len));
+            segments.push(Segment::of(owned, len));
             len = end;
         }
         Ok(Arc::new(RegionMemory {
@@ -196,14 +196,14 @@ impl RegionMemory {
     }
 
     /// Copies out, as a local user.
-    pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
+    pub(crate) fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.read_inside(offset, into) }
     }
 
     /// Copies in, as a local user. The region must be writable.
-    pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
+    pub(crate) fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         let _entry = self.gate.enter(Role::Local)?;
         // SAFETY: the entry is held to the end of this function.
         unsafe { self.write_inside(offset, from) }
@@ -213,14 +213,18 @@ impl RegionMemory {
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
-    pub(super) unsafe fn read_inside(&self, offset: usize, into: &mut [u8]) -> Result<(), Denied> {
+    pub(super) unsafe fn read_inside(
+        &self,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), AccessError> {
         let mut done = 0;
         self.try_each(offset, into.len(), |segment, at, len| {
             let part = &mut into[done..done + len];
             done += len;
             if self.kernel_only {
                 let from = segment.span.part(at, len);
-                return range::read(from, part).map_err(|error| Denied::fault(&error));
+                return range::read(from, part).map_err(|error| AccessError::fault(&error));
             }
             if self.writable {
                 let (cells, at) = segment.cells(at);
@@ -242,7 +246,11 @@ impl RegionMemory {
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
-    pub(super) unsafe fn write_inside(&self, offset: usize, from: &[u8]) -> Result<(), Denied> {
+    pub(super) unsafe fn write_inside(
+        &self,
+        offset: usize,
+        from: &[u8],
+    ) -> Result<(), AccessError> {
         assert!(self.writable, "only writable regions are written to");
         let mut done = 0;
         self.try_each(offset, from.len(), |segment, at, len| {
@@ -250,7 +258,7 @@ impl RegionMemory {
             done += len;
             if self.kernel_only {
                 let into = segment.span.part(at, len);
-                return range::write(into, part).map_err(|error| Denied::fault(&error));
+                return range::write(into, part).map_err(|error| AccessError::fault(&error));
             }
             let (cells, at) = segment.cells(at);
             // SAFETY: as in `read_inside`; the region is writable, as just checked.
@@ -326,7 +334,7 @@ impl RegionMemory {
         self.unpin();
         // SAFETY: the buffers of read-only memory are not changed while it is shared.
         let owners = unsafe { &*self.owners.0.get() };
-        let shared = owners.iter().map(Held::share);
+        let shared = owners.iter().map(OwnedBuffer::share);
         let shared = shared.collect::<Option<OwnedBuffers>>()?;
         (!shared.is_empty()).then_some(shared)
     }
@@ -355,12 +363,12 @@ impl RegionMemory {
     }
 
     /// Windows like the ones it was made of; `None` if it was made of others, or taken apart.
-    pub(crate) fn windows(&self) -> Option<Vec<Held>> {
+    pub(crate) fn windows(&self) -> Option<Vec<OwnedBuffer>> {
         let _inside = self.gate.enter_unless_closed().ok()?;
         // SAFETY: inside the gate to the end of this function.
         let owners = unsafe { &*self.owners.0.get() };
         let windows = owners.iter();
-        let windows = windows.map(|held| held.as_window().map(|_| held.share())?);
+        let windows = windows.map(|owned| owned.as_window().map(|_| owned.share())?);
         let windows: Option<Vec<_>> = windows.collect();
         windows.filter(|all| !all.is_empty())
     }
@@ -373,7 +381,7 @@ impl RegionMemory {
         };
         // SAFETY: inside the gate to the end of this function.
         let owners = unsafe { &*self.owners.0.get() };
-        !owners.is_empty() && owners.iter().all(Held::is_ours_alone)
+        !owners.is_empty() && owners.iter().all(OwnedBuffer::is_ours_alone)
     }
 
     /// The segment of a byte, and its offset there.

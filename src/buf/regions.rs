@@ -1,21 +1,21 @@
-//! What a payload can say and do about the regions that its pieces are parts of.
+//! What a payload can say and do about the regions that its parts are parts of.
 
 use std::ptr;
 use std::sync::Arc;
 
-use super::denied::Denied;
+use super::access_error::AccessError;
+use super::memory::{Memory, RegionUse};
 use super::payload::Payload;
-use super::piece::{Memory, RegionUse};
 use super::region::RegionMemory;
 use crate::error::Error;
 use crate::sync::WakeList;
 
 impl Payload {
-    /// The regions that pieces of it are parts of.
+    /// The regions that parts of it are parts of.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &RegionMemory> {
-        self.pieces().iter().filter_map(|piece| match piece {
+        self.parts().iter().filter_map(|part| match part {
             Memory::Region(region) => Some(&**region.memory()),
-            Memory::Held(_) => None,
+            Memory::Owned(_) => None,
         })
     }
 
@@ -23,9 +23,9 @@ impl Payload {
     /// takes.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let _leases =
-            (self.lease()).map_err(|it| Denied::from(it).error("it was made persistent"))?;
-        for piece in self.pieces() {
-            if let Memory::Region(region) = piece {
+            (self.lease()).map_err(|it| AccessError::from(it).error("it was made persistent"))?;
+        for part in self.parts() {
+            if let Memory::Region(region) = part {
                 let flushed = region.memory().flush(region.offset(), region.len());
                 flushed.map_err(|error| Error::from_io(&error, "making a write persistent"))?;
             }
@@ -34,23 +34,23 @@ impl Payload {
     }
 
     /// Asks whether the memory of its regions can be read: [`RegionUse::probe`].
-    pub(crate) fn probe(&self) -> Result<(), Denied> {
-        self.pieces().iter().try_for_each(|it| match it {
+    pub(crate) fn probe(&self) -> Result<(), AccessError> {
+        self.parts().iter().try_for_each(|it| match it {
             Memory::Region(region) => region.probe(false),
-            Memory::Held(_) => Ok(()),
+            Memory::Owned(_) => Ok(()),
         })
     }
 
     /// No bytes of those of its regions that counters are bound to, so that they can be told later.
     pub(crate) fn counting_regions(&self) -> Payload {
-        let counting = |piece: &Memory| match piece {
+        let counting = |part: &Memory| match part {
             Memory::Region(it) if it.memory().attached().has_counter() => {
                 Some(RegionUse::remote(Arc::clone(it.memory()), 0, 0))
             }
             _ => None,
         };
-        let pieces = self.pieces().iter();
-        Payload::from_region_uses(pieces.filter_map(counting).collect())
+        let parts = self.parts().iter();
+        Payload::from_region_uses(parts.filter_map(counting).collect())
     }
 
     /// Tells the counters of each region, once, of a peer's access that took this right.

@@ -4,8 +4,8 @@
 //!   so is never seen as a slice: it is copied from and to.
 //! - [`SharedMemory`] is that, or bytes that never change.
 //!
-//! A region of a range holds a window ([`Held::window`]): the range, and one more owner of the
-//! whole. Nobody else has a window of such memory: its region gives nothing back and cannot be
+//! A region of a range holds a window ([`OwnedBuffer::window`]): the range, and one more owner of
+//! the whole. No other window of such memory exists: its region gives nothing back and cannot be
 //! quiesced, since either would claim bytes that others share.
 
 use std::fmt;
@@ -16,13 +16,13 @@ use bytes::Bytes;
 
 use super::buffer::Buffer;
 use super::copy;
-use super::held::Held;
+use super::owned_buffer::OwnedBuffer;
 use super::range::AddressRange;
 use super::traits::{IoBufMut, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Is told when the application lets go of memory that it had shared.
-pub(crate) trait Released: Send + Sync {
+pub(crate) trait ReleaseListener: Send + Sync {
     /// The last handle of the buffer with this range of addresses is gone.
     fn released(&self, addresses: Range<usize>);
 }
@@ -57,22 +57,22 @@ pub struct SharedBuffer {
 
 /// What all handles of the application share; regions have the memory alone.
 struct Handle {
-    memory: Arc<Held>,
+    memory: Arc<OwnedBuffer>,
     /// Caches that are told when it goes.
-    caches: Mutex<Vec<Weak<dyn Released>>>,
+    caches: Mutex<Vec<Weak<dyn ReleaseListener>>>,
 }
 
 impl SharedBuffer {
     /// Makes shared memory of a buffer that is owned alone and writable, of the types that both
     /// traits name; no byte is copied.
     pub fn new(buffer: impl RegionBuf + IoBufMut) -> SharedBuffer {
-        let Ok(memory) = buffer.into_held() else {
+        let Ok(memory) = buffer.into_owned_buffer() else {
             unreachable!("the types that both traits name are owned whole");
         };
         Self::of(Arc::new(memory))
     }
 
-    fn of(memory: Arc<Held>) -> SharedBuffer {
+    fn of(memory: Arc<OwnedBuffer>) -> SharedBuffer {
         // That every byte may be read and written in place is what all its functions rest on.
         assert!(memory.is_writable() && !memory.is_range());
         SharedBuffer {
@@ -100,8 +100,8 @@ impl SharedBuffer {
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
         // SAFETY: the whole of a writable buffer that `self` keeps allocated, and that is touched
-        // by the shared functions alone: a window has the same cells (see `Held::whole`), and only
-        // the last owner gets the buffer out (memory-model rules 1, 2).
+        // by the shared functions alone: a window has the same cells (see `OwnedBuffer::whole`),
+        // and only the last owner gets the buffer out (memory-model rules 1, 2).
         unsafe { copy::read_shared(self.handle.memory.span(), offset, into) };
         Ok(())
     }
@@ -127,8 +127,8 @@ impl SharedBuffer {
         let memory = Arc::clone(&handle.memory);
         // Gives notice to the caches.
         drop(handle);
-        let held = Arc::try_unwrap(memory).map_err(SharedBuffer::of)?;
-        Ok(Buffer::new(held))
+        let owned = Arc::try_unwrap(memory).map_err(SharedBuffer::of)?;
+        Ok(Buffer::new(owned))
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
@@ -165,9 +165,9 @@ impl fmt::Debug for SharedBuffer {
 
 /// Windows in the order of their addresses, cut so that none overlaps; those that go on where
 /// another of the same buffer ends are one.
-pub(crate) fn join_windows(mut windows: Vec<Held>) -> Vec<Held> {
+pub(crate) fn join_windows(mut windows: Vec<OwnedBuffer>) -> Vec<OwnedBuffer> {
     windows.sort_by_key(|window| window.span().addresses().start);
-    let mut joined: Vec<Held> = Vec::with_capacity(windows.len());
+    let mut joined: Vec<OwnedBuffer> = Vec::with_capacity(windows.len());
     for window in windows {
         let Range { start, end } = window.span().addresses();
         let Some(last) = joined.last_mut() else {
@@ -206,7 +206,7 @@ pub trait SharedMemory: Clone + Send + 'static {
     /// One more owner of it, for windows.
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
-    fn owner(&self) -> Arc<Held>;
+    fn owner(&self) -> Arc<OwnedBuffer>;
 
     /// True if its bytes may be written to.
     #[doc(hidden)]
@@ -214,15 +214,15 @@ pub trait SharedMemory: Clone + Send + 'static {
 
     /// True if nobody owns it, and the caller answers for its being there.
     #[doc(hidden)]
-    fn is_vouched(&self) -> bool {
+    fn is_unowned(&self) -> bool {
         false
     }
 
     /// Asks for a notice when the application lets go of it; those that give none are asked from
-    /// time to time ([`Held::is_ours_alone`]).
+    /// time to time ([`OwnedBuffer::is_ours_alone`]).
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
-    fn tell(&self, _cache: &Weak<dyn Released>) {}
+    fn tell(&self, _cache: &Weak<dyn ReleaseListener>) {}
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
@@ -231,7 +231,7 @@ impl SharedMemory for SharedBuffer {
         self.handle.memory.span().addresses()
     }
 
-    fn owner(&self) -> Arc<Held> {
+    fn owner(&self) -> Arc<OwnedBuffer> {
         Arc::clone(&self.handle.memory)
     }
 
@@ -239,7 +239,7 @@ impl SharedMemory for SharedBuffer {
         true
     }
 
-    fn tell(&self, cache: &Weak<dyn Released>) {
+    fn tell(&self, cache: &Weak<dyn ReleaseListener>) {
         let caches = self.handle.caches.lock();
         let mut caches = caches.unwrap_or_else(PoisonError::into_inner);
         if !caches.iter().any(|told| told.ptr_eq(cache)) {
@@ -257,15 +257,15 @@ impl SharedMemory for AddressRange {
         start..start.checked_add(self.len()).unwrap_or(start)
     }
 
-    fn owner(&self) -> Arc<Held> {
-        Arc::new(Held::from(self.clone()))
+    fn owner(&self) -> Arc<OwnedBuffer> {
+        Arc::new(OwnedBuffer::from(self.clone()))
     }
 
     fn is_writable(&self) -> bool {
         true
     }
 
-    fn is_vouched(&self) -> bool {
+    fn is_unowned(&self) -> bool {
         true
     }
 }
@@ -279,8 +279,8 @@ macro_rules! unchanging {
                 range.start.addr()..range.end.addr()
             }
 
-            fn owner(&self) -> Arc<Held> {
-                Arc::new(Held::from(self.clone()))
+            fn owner(&self) -> Arc<OwnedBuffer> {
+                Arc::new(OwnedBuffer::from(self.clone()))
             }
 
             fn is_writable(&self) -> bool {

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::exclusive::Quiescing;
+use super::quiesced_access::Quiescing;
 use super::span::Span;
 use super::*;
 use crate::sync::{DrainScope, GateError, Role};
@@ -18,8 +18,11 @@ mod rights;
 mod spare;
 
 fn memory(segments: &[&[u8]]) -> Arc<RegionMemory> {
-    let held: Vec<_> = segments.iter().map(|it| Held::from(it.to_vec())).collect();
-    RegionMemory::new(held, RegionTraits::plain(0)).unwrap()
+    let owned: Vec<_> = segments
+        .iter()
+        .map(|it| OwnedBuffer::from(it.to_vec()))
+        .collect();
+    RegionMemory::new(owned, RegionTraits::plain(0)).unwrap()
 }
 
 /// Reads through the spans, as `sendmsg` would.
@@ -102,10 +105,10 @@ fn every_buffer_type_comes_back_itself() {
 fn only_the_initialised_bytes_are_offered() {
     let mut vec = Vec::with_capacity(100);
     vec.extend_from_slice(&[1; 10]);
-    assert_eq!(Held::from(vec).len(), 10);
+    assert_eq!(OwnedBuffer::from(vec).len(), 10);
     let mut bytes = BytesMut::with_capacity(100);
     bytes.extend_from_slice(&[1; 10]);
-    assert_eq!(Held::from(bytes).span().len(), 10);
+    assert_eq!(OwnedBuffer::from(bytes).span().len(), 10);
     assert_eq!(Payload::from_vec(Vec::new()).len(), 0);
 }
 
@@ -126,13 +129,13 @@ fn dropped_payload_frees_each_buffer_once() {
     }
     let freed = Arc::new(AtomicBool::new(false));
     let counted: Arc<[u8]> = Arc::from(&b"counted"[..]);
-    let payload = Payload::from_pieces(vec![
-        Memory::Held(Bytes::from_owner(Owner(Arc::clone(&freed))).into()),
-        Memory::Held(Arc::clone(&counted).into()),
-        Memory::Held(vec![0; 5].into()),
-        Memory::Held(Box::<[u8]>::from(&b"boxed"[..]).into()),
-        Memory::Held(String::from("text").into()),
-        Memory::Held(BytesMut::from(&b"m"[..]).into()),
+    let payload = Payload::from_parts(vec![
+        Memory::Owned(Bytes::from_owner(Owner(Arc::clone(&freed))).into()),
+        Memory::Owned(Arc::clone(&counted).into()),
+        Memory::Owned(vec![0; 5].into()),
+        Memory::Owned(Box::<[u8]>::from(&b"boxed"[..]).into()),
+        Memory::Owned(String::from("text").into()),
+        Memory::Owned(BytesMut::from(&b"m"[..]).into()),
     ]);
     assert_eq!(Arc::strong_count(&counted), 2);
     assert!(!freed.load(Ordering::SeqCst));
@@ -148,7 +151,7 @@ fn several_buffers_come_back_in_order_and_only_as_what_they_were() {
     let three = [vec![1], vec![2, 2], vec![]];
     let at = three.each_ref().map(|it| it.as_ptr());
     let payload = three.into_payload(LocalUse::Send).ok().unwrap();
-    assert_eq!((payload.len(), payload.piece_count()), (3, 3));
+    assert_eq!((payload.len(), payload.buffer_count()), (3, 3));
     let three = <[Vec<u8>; 3]>::from_payload(payload).unwrap();
     assert_eq!(three.each_ref().map(|it| it.as_ptr()), at);
 
@@ -159,7 +162,7 @@ fn several_buffers_come_back_in_order_and_only_as_what_they_were() {
 
     let none: [Vec<u8>; 0] = [];
     let payload = none.into_payload(LocalUse::Send).ok().unwrap();
-    assert_eq!((payload.len(), payload.piece_count()), (0, 0));
+    assert_eq!((payload.len(), payload.buffer_count()), (0, 0));
     assert!(<[Vec<u8>; 0]>::from_payload(payload).is_some());
 
     let payload = vec![1u8].into_payload(LocalUse::Send).ok().unwrap();
@@ -199,11 +202,11 @@ fn buffer_gives_bytes_vec_and_type_back() {
 fn frame_gives_what_is_left_of_header_and_payload() {
     let whole = b"headerpayload in pieces";
     for cut in 0..=whole.len() {
-        let pieces = vec![
-            Memory::Held(b"payload "[..].to_vec().into()),
-            Memory::Held("in pieces".into()),
+        let parts = vec![
+            Memory::Owned(b"payload "[..].to_vec().into()),
+            Memory::Owned("in pieces".into()),
         ];
-        let mut frame = Frame::new(b"header", Payload::from_pieces(pieces), 7);
+        let mut frame = Frame::new(b"header", Payload::from_parts(parts), 7);
         assert_eq!((frame.len(), frame.token()), (whole.len(), 7));
         frame.advance(cut);
         assert_eq!(frame.remaining(), whole.len() - cut);
@@ -237,9 +240,9 @@ fn span_list_is_bounded_and_skips_empty_spans() {
     }
     assert!(list.is_full() && !list.push(Span::of(&byte)));
     assert_eq!((list.count(), list.bytes()), (128, 128));
-    let many = (0..200).map(|_| Memory::Held(vec![1].into())).collect();
+    let many = (0..200).map(|_| Memory::Owned(vec![1].into())).collect();
     list.clear();
-    Payload::from_pieces(many).spans(0, 200, &mut list);
+    Payload::from_parts(many).spans(0, 200, &mut list);
     assert_eq!(list.bytes(), 128);
 }
 
@@ -273,17 +276,17 @@ fn what_operations_hold_is_send_and_what_is_shared_is_sync() {
     send::<Frame>();
     send::<Stage>();
     send::<Quiescing>();
-    sync::<Held>();
+    sync::<OwnedBuffer>();
     sync::<Buffer>();
     sync::<RegionMemory>();
-    sync::<Exclusive>();
+    sync::<QuiescedAccess>();
     sync::<StagePool>();
 }
 
 /// One piece of a random payload: 0 a buffer, 1 a local use, 2 a peer's.
 fn piece(kind: u8, bytes: &[u8], before: usize, after: usize) -> Memory {
     if kind == 0 {
-        return Memory::Held(bytes.to_vec().into());
+        return Memory::Owned(bytes.to_vec().into());
     }
     let mut whole = vec![0xEE; before];
     whole.extend_from_slice(bytes);
@@ -311,7 +314,7 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// A payload is one range of bytes, whatever its pieces: copies and spans agree with a plain
+    /// A payload is one range of bytes, whatever its parts: copies and spans agree with a plain
     /// vector, and touch nothing beside the range.
     #[test]
     fn payload_behaves_as_one_range_of_bytes(
@@ -325,9 +328,9 @@ proptest! {
         ),
     ) {
         let mut oracle: Vec<u8> = parts.iter().flat_map(|it| it.1.clone()).collect();
-        let pieces =
+        let parts =
             parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
-        let mut payload = Payload::from_pieces(pieces.collect());
+        let mut payload = Payload::from_parts(parts.collect());
         prop_assert_eq!(payload.len(), oracle.len());
         for (at, len, value, through_spans) in edits {
             let at = usize::from(at) % (oracle.len() + 1);
@@ -348,7 +351,7 @@ proptest! {
             payload.copy_out(at, &mut seen).unwrap();
             prop_assert_eq!(&seen, &oracle[at..]);
         }
-        for piece in payload.into_pieces() {
+        for piece in payload.into_parts() {
             if let Memory::Region(region) = piece {
                 let mut whole = vec![0; region.memory().len()];
                 region.memory().read_at(0, &mut whole).unwrap();

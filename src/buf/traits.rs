@@ -1,10 +1,10 @@
 //! What may be given to an operation, and what may be registered. All traits are sealed: the types
-//! are those whose taking apart and putting together `held.rs` has proven.
+//! are those whose taking apart and putting together `owned_buffer.rs` has proven.
 
 use super::buffer::Buffer;
-use super::held::{Held, OwnedBuffers};
+use super::memory::Memory;
+use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::payload::Payload;
-use super::piece::Memory;
 use crate::error::Error;
 
 /// What an operation does with a local buffer; a registered one must grant it (`fi_mr(3)`, access).
@@ -39,27 +39,27 @@ pub trait Convert: Sized {
 
     /// As memory of a region that it is to belong to; a part of a region belongs to that already.
     #[doc(hidden)]
-    fn into_held(self) -> Result<Held, Refused<Self>>;
+    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>>;
 
     /// As [`Convert::from_memory`], of memory that is no part of a region.
     #[doc(hidden)]
-    fn from_held(held: Held) -> Result<Self, Held>;
+    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer>;
 
     /// The buffer again, exactly as it was; the memory, if it came from another type.
     #[doc(hidden)]
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
         match memory {
-            Memory::Held(held) => Self::from_held(held).map_err(Memory::Held),
+            Memory::Owned(owned) => Self::from_owned_buffer(owned).map_err(Memory::Owned),
             region => Err(region),
         }
     }
 
     #[doc(hidden)]
-    fn piece_len(&self) -> usize;
+    fn buffer_len(&self) -> usize;
 
     /// True if it is part of a region, as `FI_MR_LOCAL` asks.
     #[doc(hidden)]
-    fn is_piece_registered(&self) -> bool {
+    fn is_buffer_registered(&self) -> bool {
         false
     }
 }
@@ -77,7 +77,7 @@ pub trait ConvertMany: Sized {
 
     /// As the memory of a region. All or none.
     #[doc(hidden)]
-    fn into_owned(self) -> Result<OwnedBuffers, Refused<Self>>;
+    fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>>;
 
     /// The buffers again, same types, same order; `None` if the payload came from others.
     #[doc(hidden)]
@@ -85,7 +85,7 @@ pub trait ConvertMany: Sized {
 
     /// As [`ConvertMany::from_payload`], of what a region gave back.
     #[doc(hidden)]
-    fn from_owned(buffers: OwnedBuffers) -> Option<Self>;
+    fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self>;
 
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.
     #[doc(hidden)]

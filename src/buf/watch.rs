@@ -177,7 +177,7 @@ impl Notices {
     }
 
     /// Watches the pages of a range until the result is dropped.
-    pub(crate) fn watch(&self, range: &Range<usize>) -> io::Result<Watched> {
+    pub(crate) fn watch(&self, range: &Range<usize>) -> io::Result<WatchGuard> {
         let pages = pages_of(range);
         let mut watched = lock(&self.watch.watched);
         let mut request = RegisterRequest {
@@ -193,7 +193,7 @@ impl Notices {
             ioctl(&self.watch.descriptor, request)?;
         }
         watched.push(pages.clone());
-        Ok(Watched {
+        Ok(WatchGuard {
             watch: self.watch,
             pages,
             is_there: true,
@@ -217,20 +217,20 @@ impl fmt::Debug for Notices {
 }
 
 /// Keeps a range watched.
-pub(crate) struct Watched {
+pub(crate) struct WatchGuard {
     watch: &'static Watch,
     pages: Range<usize>,
     is_there: bool,
 }
 
-impl Watched {
+impl WatchGuard {
     /// It went away: whoever has its addresses now may have a watch of his own there.
     pub(crate) fn went_away(&mut self) {
         self.is_there = false;
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let mut watched = lock(&self.watch.watched);
         let own = watched.iter().position(|pages| *pages == self.pages);
@@ -252,9 +252,9 @@ impl Drop for Watched {
     }
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for WatchGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watched({} bytes)", self.pages.len())
+        write!(f, "WatchGuard({} bytes)", self.pages.len())
     }
 }
 
@@ -431,7 +431,7 @@ mod tests {
         let range = |it: &MappedBuffer| it.as_ptr().addr()..it.as_ptr().addr() + 4096;
         let watched = mapped.iter().map(|it| notices.watch(&range(it)).unwrap());
         let mut watched: Vec<_> = watched.collect();
-        watched.iter_mut().for_each(Watched::went_away);
+        watched.iter_mut().for_each(WatchGuard::went_away);
         drop(mapped);
         assert!(told(notices, &(0..4096)), "everything");
         drop(watched);

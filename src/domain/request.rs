@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::buf::{
-    ConvertMany, Held, OwnedBuffers, RegionMemory, RegionTraits, check_kernel_copies,
+    ConvertMany, OwnedBuffer, OwnedBuffers, RegionMemory, RegionTraits, check_kernel_copies,
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
@@ -86,12 +86,12 @@ impl Request {
     }
 
     /// Checks the memory.
-    pub(super) fn check_memory(&self, held: &[Held]) -> Result<()> {
+    pub(super) fn check_memory(&self, owned: &[OwnedBuffer]) -> Result<()> {
         if self.flags.contains(MrFlags::RMA_PMEM) {
-            check_files(held)?;
+            check_files(owned)?;
         }
         // Ranges are not mixed with others.
-        if held.first().is_some_and(Held::is_range) {
+        if owned.first().is_some_and(OwnedBuffer::is_range) {
             check_address_ranges()?;
         }
         Ok(())
@@ -195,7 +195,7 @@ pub(super) fn take_buffers<B: RegisterBufs>(
     if let Err(error) = checked {
         return Err(refuse(error, buffers));
     }
-    let owned = match buffers.into_owned() {
+    let owned = match buffers.into_owned_buffers() {
         Ok(owned) => owned,
         Err((error, buffers)) => return Err(refuse(error, buffers)),
     };
@@ -218,8 +218,8 @@ fn too_many(count: usize, limit: usize) -> Error {
 }
 
 /// Whether all of it is of files, which keep what is written.
-fn check_files(held: &[Held]) -> Result<()> {
-    for buffer in held {
+fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
+    for buffer in owned {
         let is_file = buffer.is_shared_file();
         if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
             let message = "RMA_PMEM: the memory is no shared mapping of a file";
@@ -242,5 +242,5 @@ pub(super) fn check_address_ranges() -> Result<()> {
 pub(super) fn give_buffers<B: RegisterBufs>(refused: Box<RegisterError>) -> Failed<B> {
     let RegisterError { error, buffers } = *refused;
     let error = error.with_operation(OperationKind::Register);
-    Failed::new(error, B::from_owned(buffers))
+    Failed::new(error, B::from_owned_buffers(buffers))
 }

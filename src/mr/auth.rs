@@ -87,16 +87,16 @@ fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
 
 /// The way by which a peer reaches for a region.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Through<'a> {
+pub(crate) struct AccessContext<'a> {
     pub(super) endpoint: EndpointId,
     /// The key that both sides of the connection have proven.
     pub(super) key: Option<&'a AuthSecret>,
 }
 
-impl<'a> Through<'a> {
-    /// Through a connection of this endpoint on which this key was proven.
+impl<'a> AccessContext<'a> {
+    /// Access through a connection of this endpoint on which this key was proven.
     pub(crate) fn new(endpoint: EndpointId, key: Option<&'a AuthSecret>) -> Self {
-        Through { endpoint, key }
+        AccessContext { endpoint, key }
     }
 
     /// Whether a region of this key may be reached so.
@@ -105,9 +105,9 @@ impl<'a> Through<'a> {
     }
 }
 
-impl From<EndpointId> for Through<'_> {
+impl From<EndpointId> for AccessContext<'_> {
     fn from(endpoint: EndpointId) -> Self {
-        Through::new(endpoint, None)
+        AccessContext::new(endpoint, None)
     }
 }
 

@@ -12,7 +12,7 @@ use super::raw::RawKey;
 use super::remote::{RemoteRegion, resolve_range};
 use super::slice::RegionSlice;
 use super::table::MrTable;
-use crate::buf::{Denied, Held, OwnedBuffers, RegionMemory, RegionTraits};
+use crate::buf::{AccessError, OwnedBuffer, OwnedBuffers, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::sync::{DrainScope, GateError, HasGate, Lock};
@@ -68,9 +68,9 @@ pub(crate) fn prepare(
     let access = Access::from_bits_truncate(traits.rights);
     let message = if buffers.is_empty() {
         "a region has at least one buffer"
-    } else if !buffers.iter().all(Held::is_writable) && !Access::READ_ONLY.contains(access) {
+    } else if !buffers.iter().all(OwnedBuffer::is_writable) && !Access::READ_ONLY.contains(access) {
         "access of a read-only region is among SEND, WRITE and REMOTE_READ"
-    } else if buffers.iter().any(Held::wraps_around) {
+    } else if buffers.iter().any(OwnedBuffer::wraps_around) {
         "len: the range goes beyond the last address"
     } else {
         match RegionMemory::new(buffers, traits) {
@@ -275,10 +275,10 @@ pub(crate) fn closed(why: GateError) -> Error {
 }
 
 /// Why a copy did not happen, for the user.
-pub(super) fn denied(why: Denied) -> Error {
+pub(super) fn denied(why: AccessError) -> Error {
     match why {
-        Denied::Closed(why) => closed(why),
-        fault @ Denied::Fault(_) => fault.error("copying from or to an address range"),
+        AccessError::Closed(why) => closed(why),
+        fault @ AccessError::Fault(_) => fault.error("copying from or to an address range"),
     }
 }
 

@@ -60,7 +60,7 @@ impl<B: ConvertMany> Future for Deregistration<B> {
             ready!(self.wait(context));
         }
         let taken = self.core.memory().take().ok_or_else(given_back)?;
-        let back = B::from_owned(taken);
+        let back = B::from_owned_buffers(taken);
         Poll::Ready(Ok(back.expect("the handle has the type of its buffers")))
     }
 }

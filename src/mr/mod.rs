@@ -51,11 +51,11 @@ pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
 pub(crate) use self::core::{Parent, PreparedRegion, RegisterError, closed, prepare};
-pub(crate) use auth::{AuthSecret, Sealed, SessionKey, Through};
+pub(crate) use auth::{AccessContext, AuthSecret, Sealed, SessionKey};
 pub(crate) use cache::{
     FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,
 };
 pub(crate) use key::KeyPolicy;
 pub(crate) use mapped::{MappedKeys, WireKey};
 pub(crate) use raw::{RawKeys, Tag};
-pub(crate) use table::{Claim, MrAddressing, MrTable, SharedTable};
+pub(crate) use table::{AccessRequest, MrAddressing, MrTable, SharedTable};

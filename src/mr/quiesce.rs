@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::region::MemoryRegion;
-use crate::buf::Exclusive;
+use crate::buf::QuiescedAccess;
 
 /// A region's bytes, all to yourself: made by [`MemoryRegion::quiesce`]. Peers and local operations
 /// are refused until it is dropped. It owns a handle of the region, so it may be sent and stored;
@@ -15,12 +15,12 @@ use crate::buf::Exclusive;
 pub struct Quiesced {
     // Declared, and so dropped, before the handle: a region's last handle must not go while it is
     // excluded.
-    exclusive: Exclusive,
+    exclusive: QuiescedAccess,
     region: MemoryRegion,
 }
 
 impl Quiesced {
-    pub(super) fn new(exclusive: Exclusive, region: MemoryRegion) -> Self {
+    pub(super) fn new(exclusive: QuiescedAccess, region: MemoryRegion) -> Self {
         Quiesced { exclusive, region }
     }
 

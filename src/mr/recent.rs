@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use crate::id::EndpointId;
 use crate::limits::RECENT_KEYS_MAX;
 
-use super::auth::Through;
-use super::table::{Claim, Demands};
+use super::auth::AccessContext;
+use super::table::{AccessRequest, RequiredProof};
 
 #[derive(Default)]
 pub(super) struct RecentKeys {
@@ -21,17 +21,17 @@ pub(super) struct RecentKeys {
 /// The peers that a region was there for.
 pub(super) struct Audience {
     /// What they have to prove, if anything.
-    pub(super) demands: Option<Box<Demands>>,
+    pub(super) proof: Option<Box<RequiredProof>>,
     /// The endpoints they come through; `None`: all.
     pub(super) endpoints: Option<Box<[EndpointId]>>,
 }
 
 impl Audience {
-    fn includes(&self, claim: &Claim, through: &Through<'_>) -> bool {
-        let is_bound = |endpoints: &[EndpointId]| endpoints.contains(&through.endpoint);
-        self.demands
+    fn includes(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
+        let is_bound = |endpoints: &[EndpointId]| endpoints.contains(&context.endpoint);
+        self.proof
             .as_ref()
-            .is_none_or(|it| it.are_met(claim, through))
+            .is_none_or(|it| it.is_shown_by(request, context))
             && self.endpoints.as_deref().is_none_or(is_bound)
     }
 }
@@ -41,16 +41,16 @@ impl RecentKeys {
         if self.keys.len() == RECENT_KEYS_MAX {
             self.keys.pop_front();
         }
-        let is_all = audience.demands.is_none() && audience.endpoints.is_none();
+        let is_all = audience.proof.is_none() && audience.endpoints.is_none();
         self.keys
             .push_back((key, (!is_all).then(|| Box::new(audience))));
     }
 
     /// True if a region had the key of this claim lately, and was there for this peer.
     #[cold]
-    pub(super) fn contains(&self, claim: &Claim, through: &Through<'_>) -> bool {
-        let same = self.keys.iter().filter(|(key, _)| *key == claim.key);
+    pub(super) fn contains(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
+        let same = self.keys.iter().filter(|(key, _)| *key == request.key);
         same.map(|(_, audience)| audience.as_ref())
-            .any(|audience| audience.is_none_or(|it| it.includes(claim, through)))
+            .any(|audience| audience.is_none_or(|it| it.includes(request, context)))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::core::{closed, denied, local_range, read_at};
 use crate::buf::{
-    Convert, Held, IoBuf, IoBufMut, LocalUse, Memory, Refused, RegionMemory, RegionUse,
+    Convert, IoBuf, IoBufMut, LocalUse, Memory, OwnedBuffer, Refused, RegionMemory, RegionUse,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -110,13 +110,13 @@ impl Convert for RegionSlice {
         }
     }
 
-    fn into_held(self) -> Result<Held, Refused<Self>> {
+    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
         let error = Error::new(ErrorKind::InvalidArgument, "part of another region");
         Err((error, self))
     }
 
-    fn from_held(held: Held) -> Result<Self, Held> {
-        Err(held)
+    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+        Err(owned)
     }
 
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
@@ -126,15 +126,15 @@ impl Convert for RegionSlice {
                 region.offset(),
                 region.len(),
             )),
-            held => Err(held),
+            owned => Err(owned),
         }
     }
 
-    fn piece_len(&self) -> usize {
+    fn buffer_len(&self) -> usize {
         self.len
     }
 
-    fn is_piece_registered(&self) -> bool {
+    fn is_buffer_registered(&self) -> bool {
         true
     }
 }

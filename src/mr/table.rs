@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::access::Access;
-use super::auth::{AuthSecret, Through};
+use super::auth::{AccessContext, AuthSecret};
 use super::flags::MrFlags;
 use super::key::{KeyPolicy, KeyPool};
 use super::raw::{RawKey, RawKeys, Sealed, Tag, is_same_tag};
@@ -57,7 +57,7 @@ impl From<GateError> for Refusal {
 
 /// What a peer says it wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct AccessRequest {
     pub(crate) key: u64,
     /// The tag of a raw key, if it came along.
     pub(crate) tag: Option<Tag>,
@@ -72,22 +72,22 @@ pub(crate) struct Claim {
 struct Registered {
     memory: Arc<RegionMemory>,
     /// Apart, since few have any: what stands here is moved about.
-    demands: Option<Box<Demands>>,
+    proof: Option<Box<RequiredProof>>,
 }
 
 /// What peers must show besides the key.
-pub(super) struct Demands {
+pub(super) struct RequiredProof {
     /// Only peers that have proven it may come; `None`: all.
     auth_key: Option<AuthSecret>,
     /// Shown with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
 }
 
-impl Demands {
+impl RequiredProof {
     /// True if the peer that comes this way shows all of it.
-    pub(super) fn are_met(&self, claim: &Claim, through: &Through<'_>) -> bool {
-        let is_shown = |tag: &Tag| claim.tag.is_some_and(|shown| is_same_tag(tag, &shown));
-        self.tag.as_ref().is_none_or(is_shown) && through.has(self.auth_key.as_ref())
+    pub(super) fn is_shown_by(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
+        let is_shown = |tag: &Tag| request.tag.is_some_and(|shown| is_same_tag(tag, &shown));
+        self.tag.as_ref().is_none_or(is_shown) && context.has(self.auth_key.as_ref())
     }
 }
 
@@ -164,13 +164,13 @@ impl MrTable {
                 self.keys.choose(|| self.pool.draw(), is_taken)?
             }
         };
-        let demands = (self.raw.demanded || auth_key.is_some()).then(|| {
+        let proof = (self.raw.demanded || auth_key.is_some()).then(|| {
             let tag = self.raw.demanded.then(|| self.raw_key(key, memory).tag());
-            Box::new(Demands { auth_key, tag })
+            Box::new(RequiredProof { auth_key, tag })
         });
         let registered = Registered {
             memory: Arc::clone(memory),
-            demands,
+            proof,
         };
         match self.regions.entry(key) {
             Entry::Vacant(free) => {
@@ -196,7 +196,7 @@ impl MrTable {
         let removed = entry.remove();
         if removed.access().intersects(Access::REMOTE) {
             let audience = Audience {
-                demands: removed.demands,
+                proof: removed.proof,
                 endpoints: memory.attached().endpoints(),
             };
             self.recent.push(key, audience);
@@ -221,32 +221,32 @@ impl MrTable {
     /// if the region was deregistered lately.
     pub(crate) fn resolve<'a>(
         &self,
-        claim: &Claim,
-        through: impl Into<Through<'a>>,
+        request: &AccessRequest,
+        context: impl Into<AccessContext<'a>>,
     ) -> Result<RegionUse, Refusal> {
-        let through = through.into();
-        let Some(region) = self.regions.get(&claim.key) else {
-            return Err(match self.recent.contains(claim, &through) {
+        let context = context.into();
+        let Some(region) = self.regions.get(&request.key) else {
+            return Err(match self.recent.contains(request, &context) {
                 true => Refusal::Revoked,
                 false => Refusal::UnknownKey,
             });
         };
         // Who lacks the tag or the authorization key, or comes through an endpoint that the region
         // is not bound to, learns no more than with a key that nothing has.
-        let demands = region.demands.as_deref();
-        let is_admitted = demands.is_none_or(|it| it.are_met(claim, &through))
-            && region.memory.attached().admits(through.endpoint);
+        let proof = region.proof.as_deref();
+        let is_admitted = proof.is_none_or(|it| it.is_shown_by(request, &context))
+            && region.memory.attached().admits(context.endpoint);
         if !is_admitted {
             return Err(Refusal::UnknownKey);
         }
         region.memory.gate().is_open(Role::Remote)?;
         let flags = MrFlags::from_bits_truncate(region.memory.traits().flags);
-        let persists = !claim.persistent || flags.contains(MrFlags::RMA_PMEM);
-        if !region.access().permits(claim.need) || !persists {
+        let persists = !request.persistent || flags.contains(MrFlags::RMA_PMEM);
+        if !region.access().permits(request.need) || !persists {
             return Err(Refusal::AccessDenied);
         }
         let base = self.addressing.base_of(&region.memory);
-        let (offset, len) = range_within(base, region.memory.len(), claim.addr, claim.len)
+        let (offset, len) = range_within(base, region.memory.len(), request.addr, request.len)
             .ok_or(Refusal::OutOfBounds)?;
         if !region.memory.attached().is_backed(offset..offset + len) {
             return Err(Refusal::Fault);

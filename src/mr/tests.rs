@@ -8,15 +8,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::buf::{
-    Buffer, Convert, ConvertMany, Held, LocalUse, Payload, RegionMemory, RegionTraits, SpanList,
+    Buffer, Convert, ConvertMany, LocalUse, OwnedBuffer, Payload, RegionMemory, RegionTraits,
+    SpanList,
 };
 use crate::error::{ErrorKind, Refusal, Result};
 use crate::id::EndpointId;
 use crate::limits::RECENT_KEYS_MAX;
 use crate::sync::Role;
 
+mod access_requests;
 mod auth;
-mod claims;
 mod home;
 mod lifetimes;
 mod values;

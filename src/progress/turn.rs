@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use crate::buf::{Denied, RegionUse};
+use crate::buf::{AccessError, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::mr::{Access, Claim, MrTable, Through};
+use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
 use crate::proto::{
     Connection, Host, Lifecycle, OpKey, Operation, Outgoing, ReceivePlan, Receives, Refused,
 };
@@ -42,15 +42,15 @@ impl Host<Report> for View<'_> {
         slot.map(|slot| self.unasked.push_back(slot)).is_some()
     }
 
-    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
+    fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
         // A port that demands a key takes no access before the peer has proven it.
-        let through = Through::new(self.port.id(), self.port.auth_key());
-        let found = self.regions.lock("resolve").resolve(claim, through)?;
-        let for_writing = claim.need.contains(Access::REMOTE_WRITE);
+        let context = AccessContext::new(self.port.id(), self.port.auth_key());
+        let found = self.regions.lock("resolve").resolve(request, context)?;
+        let for_writing = request.need.contains(Access::REMOTE_WRITE);
         match found.probe(for_writing) {
             Ok(()) => Ok(found),
-            Err(Denied::Closed(closed)) => Err(closed.into()),
-            Err(Denied::Fault(_)) => Err(Refusal::Fault),
+            Err(AccessError::Closed(closed)) => Err(closed.into()),
+            Err(AccessError::Fault(_)) => Err(Refusal::Fault),
         }
     }
 

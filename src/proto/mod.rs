@@ -43,7 +43,7 @@ pub(crate) use peers::{
 pub(crate) use receives::Receives;
 
 use crate::error::Refusal;
-use crate::mr::Claim;
+use crate::mr::AccessRequest;
 
 /// What a connection asks of its owner in the middle of an input.
 pub(crate) trait Host<T> {
@@ -56,7 +56,7 @@ pub(crate) trait Host<T> {
     fn reserve_unasked(&mut self) -> bool;
 
     /// Finds the region a peer names, if it grants what the peer claims.
-    fn resolve(&mut self, claim: &Claim) -> Result<crate::buf::RegionUse, Refusal>;
+    fn resolve(&mut self, request: &AccessRequest) -> Result<crate::buf::RegionUse, Refusal>;
 
     /// True if behind each segment of a peer's access comes an empty one with the proof of its key
     /// (`FI_MR_RAW`).

@@ -219,13 +219,13 @@ async fn exclusion_gives_slices_and_ends_with_guard_or_future() {
 #[test]
 fn read_only_memory_is_shared_and_never_taken() {
     let counted: Arc<[u8]> = Arc::from(&b"counted"[..]);
-    for held in [
-        Held::from(Bytes::from(vec![1, 2, 3])),
-        Held::from(Arc::clone(&counted)),
-        Held::from(&b"static"[..]),
-        Held::from("text"),
+    for owned in [
+        OwnedBuffer::from(Bytes::from(vec![1, 2, 3])),
+        OwnedBuffer::from(Arc::clone(&counted)),
+        OwnedBuffer::from(&b"static"[..]),
+        OwnedBuffer::from("text"),
     ] {
-        let memory = RegionMemory::new(vec![held], RegionTraits::plain(0)).unwrap();
+        let memory = RegionMemory::new(vec![owned], RegionTraits::plain(0)).unwrap();
         let slice = memory.as_read_only().unwrap();
         let copy = slice.to_vec();
         memory.gate().close().unwrap();
@@ -235,7 +235,7 @@ fn read_only_memory_is_shared_and_never_taken() {
     }
     assert_eq!(Arc::strong_count(&counted), 1);
     assert!(memory(&[b"writable"]).as_read_only().is_none());
-    let mixed = vec![Held::from(vec![1]), Held::from("read-only")];
+    let mixed = vec![OwnedBuffer::from(vec![1]), OwnedBuffer::from("read-only")];
     assert_eq!(
         RegionMemory::new(mixed, RegionTraits::plain(0))
             .unwrap_err()

@@ -12,9 +12,9 @@ use super::super::*;
 fn one_of_each() -> Vec<(&'static str, Buffer)> {
     fn erased<B>(buffer: B) -> (&'static str, Buffer)
     where
-        Held: From<B>,
+        OwnedBuffer: From<B>,
     {
-        (type_name::<B>(), Buffer::new(Held::from(buffer)))
+        (type_name::<B>(), Buffer::new(OwnedBuffer::from(buffer)))
     }
     // SAFETY: nothing is ever mapped at the first page.
     let range = unsafe { AddressRange::new(std::ptr::without_provenance_mut(16), 8) };
@@ -83,11 +83,11 @@ fn an_erased_buffer_is_changed_only_if_its_type_is_owned_and_writable() {
 #[test]
 fn an_erased_buffer_is_no_memory_of_a_region() {
     for (name, buffer) in one_of_each() {
-        let refused = buffer.into_owned().err();
+        let refused = buffer.into_owned_buffers().err();
         assert!(refused.is_some(), "{name}");
     }
     let several: Vec<Buffer> = one_of_each().into_iter().map(|(_, it)| it).collect();
-    let (_, back) = several.into_owned().err().unwrap();
+    let (_, back) = several.into_owned_buffers().err().unwrap();
     assert_eq!(back.len(), one_of_each().len(), "all come back");
 }
 
@@ -95,10 +95,10 @@ fn an_erased_buffer_is_no_memory_of_a_region() {
 /// buffers, or of ranges and owned ones, are never joined, so no segment lends its kind to another.
 #[test]
 fn buffers_of_different_kinds_are_not_one_region() {
-    let kind = |buffer: &Held| (buffer.is_writable(), buffer.is_range());
+    let kind = |buffer: &OwnedBuffer| (buffer.is_writable(), buffer.is_range());
     let count = one_of_each().len();
     for (at, with) in (0..count).flat_map(|at| (0..count).map(move |with| (at, with))) {
-        let [one, other] = [at, with].map(|at| one_of_each().swap_remove(at).1.into_held());
+        let [one, other] = [at, with].map(|at| one_of_each().swap_remove(at).1.into_owned_buffer());
         let alike = kind(&one) == kind(&other);
         let joined = RegionMemory::new(vec![one, other], RegionTraits::plain(0));
         assert_eq!(joined.is_ok(), alike, "buffers {at} and {with}");
@@ -110,14 +110,17 @@ fn buffers_of_different_kinds_are_not_one_region() {
 #[test]
 fn counted_memory_that_is_held_cannot_be_taken_for_writing_by_its_other_owners() {
     let bytes = Bytes::from(vec![1u8; 64]);
-    let held = Held::from(bytes.clone());
+    let owned = OwnedBuffer::from(bytes.clone());
     let bytes = bytes.try_into_mut().expect_err("the operation has it too");
-    drop(held);
+    drop(owned);
     assert!(bytes.try_into_mut().is_ok(), "now it is alone");
 
     let mut counted: Arc<[u8]> = Arc::from([1u8; 64]);
-    let memory =
-        RegionMemory::new(vec![Held::from(counted.clone())], RegionTraits::plain(0)).unwrap();
+    let memory = RegionMemory::new(
+        vec![OwnedBuffer::from(counted.clone())],
+        RegionTraits::plain(0),
+    )
+    .unwrap();
     let _ = memory.gate().close();
     let back = memory.take().unwrap();
     assert!(Arc::get_mut(&mut counted).is_none());
@@ -132,8 +135,8 @@ fn counted_memory_that_is_held_cannot_be_taken_for_writing_by_its_other_owners()
 /// and is none of the types that the whole could be.
 #[test]
 fn a_part_becomes_the_whole_for_its_last_owner_alone() {
-    let whole = Arc::new(Held::from(vec![0u8; 64]));
-    let [first, second] = [0, 32].map(|at| Buffer::new(Held::window(&whole, at, 32)));
+    let whole = Arc::new(OwnedBuffer::from(vec![0u8; 64]));
+    let [first, second] = [0, 32].map(|at| Buffer::new(OwnedBuffer::window(&whole, at, 32)));
     drop(whole);
     let first = first.downcast::<Vec<u8>>().unwrap_err();
     assert!(first.into_whole().is_none(), "another part is out");

@@ -27,8 +27,11 @@ fn capacity_is_offered_by_what_is_empty_to_what_fills_it() {
         let sent = Vec::<u8>::with_capacity(100).into_payload(usage);
         assert_eq!(sent.ok().unwrap().len(), 0);
     }
-    let held = Vec::<u8>::with_capacity(100).into_held().ok().unwrap();
-    assert_eq!(held.len(), 0, "a region registers no capacity");
+    let owned = Vec::<u8>::with_capacity(100)
+        .into_owned_buffer()
+        .ok()
+        .unwrap();
+    assert_eq!(owned.len(), 0, "a region registers no capacity");
 }
 
 /// Rule 1: no byte is seen that was not received, on whichever way the buffer comes back.
@@ -53,7 +56,7 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
     let back = buffer.downcast::<Vec<u8>>().unwrap();
     assert_eq!((&back[..], back.capacity()), (&b"seen"[..], 64));
     // What a buffer for many messages was: its parts show zeros at most.
-    let mut carving = Carving::new(offer(), 1).unwrap();
+    let mut carving = BufferCursor::new(offer(), 1).unwrap();
     let part = carving.carve(16).into_buffers().pop().unwrap();
     assert_eq!(&*part, [0; 16]);
     drop(carving);

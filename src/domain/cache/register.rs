@@ -10,7 +10,7 @@ use std::task::{Poll, ready};
 use smallvec::smallvec;
 use tokio::task::coop;
 
-use crate::buf::{Held, OwnedBuffers, SharedMemory};
+use crate::buf::{OwnedBuffer, OwnedBuffers, SharedMemory};
 use crate::domain::RegistrationProgress;
 use crate::domain::register_task::{RegisterTask, register_now, start_task};
 use crate::domain::request::{Request, check_address_ranges};
@@ -93,7 +93,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         CacheKind {
             access: self.access,
             writable: self.memory.is_writable(),
-            vouched: self.memory.is_vouched(),
+            unowned: self.memory.is_unowned(),
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let domain = &self.cache.domain;
         let checked = request
             .check(domain)
-            .and_then(|()| match self.memory.is_vouched() {
+            .and_then(|()| match self.memory.is_unowned() {
                 true => check_address_ranges(),
                 false => Ok(()),
             });
@@ -129,7 +129,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let offset = asked.start - self.memory.addresses().start;
         let (owner, len) = (self.memory.owner(), asked.len());
         self.memory.tell(shared.told());
-        let window = Held::window(&owner, offset, len);
+        let window = OwnedBuffer::window(&owner, offset, len);
         let (addresses, windows) = match shared.settings().merges {
             true => shared.extent(kind, &asked, window),
             false => (asked.clone(), smallvec![window]),

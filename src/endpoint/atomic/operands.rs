@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::buf::{Convert, Held, IoBuf, IoBufMut, LocalUse, Memory, Refused};
+use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, OwnedBuffer, Refused};
 use crate::info::AtomicType;
 use crate::mr::RegionSlice;
 
@@ -123,10 +123,10 @@ impl AtomicMemory {
 }
 
 impl Convert for AtomicMemory {
-    fn into_held(self) -> Result<Held, Refused<Self>> {
+    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
         match self.0 {
-            Kind::Own(bytes) => bytes.into_held().map_err(again(Kind::Own)),
-            Kind::Region(slice) => slice.into_held().map_err(again(Kind::Region)),
+            Kind::Own(bytes) => bytes.into_owned_buffer().map_err(again(Kind::Own)),
+            Kind::Region(slice) => slice.into_owned_buffer().map_err(again(Kind::Region)),
         }
     }
 
@@ -137,22 +137,22 @@ impl Convert for AtomicMemory {
         }
     }
 
-    fn from_held(held: Held) -> Result<Self, Held> {
-        Vec::from_held(held).map(|bytes| AtomicMemory(Kind::Own(bytes)))
+    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+        Vec::from_owned_buffer(owned).map(|bytes| AtomicMemory(Kind::Own(bytes)))
     }
 
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
         match RegionSlice::from_memory(memory) {
             Ok(slice) => Ok(AtomicMemory(Kind::Region(slice))),
-            Err(held) => Vec::from_memory(held).map(|bytes| AtomicMemory(Kind::Own(bytes))),
+            Err(owned) => Vec::from_memory(owned).map(|bytes| AtomicMemory(Kind::Own(bytes))),
         }
     }
 
-    fn piece_len(&self) -> usize {
+    fn buffer_len(&self) -> usize {
         self.len()
     }
 
-    fn is_piece_registered(&self) -> bool {
+    fn is_buffer_registered(&self) -> bool {
         matches!(self.0, Kind::Region(_))
     }
 }

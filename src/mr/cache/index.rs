@@ -16,7 +16,7 @@ pub(crate) struct Kind {
     /// The bytes may be written to. Those that may and those that may not are no region together.
     pub(crate) writable: bool,
     /// The caller answers for the memory; else its owners keep it there.
-    pub(crate) vouched: bool,
+    pub(crate) unowned: bool,
 }
 
 /// The registrations of one kind: their places in the cache's list.
@@ -102,7 +102,7 @@ mod tests {
     const KIND: Kind = Kind {
         access: Access::LOCAL,
         writable: true,
-        vouched: false,
+        unowned: false,
     };
 
     fn index(ranges: &[Range<usize>]) -> Index {

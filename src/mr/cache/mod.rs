@@ -31,7 +31,7 @@ use smallvec::smallvec;
 
 use super::Access;
 use super::core::{PreparedRegion, RegionCore, RegisterError};
-use crate::buf::{Held, Notices, OwnedBuffers, Released, Watched, join_windows};
+use crate::buf::{Notices, OwnedBuffer, OwnedBuffers, ReleaseListener, WatchGuard, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
 use crate::sync::Lock;
 
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// This cache, for its registrations.
     this: Weak<Shared>,
     /// The same, for the memory that gives it notice.
-    told: Weak<dyn Released>,
+    told: Weak<dyn ReleaseListener>,
 }
 
 impl Shared {
@@ -72,7 +72,7 @@ impl Shared {
             notices: OnceLock::new(),
             state: Lock::new(State::new(expected.min(settings.count_max))),
             this: Weak::clone(this),
-            told: Weak::clone(this) as Weak<dyn Released>,
+            told: Weak::clone(this) as Weak<dyn ReleaseListener>,
         })
     }
 
@@ -97,13 +97,13 @@ impl Shared {
     }
 
     /// Whom memory tells that it goes away.
-    pub(crate) fn told(&self) -> &Weak<dyn Released> {
+    pub(crate) fn told(&self) -> &Weak<dyn ReleaseListener> {
         &self.told
     }
 
     /// The registration that serves a range, if there is one.
     pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
-        if kind.vouched {
+        if kind.unowned {
             self.heed_notices();
         }
         let mut state = self.state.lock("look into a cache");
@@ -121,7 +121,7 @@ impl Shared {
         &self,
         kind: Kind,
         range: &Range<usize>,
-        window: Held,
+        window: OwnedBuffer,
     ) -> (Range<usize>, OwnedBuffers) {
         let alone = |window| (range.clone(), smallvec![window]);
         if range.is_empty() {
@@ -180,7 +180,7 @@ impl Shared {
         }
         let mut gone = Vec::new();
         // Before it is entered, so that no notice is missed.
-        let watched = kind.vouched.then(|| self.watch(&new.addresses));
+        let watched = kind.unowned.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
         // Another thread may have entered it since it was missed.
         let found = match asked.is_empty() {
@@ -249,14 +249,14 @@ impl Shared {
             return;
         }
         for range in notices.take() {
-            let mut gone = self.forget_those(&range, |kind| kind.vouched);
+            let mut gone = self.forget_those(&range, |kind| kind.unowned);
             let watched = gone.iter_mut().filter_map(|(_, watched)| watched.as_mut());
-            watched.for_each(Watched::went_away);
+            watched.for_each(WatchGuard::went_away);
         }
     }
 
     /// Has a range watched; `None` if it is not.
-    fn watch(&self, range: &Range<usize>) -> Option<Watched> {
+    fn watch(&self, range: &Range<usize>) -> Option<WatchGuard> {
         if self.settings.watch != CacheWatch::System || range.is_empty() {
             return None;
         }
@@ -287,7 +287,7 @@ impl Shared {
 
 /// The windows of all of them; `None` if there is none. No handle is made, so that none seems in
 /// use.
-fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<Held>> {
+fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<OwnedBuffer>> {
     let mut all = Vec::new();
     for cached in neighbours {
         all.extend(cached.core.memory().windows()?);
@@ -295,7 +295,7 @@ fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<V
     (!all.is_empty()).then_some(all)
 }
 
-impl Released for Shared {
+impl ReleaseListener for Shared {
     fn released(&self, addresses: Range<usize>) {
         self.forget(&addresses);
     }

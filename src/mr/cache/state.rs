@@ -10,12 +10,12 @@ use super::recency::{Link, Linked, Recency};
 use super::region::{Cached, CachedRegion};
 use super::settings::Settings;
 use super::stats::CacheStats;
-use crate::buf::Watched;
+use crate::buf::WatchGuard;
 use crate::limits::{CACHE_EVICTION_LOOKS_MAX, CACHE_SWEEP_BYTES_MIN, CACHE_SWEEP_COUNT_MIN};
 use crate::mr::Access;
 
 /// A registration that was taken out, to be dropped without the lock.
-pub(super) type Removed = (Arc<Cached>, Option<Watched>);
+pub(super) type Removed = (Arc<Cached>, Option<WatchGuard>);
 
 pub(super) struct State {
     /// One per kind asked for so far: a few.
@@ -38,7 +38,7 @@ pub(super) struct Member {
     index: usize,
     /// Its gate is shut.
     parked: bool,
-    watched: Option<Watched>,
+    watched: Option<WatchGuard>,
     link: Link,
 }
 
@@ -83,7 +83,7 @@ impl State {
         &mut self,
         kind: Kind,
         new: &Arc<Cached>,
-        watched: Option<Watched>,
+        watched: Option<WatchGuard>,
         settings: &Settings,
         gone: &mut Vec<Removed>,
     ) {

@@ -21,7 +21,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
         let region = registered(key);
         for proven in [None, Some(&one), Some(&two)] {
             for len in [8, 9] {
-                let claim = Claim {
+                let request = AccessRequest {
                     key: region.key(),
                     tag: None,
                     addr: 0,
@@ -29,8 +29,8 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                     need: Access::REMOTE_READ,
                     persistent: false,
                 };
-                let through = Through::new(EndpointId::next(), proven);
-                let found = home.table.lock("test").resolve(&claim, through);
+                let context = AccessContext::new(EndpointId::next(), proven);
+                let found = home.table.lock("test").resolve(&request, context);
                 let expected = match (key.is_none() || key == proven, len) {
                     (true, 8) => Ok(8),
                     (true, _) => Err(Refusal::OutOfBounds),
@@ -44,7 +44,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
         let number = region.key();
         drop(region);
         for proven in [None, Some(&one), Some(&two)] {
-            let claim = Claim {
+            let request = AccessRequest {
                 key: number,
                 tag: None,
                 addr: 0,
@@ -52,8 +52,8 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                 need: Access::REMOTE_READ,
                 persistent: false,
             };
-            let through = Through::new(EndpointId::next(), proven);
-            let refused = home.table.lock("test").resolve(&claim, through);
+            let context = AccessContext::new(EndpointId::next(), proven);
+            let refused = home.table.lock("test").resolve(&request, context);
             let expected = match key.is_none() || key == proven {
                 true => Refusal::Revoked,
                 false => Refusal::UnknownKey,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
-use crate::buf::{Held, RegionMemory, RegionTraits, RegionUse};
+use crate::buf::{OwnedBuffer, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::random::RandomSource;
@@ -70,7 +70,7 @@ impl Home {
 
     pub(super) fn try_region(
         &self,
-        buffers: Vec<Held>,
+        buffers: Vec<OwnedBuffer>,
         access: Access,
         key: Option<u64>,
     ) -> Result<MemoryRegion, Box<RegisterError>> {
@@ -87,7 +87,7 @@ impl Home {
 
     pub(super) fn resolve(&self, region: RemoteRegion, need: Access) -> Result<RegionUse, Refusal> {
         let table = self.table.lock("test");
-        let claim = Claim {
+        let request = AccessRequest {
             key: region.key,
             tag: None,
             addr: region.addr,
@@ -95,7 +95,7 @@ impl Home {
             need,
             persistent: false,
         };
-        table.resolve(&claim, EndpointId::next())
+        table.resolve(&request, EndpointId::next())
     }
 
     pub(super) fn nudges(&self) -> usize {
@@ -105,7 +105,7 @@ impl Home {
 
 /// Joins these buffers.
 pub(super) fn prepare(
-    buffers: Vec<Held>,
+    buffers: Vec<OwnedBuffer>,
     traits: RegionTraits,
 ) -> Result<Arc<RegionMemory>, Box<RegisterError>> {
     crate::mr::prepare(buffers.into(), traits)

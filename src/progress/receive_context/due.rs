@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::buf::{Carving, Payload};
+use crate::buf::{BufferCursor, Payload};
 use crate::cq::CqSlot;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::progress::publish::{CompletionContext, Undelivered};
@@ -21,7 +21,7 @@ use super::{AttachedPort, Op, ReceiveContext, State, lock_cleared};
 pub(super) struct Due {
     pub(super) delivered: Vec<(PostedReceive<Report>, EarlyMessage)>,
     pub(super) ended: Vec<(Report, End)>,
-    pub(super) ended_many: Vec<(Arc<ManyReceive>, Result<(), Error>, Carving)>,
+    pub(super) ended_many: Vec<(Arc<ManyReceive>, Result<(), Error>, BufferCursor)>,
     /// Places in queues that are not needed: freeing one wakes those who wait for it.
     places: Vec<CqSlot>,
     /// Of connections that have gone: their wakers are dropped with no lock held.

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::buf::{Carving, Payload};
+use crate::buf::{BufferCursor, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
 use crate::error::{Error, OperationKind};
 use crate::id::UserContext;
@@ -70,7 +70,7 @@ impl ManyReceive {
     pub(super) fn finish(
         self: Arc<Self>,
         result: Result<(), Error>,
-        carving: Carving,
+        carving: BufferCursor,
         completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
@@ -111,7 +111,7 @@ impl State {
         &mut self,
         key: OpKey,
         sought: Sought,
-        carving: Carving,
+        carving: BufferCursor,
         report: Report,
         due: &mut Due,
     ) {

@@ -33,7 +33,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::buf::{Carving, Payload};
+use crate::buf::{BufferCursor, Payload};
 use crate::cntr::Counter;
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
@@ -110,7 +110,7 @@ enum Op {
 #[derive(Debug)]
 enum Post {
     One(Sought, Payload, Report),
-    Many(Sought, Carving, Report),
+    Many(Sought, BufferCursor, Report),
 }
 
 impl Post {
@@ -234,7 +234,7 @@ impl ReceiveContext {
         free_min: usize,
         options: PostOptions,
     ) -> Result<Posted, (Error, Payload)> {
-        let carving = Carving::new(payload, free_min).map_err(|payload| {
+        let carving = BufferCursor::new(payload, free_min).map_err(|payload| {
             let message = "a buffer for many messages is one buffer, and no slice of a region";
             let error = Error::new(ErrorKind::InvalidArgument, message);
             (error.with_operation(OperationKind::Receive), payload)

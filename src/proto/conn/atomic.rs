@@ -115,7 +115,7 @@ impl<T> Connection<T> {
             (AtomicForm::Update, Err(reason)) => self.answer_refused(reason),
             (_, Ok((atomic, memory, results))) => {
                 let counting = memory.counting_regions();
-                if counting.piece_count() > 0 && !atomic.only_reads() {
+                if counting.buffer_count() > 0 && !atomic.only_reads() {
                     let memory = memory.counting_regions();
                     self.events.push(Event::RemoteUpdate { memory });
                 }

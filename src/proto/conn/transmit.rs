@@ -142,7 +142,7 @@ impl<T> Connection<T> {
             match owner {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
                 FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
-                FrameOwner::Control if payload.piece_count() > 0 => self.answer_sent(payload),
+                FrameOwner::Control if payload.buffer_count() > 0 => self.answer_sent(payload),
                 FrameOwner::Injected(count) => {
                     self.tx.injected_gone(count as usize);
                     self.injected_ended(count as usize);

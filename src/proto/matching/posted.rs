@@ -6,7 +6,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::buf::{Carving, Payload};
+use crate::buf::{BufferCursor, Payload};
 use crate::slab::Key;
 
 use super::lists::{Filed, Lists, hash_words};
@@ -61,7 +61,7 @@ enum Memory<T> {
     /// For one message.
     Whole(Payload, T),
     /// For many, the next of which gets a part and this token. Without a token it takes none.
-    Carved(Carving, Option<T>),
+    Carved(BufferCursor, Option<T>),
 }
 
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl<T> PostedReceives<T> {
     /// Posts a buffer for many messages, which takes none before it is armed.
     pub(super) fn insert_many(
         &mut self,
-        carving: Carving,
+        carving: BufferCursor,
         wanted: Wanted,
         source: Option<SourceId>,
         order: u64,
@@ -290,5 +290,5 @@ impl<T> PostedReceives<T> {
 #[derive(Debug)]
 pub(crate) enum Withdrawn<T> {
     Whole(Payload, T),
-    Carved(Carving, Option<T>),
+    Carved(BufferCursor, Option<T>),
 }

@@ -15,7 +15,7 @@ mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::buf::{Carving, Payload};
+use crate::buf::{BufferCursor, Payload};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
@@ -147,7 +147,7 @@ impl<T> SharedMatcher<T> {
     /// Posts a buffer for many messages. It takes the first once it is armed.
     pub(crate) fn post_many(
         &mut self,
-        carving: Carving,
+        carving: BufferCursor,
         wanted: Wanted,
         source: Option<SourceId>,
         key: OpKey,

@@ -7,7 +7,7 @@ mod receives;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::buf::Carving;
+use crate::buf::BufferCursor;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::tests::{Rng, depth};
 use crate::slab::Key;

@@ -304,7 +304,7 @@ fn close_ends_everything_once_in_order_with_its_memory() {
         let lens = [14, 64, 9, 40, 0, 5, 5, 8, 9];
         for (token, len) in (1..).zip(lens) {
             let end = &pair.a.ended[&token];
-            let has_memory = end.payload.piece_count() == 1;
+            let has_memory = end.payload.buffer_count() == 1;
             assert_eq!(
                 (end.payload.len(), has_memory),
                 (len, true),

@@ -8,7 +8,7 @@ use super::receives::Shared;
 use crate::buf::{Frame, Leases, Payload, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
-use crate::mr::{Access, Claim, KeyPolicy, MrAddressing, MrTable, RawKeys};
+use crate::mr::{Access, AccessRequest, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
     Connection, End, Event, Host, Lifecycle, OpKey, OpKind, Operation, Outgoing, Peering,
     PostOptions, ReceivePlan, Receives, SendOrder, Sizes, Terms,
@@ -114,8 +114,8 @@ impl Host<u64> for World {
         taken
     }
 
-    fn resolve(&mut self, claim: &Claim) -> Result<RegionUse, Refusal> {
-        self.regions.resolve(claim, EndpointId::next())
+    fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
+        self.regions.resolve(request, EndpointId::next())
     }
 
     fn shared(&mut self) -> Option<&mut dyn Receives<u64>> {

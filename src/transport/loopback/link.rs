@@ -8,7 +8,7 @@ use super::End;
 #[cfg(any(test, feature = "test-util"))]
 use super::attempt::Attempt;
 use super::pipe::{Front, PIPE_SIZE};
-use crate::buf::{Denied, StagePool};
+use crate::buf::{AccessError, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::transport::submitted::{Reading, Submitted};
 use crate::transport::{
@@ -37,7 +37,7 @@ enum Read {
     Reset,
     Refused,
     /// The destination is not there.
-    Fault(Denied),
+    Fault(AccessError),
 }
 
 impl LoopbackLink {
@@ -108,7 +108,7 @@ impl LoopbackLink {
             end.outgoing.write(&mut self.gathered);
         }
         let result = match gathered {
-            Err(fault @ Denied::Fault(_)) if count == 0 => Err(fault.error("sending")),
+            Err(fault @ AccessError::Fault(_)) if count == 0 => Err(fault.error("sending")),
             _ => Ok(count),
         };
         self.submitted.sent(result)
@@ -177,7 +177,7 @@ fn read(
     end: &End,
     waker: &Waker,
     size_max: usize,
-    mut copy: impl FnMut(&[u8], usize) -> Result<usize, Denied>,
+    mut copy: impl FnMut(&[u8], usize) -> Result<usize, AccessError>,
 ) -> Read {
     let mut done = 0;
     while done < size_max {
@@ -193,7 +193,7 @@ fn read(
         end.incoming.give_back(chunk, copied.unwrap_or(0));
         match copied {
             // What was not taken stays in the pipe.
-            Err(Denied::Closed(_)) if done == 0 => return Read::Refused,
+            Err(AccessError::Closed(_)) if done == 0 => return Read::Refused,
             Err(fault) if done == 0 => return Read::Fault(fault),
             Err(_) => break,
             Ok(count) => done += count,
@@ -204,7 +204,7 @@ fn read(
 
 /// Copies the front of the batch, at most `room` bytes, to `into`. A frame whose memory is refused
 /// ends it.
-fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), Denied> {
+fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), AccessError> {
     debug_assert!(into.is_empty() && room <= PIPE_SIZE, "one pipe at most");
     for frame in &batch.frames {
         let start = into.len();

@@ -307,14 +307,14 @@ pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
         .collect()
 }
 
-/// One frame of this header and these payload pieces.
-pub(super) fn frame(header: &[u8], pieces: Vec<Vec<u8>>) -> Frame {
-    Frame::new(header, scattered(pieces), 7)
+/// One frame of this header and these payload parts.
+pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> Frame {
+    Frame::new(header, scattered(parts), 7)
 }
 
-pub(super) fn scattered(pieces: Vec<Vec<u8>>) -> Payload {
-    let pieces = pieces.into_iter().map(|piece| Memory::Held(piece.into()));
-    Payload::from_pieces(pieces.collect())
+pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
+    let parts = parts.into_iter().map(|piece| Memory::Owned(piece.into()));
+    Payload::from_parts(parts.collect())
 }
 
 pub(super) fn batch(frames: impl IntoIterator<Item = Frame>) -> SendBatch {

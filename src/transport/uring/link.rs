@@ -26,7 +26,7 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 use super::completions::LinkCompletions;
 use super::harvest::is_passing;
 use super::ring::Ring;
-use crate::buf::{Denied, Stage, StagePool};
+use crate::buf::{AccessError, Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::slab::Key;
 use crate::transport::epoll::{
@@ -296,7 +296,7 @@ impl UringLink {
                 },
                 // The region refuses. What was copied before that is copied again, if the rest of
                 // the bytes may come in later.
-                Err(Denied::Closed(_)) => {
+                Err(AccessError::Closed(_)) => {
                     self.put_back(stage);
                     Received::Cancelled {
                         returned: Some(direct),

@@ -2,7 +2,7 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase, Refusal};
-use crate::mr::{Access, Claim, Tag};
+use crate::mr::{Access, AccessRequest, Tag};
 use crate::proto::Host;
 use crate::proto::conn::refusal::AwaitedRead;
 use crate::proto::conn::rx::{Landing, Rx, Target};
@@ -120,7 +120,7 @@ pub(in crate::proto::conn) fn resolve_all<T>(
         } else {
             None
         };
-        memory.push_region(host.resolve(&Claim {
+        memory.push_region(host.resolve(&AccessRequest {
             key: segment.key,
             tag,
             addr: segment.addr,

@@ -21,7 +21,8 @@ impl Model {
         let token = self.fresh();
         if rng.chance(10) {
             let (left, min) = (rng.below(900), rng.below(200));
-            let carving = Carving::new(Payload::from_vec(vec![0; left]), min).expect("a buffer");
+            let carving =
+                BufferCursor::new(Payload::from_vec(vec![0; left]), min).expect("a buffer");
             let key = self
                 .matcher
                 .post_many(carving, wanted, source, Key::from_bits(token));

@@ -19,31 +19,31 @@ struct Granted {
     access: Access,
     revoked: bool,
     tag: Option<Tag>,
-    through: Option<EndpointId>,
+    context: Option<EndpointId>,
     auth_key: Option<AuthSecret>,
 }
 
 impl Granted {
-    fn judge(&self, claim: &Claim, through: Through<'_>) -> Result<usize, Refusal> {
-        let proven = self.tag.is_none() || self.tag == claim.tag;
-        if !proven || self.through.is_some_and(|bound| bound != through.endpoint) {
+    fn judge(&self, request: &AccessRequest, context: AccessContext<'_>) -> Result<usize, Refusal> {
+        let proven = self.tag.is_none() || self.tag == request.tag;
+        if !proven || self.context.is_some_and(|bound| bound != context.endpoint) {
             return Err(Refusal::UnknownKey);
         }
-        if self.auth_key.is_some() && self.auth_key.as_ref() != through.key {
+        if self.auth_key.is_some() && self.auth_key.as_ref() != context.key {
             return Err(Refusal::UnknownKey);
         }
         if self.revoked {
             return Err(Refusal::Revoked);
         }
-        if !self.access.contains(claim.need) || claim.persistent {
+        if !self.access.contains(request.need) || request.persistent {
             return Err(Refusal::AccessDenied);
         }
-        let (first, last) = (u128::from(self.base), u128::from(claim.addr));
-        let end = last + u128::from(claim.len);
+        let (first, last) = (u128::from(self.base), u128::from(request.addr));
+        let end = last + u128::from(request.len);
         if last < first || end > first + self.len as u128 {
             return Err(Refusal::OutOfBounds);
         }
-        Ok((claim.addr - self.base) as usize)
+        Ok((request.addr - self.base) as usize)
     }
 }
 
@@ -74,7 +74,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     ..RegionTraits::plain(access.bits())
                 };
                 let buffers =
-                    (0..=number % 3).map(|part| Held::from(vec![0; 40 * part as usize + 7]));
+                    (0..=number % 3).map(|part| OwnedBuffer::from(vec![0; 40 * part as usize + 7]));
                 let memory = RegionMemory::new(buffers.collect::<Vec<_>>(), traits).unwrap();
                 if traits.by_endpoint {
                     let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
@@ -96,7 +96,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     access,
                     revoked,
                     tag: raw.demanded_tag(),
-                    through: traits.by_endpoint.then_some(own),
+                    context: traits.by_endpoint.then_some(own),
                     auth_key,
                 });
             }
@@ -110,7 +110,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
             for _ in 0..claims() / 4 {
                 let about = &granted[(random() % 24) as usize];
                 let near = |edge: u64, by: u64| edge.wrapping_add(by % 9).wrapping_sub(4);
-                let claim = Claim {
+                let request = AccessRequest {
                     key: if random() % 8 == 0 {
                         random() % 80
                     } else {
@@ -139,21 +139,21 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     },
                     persistent: random() % 16 == 0,
                 };
-                let through = if random() % 4 == 0 { nobody } else { own };
+                let context = if random() % 4 == 0 { nobody } else { own };
                 let proven = match random() % 4 {
                     0 => about.auth_key.as_ref(),
                     other => secrets.get(other as usize - 1),
                 };
-                let through = Through::new(through, proven);
-                let named = granted.iter().find(|it| it.key == claim.key);
+                let context = AccessContext::new(context, proven);
+                let named = granted.iter().find(|it| it.key == request.key);
                 let expected =
-                    named.map_or(Err(Refusal::UnknownKey), |it| it.judge(&claim, through));
-                let found = table.resolve(&claim, through);
+                    named.map_or(Err(Refusal::UnknownKey), |it| it.judge(&request, context));
+                let found = table.resolve(&request, context);
                 let found = found.map(|found| {
-                    assert_eq!(found.len() as u64, claim.len);
+                    assert_eq!(found.len() as u64, request.len);
                     found.offset()
                 });
-                assert_eq!(found, expected, "{claim:?}");
+                assert_eq!(found, expected, "{request:?}");
             }
         }
     }

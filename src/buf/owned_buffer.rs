@@ -11,9 +11,9 @@
 //! the parts together is an enum: no allocation, and no function pointers to get wrong.
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
-//! however often the `Held` is moved; save that of a range, behind which there may be nothing, and
-//! whose bytes nobody but the kernel touches. Only the owner of a `Held` gives its span to others.
-//! No writer ever gets the span of one that is not [writable](Held::is_writable).
+//! however often the `OwnedBuffer` is moved; except that of a range, which may be unmapped, and
+//! whose bytes only the kernel touches. Only the owner of an `OwnedBuffer` gives others its span.
+//! No writer ever gets the span of one that is not [writable](OwnedBuffer::is_writable).
 
 use std::fmt;
 use std::io;
@@ -51,7 +51,7 @@ enum Owner {
         pages: PageKind,
     },
     /// Part of a buffer that others own too.
-    Window(Arc<Held>),
+    Window(Arc<OwnedBuffer>),
     Static,
     StaticText,
     /// Nobody here: a range of addresses, never touched but by the kernel.
@@ -61,27 +61,27 @@ enum Owner {
 }
 
 /// The buffers of a region, in order. One, the usual case, takes no allocation.
-pub type OwnedBuffers = SmallVec<[Held; 1]>;
+pub type OwnedBuffers = SmallVec<[OwnedBuffer; 1]>;
 
 /// One buffer of the user's, owned but taken apart. Dropping it frees the buffer as its own type
 /// would.
-pub struct Held {
+pub struct OwnedBuffer {
     span: Span,
     owner: Owner,
 }
 
-impl Held {
+impl OwnedBuffer {
     /// A buffer to be received into: of one without bytes the capacity is offered. That is zeroed,
     /// so that the span covers initialised bytes here as everywhere; what was not received is cut
-    /// off again ([`Held::cut_spare`]).
+    /// off again ([`OwnedBuffer::cut_spare`]).
     #[inline]
-    pub(super) fn to_fill(mut buffer: Vec<u8>) -> Held {
+    pub(super) fn to_fill(mut buffer: Vec<u8>) -> OwnedBuffer {
         if !buffer.is_empty() || buffer.capacity() == 0 {
-            return Held::from(buffer);
+            return OwnedBuffer::from(buffer);
         }
         buffer.resize(buffer.capacity(), 0);
         let mut buffer = ManuallyDrop::new(buffer);
-        Held {
+        OwnedBuffer {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::SpareVec,
         }
@@ -89,12 +89,12 @@ impl Held {
 
     /// The same of a `BytesMut`.
     #[inline]
-    pub(super) fn to_fill_bytes(mut buffer: BytesMut) -> Held {
+    pub(super) fn to_fill_bytes(mut buffer: BytesMut) -> OwnedBuffer {
         if !buffer.is_empty() || buffer.capacity() == 0 {
-            return Held::from(buffer);
+            return OwnedBuffer::from(buffer);
         }
         buffer.resize(buffer.capacity(), 0);
-        Held {
+        OwnedBuffer {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::SpareBytesMut(buffer),
         }
@@ -137,17 +137,17 @@ impl Held {
 
     /// Part of a buffer with many owners, and one more of them. For the memory of a region that
     /// gives nothing back, whose bytes others share; and for messages that land in one buffer, each
-    /// in a window of its own that overlaps no other (`carving`), which is as good as a buffer.
+    /// in a window of its own that overlaps no other (`buffer_cursor`).
     #[inline]
-    pub(crate) fn window(whole: &Arc<Held>, offset: usize, len: usize) -> Held {
-        Held {
+    pub(crate) fn window(whole: &Arc<OwnedBuffer>, offset: usize, len: usize) -> OwnedBuffer {
+        OwnedBuffer {
             span: whole.span.part(offset, len),
             owner: Owner::Window(Arc::clone(whole)),
         }
     }
 
     /// The window and the buffer it is part of.
-    pub(crate) fn as_window(&self) -> Option<&Arc<Held>> {
+    pub(crate) fn as_window(&self) -> Option<&Arc<OwnedBuffer>> {
         match &self.owner {
             Owner::Window(whole) => Some(whole),
             _ => None,
@@ -155,7 +155,7 @@ impl Held {
     }
 
     /// Which bytes of this buffer it is a window of, if it is.
-    pub(super) fn place_in(&self, whole: &Arc<Held>) -> Option<Range<usize>> {
+    pub(super) fn place_in(&self, whole: &Arc<OwnedBuffer>) -> Option<Range<usize>> {
         if !Arc::ptr_eq(self.as_window()?, whole) {
             return None;
         }
@@ -164,12 +164,12 @@ impl Held {
     }
 
     /// A window of the same buffer at these addresses of it; `None` if this is none.
-    pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<Held> {
+    pub(crate) fn narrowed(&self, addresses: &Range<usize>) -> Option<OwnedBuffer> {
         let whole = self.as_window()?;
         let all = whole.span.addresses();
         let start = addresses.start.max(all.start);
         let end = addresses.end.min(all.end).max(start);
-        Some(Held::window(whole, start - all.start, end - start))
+        Some(OwnedBuffer::window(whole, start - all.start, end - start))
     }
 
     /// True if it has a byte of this range.
@@ -193,7 +193,7 @@ impl Held {
         match &self.owner {
             Owner::Bytes(bytes) => bytes.is_unique(),
             Owner::Counted => {
-                // SAFETY: the pointer of the `Arc` whose count this `Held` owns; it is not dropped.
+                // SAFETY: the pointer of the `Arc` whose count `self` owns; it is not dropped.
                 let counted = unsafe { Arc::from_raw(self.raw_slice().cast_const()) };
                 Arc::strong_count(&ManuallyDrop::new(counted)) == 1
             }
@@ -290,7 +290,7 @@ impl Held {
     }
 
     /// Another owner of the same bytes, if they are of a kind that has many and never changes.
-    pub(super) fn share(&self) -> Option<Held> {
+    pub(super) fn share(&self) -> Option<OwnedBuffer> {
         let owner = match &self.owner {
             Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
             Owner::Static => Owner::Static,
@@ -299,13 +299,13 @@ impl Held {
             Owner::Counted => {
                 let parts = self.raw_slice();
                 // SAFETY: these are the parts of the `Arc` that `self` owns and keeps alive during
-                // the call; the added count is the new `Held`'s.
+                // the call; the added count is the new `OwnedBuffer`'s.
                 unsafe { Arc::increment_strong_count(parts.cast_const()) };
                 Owner::Counted
             }
             _ => return None,
         };
-        Some(Held {
+        Some(OwnedBuffer {
             span: self.span,
             owner,
         })
@@ -324,7 +324,7 @@ impl Held {
     // The functions below give the user's type back, or `self` if it was of another type.
 
     #[inline]
-    pub(super) fn into_vec(mut self) -> Result<Vec<u8>, Held> {
+    pub(super) fn into_vec(mut self) -> Result<Vec<u8>, OwnedBuffer> {
         self.cut_spare(0);
         let Owner::Vec { capacity } = self.owner else {
             return Err(self);
@@ -335,7 +335,7 @@ impl Held {
         Ok(unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) })
     }
 
-    pub(super) fn into_boxed(self) -> Result<Box<[u8]>, Held> {
+    pub(super) fn into_boxed(self) -> Result<Box<[u8]>, OwnedBuffer> {
         let Owner::Boxed = self.owner else {
             return Err(self);
         };
@@ -345,7 +345,7 @@ impl Held {
         Ok(unsafe { Box::from_raw(slice) })
     }
 
-    pub(super) fn into_text(self) -> Result<String, Held> {
+    pub(super) fn into_text(self) -> Result<String, OwnedBuffer> {
         let Owner::Text { capacity } = self.owner else {
             return Err(self);
         };
@@ -355,33 +355,33 @@ impl Held {
         Ok(unsafe { String::from_raw_parts(span.as_ptr(), span.len(), capacity) })
     }
 
-    pub(super) fn into_counted(self) -> Result<Arc<[u8]>, Held> {
+    pub(super) fn into_counted(self) -> Result<Arc<[u8]>, OwnedBuffer> {
         let Owner::Counted = self.owner else {
             return Err(self);
         };
         let slice = self.raw_slice();
         self.dissolve();
-        // SAFETY: the pointer of an `Arc` whose count this `Held` owned, used once.
+        // SAFETY: the pointer of an `Arc` whose count this `OwnedBuffer` owned, used once.
         Ok(unsafe { Arc::from_raw(slice.cast_const()) })
     }
 
-    pub(super) fn into_bytes(self) -> Result<Bytes, Held> {
+    pub(super) fn into_bytes(self) -> Result<Bytes, OwnedBuffer> {
         match self.dissolve() {
             (_, Owner::Bytes(bytes)) => Ok(bytes),
-            (span, owner) => Err(Held { span, owner }),
+            (span, owner) => Err(OwnedBuffer { span, owner }),
         }
     }
 
-    pub(super) fn into_bytes_mut(mut self) -> Result<BytesMut, Held> {
+    pub(super) fn into_bytes_mut(mut self) -> Result<BytesMut, OwnedBuffer> {
         self.cut_spare(0);
         match self.dissolve() {
             (_, Owner::BytesMut(bytes)) => Ok(bytes),
-            (span, owner) => Err(Held { span, owner }),
+            (span, owner) => Err(OwnedBuffer { span, owner }),
         }
     }
 
     #[inline]
-    pub(super) fn into_mapped(self) -> Result<MappedBuffer, Held> {
+    pub(super) fn into_mapped(self) -> Result<MappedBuffer, OwnedBuffer> {
         let Owner::Mapped { mapped, pages } = self.owner else {
             return Err(self);
         };
@@ -391,14 +391,14 @@ impl Held {
         Ok(unsafe { MappedBuffer::from_parts(span, mapped, pages) })
     }
 
-    pub(super) fn into_range(self) -> Result<AddressRange, Held> {
+    pub(super) fn into_range(self) -> Result<AddressRange, OwnedBuffer> {
         match self.owner {
             Owner::Range => Ok(AddressRange::of_span(self.span)),
             _ => Err(self),
         }
     }
 
-    pub(super) fn into_static(self) -> Result<&'static [u8], Held> {
+    pub(super) fn into_static(self) -> Result<&'static [u8], OwnedBuffer> {
         let Owner::Static = self.owner else {
             return Err(self);
         };
@@ -406,7 +406,7 @@ impl Held {
         Ok(unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) })
     }
 
-    pub(super) fn into_static_text(self) -> Result<&'static str, Held> {
+    pub(super) fn into_static_text(self) -> Result<&'static str, OwnedBuffer> {
         let Owner::StaticText = self.owner else {
             return Err(self);
         };
@@ -416,7 +416,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnedBuffer {
     fn drop(&mut self) {
         self.cut_spare(0);
         let span = self.span;
@@ -452,11 +452,11 @@ impl Drop for Held {
     }
 }
 
-impl From<Vec<u8>> for Held {
+impl From<Vec<u8>> for OwnedBuffer {
     #[inline]
     fn from(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
-        Held {
+        OwnedBuffer {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::Vec {
                 capacity: buffer.capacity(),
@@ -465,22 +465,22 @@ impl From<Vec<u8>> for Held {
     }
 }
 
-impl From<Box<[u8]>> for Held {
+impl From<Box<[u8]>> for OwnedBuffer {
     #[inline]
     fn from(buffer: Box<[u8]>) -> Self {
         let len = buffer.len();
-        Held {
+        OwnedBuffer {
             span: Span::new(Box::into_raw(buffer).cast(), len),
             owner: Owner::Boxed,
         }
     }
 }
 
-impl From<String> for Held {
+impl From<String> for OwnedBuffer {
     #[inline]
     fn from(buffer: String) -> Self {
         let mut buffer = ManuallyDrop::new(buffer.into_bytes());
-        Held {
+        OwnedBuffer {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::Text {
                 capacity: buffer.capacity(),
@@ -489,80 +489,80 @@ impl From<String> for Held {
     }
 }
 
-impl From<Arc<[u8]>> for Held {
+impl From<Arc<[u8]>> for OwnedBuffer {
     #[inline]
     fn from(buffer: Arc<[u8]>) -> Self {
         let len = buffer.len();
-        Held {
+        OwnedBuffer {
             span: Span::new(Arc::into_raw(buffer).cast::<u8>().cast_mut(), len),
             owner: Owner::Counted,
         }
     }
 }
 
-impl From<Bytes> for Held {
+impl From<Bytes> for OwnedBuffer {
     #[inline]
     fn from(buffer: Bytes) -> Self {
-        Held {
+        OwnedBuffer {
             span: Span::of(&buffer),
             owner: Owner::Bytes(buffer),
         }
     }
 }
 
-impl From<BytesMut> for Held {
+impl From<BytesMut> for OwnedBuffer {
     #[inline]
     fn from(mut buffer: BytesMut) -> Self {
-        Held {
+        OwnedBuffer {
             span: Span::new(buffer.as_mut_ptr(), buffer.len()),
             owner: Owner::BytesMut(buffer),
         }
     }
 }
 
-impl From<MappedBuffer> for Held {
+impl From<MappedBuffer> for OwnedBuffer {
     #[inline]
     fn from(buffer: MappedBuffer) -> Self {
         let (span, mapped, pages) = buffer.into_parts();
-        Held {
+        OwnedBuffer {
             span,
             owner: Owner::Mapped { mapped, pages },
         }
     }
 }
 
-impl From<&'static [u8]> for Held {
+impl From<&'static [u8]> for OwnedBuffer {
     #[inline]
     fn from(buffer: &'static [u8]) -> Self {
-        Held {
+        OwnedBuffer {
             span: Span::of(buffer),
             owner: Owner::Static,
         }
     }
 }
 
-impl From<AddressRange> for Held {
+impl From<AddressRange> for OwnedBuffer {
     #[inline]
     fn from(range: AddressRange) -> Self {
-        Held {
+        OwnedBuffer {
             span: range.span(),
             owner: Owner::Range,
         }
     }
 }
 
-impl From<&'static str> for Held {
+impl From<&'static str> for OwnedBuffer {
     #[inline]
     fn from(buffer: &'static str) -> Self {
-        Held {
+        OwnedBuffer {
             span: Span::of(buffer.as_bytes()),
             owner: Owner::StaticText,
         }
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for OwnedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({} bytes)", self.len())
+        write!(f, "OwnedBuffer({} bytes)", self.len())
     }
 }

@@ -1,20 +1,20 @@
-//! One piece of an operation's memory: a buffer of its own, or a range of a region.
+//! One part of an operation's memory: a buffer of its own, or a range of a region.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::denied::Denied;
-use super::held::Held;
+use super::access_error::AccessError;
+use super::owned_buffer::OwnedBuffer;
 use super::region::RegionMemory;
 use super::span::SpanList;
 use crate::sync::{GateError, GateGuard, HasGate, Role};
 
-/// One piece of memory an operation holds.
+/// One part of memory an operation holds.
 #[derive(Debug)]
 pub enum Memory {
     /// A buffer of its own.
     #[doc(hidden)]
-    Held(Held),
+    Owned(OwnedBuffer),
     /// A range of a region.
     #[doc(hidden)]
     Region(RegionUse),
@@ -23,7 +23,7 @@ pub enum Memory {
 impl Memory {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Memory::Held(held) => held.len(),
+            Memory::Owned(owned) => owned.len(),
             Memory::Region(region) => region.len(),
         }
     }
@@ -31,7 +31,7 @@ impl Memory {
     /// True if it may be received into.
     pub(crate) fn is_writable(&self) -> bool {
         match self {
-            Memory::Held(held) => held.is_writable(),
+            Memory::Owned(owned) => owned.is_writable(),
             Memory::Region(region) => region.memory.is_writable(),
         }
     }
@@ -103,7 +103,7 @@ impl RegionUse {
 
     /// Asks whether the pages of an address range are there, so that an access is refused before
     /// anything of it happens. Says yes for memory that somebody owns.
-    pub(crate) fn probe(&self, for_writing: bool) -> Result<(), Denied> {
+    pub(crate) fn probe(&self, for_writing: bool) -> Result<(), AccessError> {
         if !self.memory.is_kernel_only() {
             return Ok(());
         }
@@ -134,14 +134,14 @@ impl RegionUse {
     }
 
     /// Copies `bytes` to `at` of the range, where they must fit.
-    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), Denied> {
+    pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
         unsafe { self.memory.write_inside(self.offset + at, bytes) }
     }
 
     /// Copies from `at` of the range, all of which must be within.
-    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), Denied> {
+    pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), AccessError> {
         let _lease = self.lease()?;
         // SAFETY: an entry is held to the end: the use's own, or the one just taken.
         unsafe { self.memory.read_inside(self.offset + at, into) }

@@ -12,8 +12,8 @@ use tokio::task::coop;
 use super::region::RegionMemory;
 use crate::sync::{DrainScope, GateError, WaiterKey};
 
-/// Excludes newcomers and waits until everyone inside has left; then it is [`Exclusive`]. Dropping
-/// it lifts the exclusion.
+/// Closes the gate to newcomers and waits until it is drained, which gives [`QuiescedAccess`].
+/// Dropping it opens the gate again.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Quiescing {
     /// Taken by the end, which passes the exclusion on.
@@ -33,9 +33,9 @@ impl RegionMemory {
 }
 
 impl Future for Quiescing {
-    type Output = Exclusive;
+    type Output = QuiescedAccess;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exclusive> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<QuiescedAccess> {
         let budget = ready!(coop::poll_proceed(cx));
         let this = self.get_mut();
         if let Some(memory) = &this.memory {
@@ -44,7 +44,7 @@ impl Future for Quiescing {
         }
         budget.made_progress();
         let memory = this.memory.take();
-        Poll::Ready(Exclusive {
+        Poll::Ready(QuiescedAccess {
             memory: memory.expect("a future is not polled after its end"),
         })
     }
@@ -65,15 +65,15 @@ impl fmt::Debug for Quiescing {
     }
 }
 
-/// Sole access to a region's bytes, until dropped. Leaked, it leaves the region excluded for ever.
+/// Sole access to a region's bytes, until dropped. If it is leaked, the region stays quiesced.
 ///
 /// Invariant: the gate is quiesced on behalf of this value and drained of all roles, so no entry
 /// exists; the gate cannot be closed meanwhile, so the buffers are still in the region.
-pub(crate) struct Exclusive {
+pub(crate) struct QuiescedAccess {
     memory: Arc<RegionMemory>,
 }
 
-impl Exclusive {
+impl QuiescedAccess {
     pub(crate) fn segment_count(&self) -> usize {
         self.memory.segment_count()
     }
@@ -107,14 +107,14 @@ impl Exclusive {
     }
 }
 
-impl Drop for Exclusive {
+impl Drop for QuiescedAccess {
     fn drop(&mut self) {
         self.memory.gate().end_quiesce();
     }
 }
 
-impl fmt::Debug for Exclusive {
+impl fmt::Debug for QuiescedAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Exclusive").field(&self.memory).finish()
+        f.debug_tuple("QuiescedAccess").field(&self.memory).finish()
     }
 }
