@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 1895,
+        most: 2052,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send(None));
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 2000,
+        most: 2160,
         run: || {
             let mut side = Side::of_peer();
             repeat(|| side.send(Some(steps::TAG)));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2650,
+        most: 2758,
         run: || {
             let mut side = Side::new();
             let ack = steps::ack();
@@ -71,7 +71,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2870,
+        most: 2988,
         run: || {
             let mut side = Side::new();
             let response = steps::read_response();
