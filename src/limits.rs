@@ -138,6 +138,14 @@ pub const STEP_BYTES: usize = 4 << 10;
 /// hide that one's death for so long, and connections that share cost 1/32 of the probes of those
 /// that do not.
 pub const SHARED_INTERVALS_MAX: u32 = 32;
+/// How long an orderly close waits while nothing gets on: for queued frames, their answers and the
+/// peer's agreement, then for the peer's end of stream.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long what a plain peer still sends is read and dropped after a close, so that its system
+/// does not lose our last bytes to a reset.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes that are read and dropped so, of a peer that does not stop sending.
+pub const LINGER_BYTES_MAX: usize = 16 << 20;
 
 const _: () = assert!(HEADER_SIZE_MAX == 16 + 8 + RMA_IOV_LIMIT * 24);
 const _: () = assert!(DIRECT_RECEIVE_MIN <= STAGE_SIZE);

@@ -11,7 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::proto::Lifecycle;
 
-use super::port::{Closing, Port, PortState};
+use super::port::{Port, PortState};
+use super::shutdown::ShutdownState;
 
 impl Port {
     /// Starts the active side.
@@ -35,7 +36,7 @@ impl Port {
         state.peer = Some(to);
         state.link = Some(link);
         state.connect_context = context;
-        state.timeout = Some(timeout);
+        state.shutdown.limit_connect(timeout);
         state.machine.begin_connect(data);
         drop(state);
         self.waker.wake_by_ref();
@@ -62,7 +63,7 @@ impl Port {
         state.local = Some(link.local_addr());
         state.link = Some(link);
         state.connect_context = context;
-        state.timeout = Some(accepted.timeout);
+        state.shutdown.limit_connect(accepted.timeout);
         let ConnectParams { order, offer } = accepted.params;
         state.machine.begin_accept(data, order, offer);
         drop(state);
@@ -99,26 +100,20 @@ impl Port {
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        if !matches!(state.closing, Closing::No | Closing::Retracting) {
-            return;
-        }
-        if state.closing == Closing::Retracting {
+        match state.shutdown.state() {
+            ShutdownState::Open => self.begin_orderly_end(&mut state),
             // What it was to go on with ends too.
-            self.begin_draining(&mut state);
-            drop(state);
-            return self.waker.wake_by_ref();
+            ShutdownState::Retracting => self.begin_draining(&mut state),
+            _ => return,
         }
-        self.begin_orderly_end(&mut state);
         drop(state);
         self.waker.wake_by_ref();
     }
 
     pub(super) fn begin_orderly_end(&self, state: &mut PortState) {
         self.moves(state);
-        state.closing = Closing::Flushing;
+        state.shutdown.request_close();
         state.machine.begin_end();
-        state.timeout = None;
-        state.deadline = None;
     }
 }
 
@@ -130,9 +125,9 @@ impl Port {
 }
 
 fn check_idle(state: &PortState) -> Result<()> {
-    match (state.machine.lifecycle(), state.closing) {
-        (Lifecycle::Idle, Closing::No) => Ok(()),
-        (Lifecycle::Closed, _) | (_, Closing::Flushing | Closing::Draining) => {
+    match (state.machine.lifecycle(), state.shutdown.state()) {
+        (Lifecycle::Idle, ShutdownState::Open) => Ok(()),
+        (Lifecycle::Closed, _) | (_, ShutdownState::Flushing | ShutdownState::Draining) => {
             Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
         }
         _ => Err(Error::new(ErrorKind::AlreadyConnected, "")),

@@ -18,9 +18,9 @@
 
 #![forbid(unsafe_code)]
 
+mod arming;
 mod beside;
 mod budget;
-mod closing;
 mod commit;
 mod deadlines;
 mod dgram;
@@ -39,6 +39,7 @@ mod rdm;
 mod receive_context;
 mod report;
 mod shards;
+mod shutdown;
 mod spin;
 #[cfg(test)]
 mod tests;

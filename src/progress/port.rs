@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -24,6 +24,7 @@ use crate::sync::{Lock, MutexGuard, WakeList};
 use crate::transport::Link;
 use crate::wire::{Capabilities, Hello, Nonce};
 
+use super::arming::{PeerStream, RecvState, SendState};
 use super::commit::Commit;
 use super::deadlines::Deadlines;
 use super::driven::Driven;
@@ -33,6 +34,7 @@ use super::leftovers;
 use super::liveness::{Liveness, PortLiveness};
 use super::rdm::{Moved, RdmAttachment};
 use super::report::{OpCell, Report};
+use super::shutdown::Shutdown;
 
 /// Sizes of a port's queues.
 pub(crate) type PortSizes = Sizes;
@@ -174,37 +176,13 @@ pub(super) struct Establishing {
     pub(super) waker: Option<Waker>,
 }
 
-/// How a port goes out of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Closing {
-    No,
-    /// Asked by this side: what is queued is sent first.
-    Flushing,
-    /// Both sides have said that they end: the peer's end of stream is awaited.
-    Agreed,
-    /// An attempt is given up, and everything submitted is being taken back; another will follow.
-    Retracting,
-    /// Everything submitted is being taken back from the link.
-    Draining,
-    /// Operations have ended; what the peer still sends is read and dropped, so that closing does
-    /// not reset the connection under our last bytes.
-    Lingering,
-    /// Nothing is left to do.
-    Over,
-}
-
 /// Everything of a port that its lock guards.
 pub(super) struct PortState {
     pub(super) machine: Connection<Report>,
     pub(super) link: Option<Box<dyn Link>>,
-    pub(super) receive_armed: bool,
-    pub(super) watching: bool,
-    /// The peer's end was told while reading was paused.
-    pub(super) peer_finished: bool,
-    /// The armed receive lands in a region that peers reach.
-    pub(super) region_armed: bool,
-    /// The batch that is out reads from such a region.
-    pub(super) region_out: bool,
+    pub(super) recv: RecvState,
+    pub(super) send: SendState,
+    pub(super) peer_stream: PeerStream,
     /// A peer's write that is being made persistent.
     pub(super) committing: Option<Arc<Commit>>,
     /// Received bytes that the machine has not taken yet.
@@ -216,12 +194,7 @@ pub(super) struct PortState {
     pub(super) end: EndState,
     /// As it should.
     pub(super) ended_in_order: bool,
-    pub(super) closing: Closing,
-    /// A time limit that the driver turns into a deadline: only it has the backend's clock.
-    pub(super) timeout: Option<Duration>,
-    pub(super) deadline: Option<Instant>,
-    /// How far the operations had come when an orderly close last looked.
-    pub(super) work_seen: u64,
+    pub(super) shutdown: Shutdown,
     /// A post was sent inline since the driver last ran; the next is gathered.
     pub(super) inline_spent: bool,
     /// Posts came faster than they went out, so that several frames shared the last batch.
@@ -238,7 +211,6 @@ pub(super) struct PortState {
     pub(super) kind: PortKind,
     /// Grows with whatever goes over the connection.
     pub(super) activity: u64,
-    pub(super) linger_left: usize,
     /// Buffers that nobody asks for any more, to be dropped once the lock is released: they are the
     /// user's, and their drop may run the user's code.
     pub(super) leftovers: Vec<Payload>,
@@ -377,11 +349,9 @@ impl Port {
         let state = PortState {
             machine,
             link: None,
-            receive_armed: false,
-            watching: false,
-            peer_finished: false,
-            region_armed: false,
-            region_out: false,
+            recv: RecvState::Idle,
+            send: SendState::Idle,
+            peer_stream: PeerStream::Open,
             committing: None,
             stage: None,
             bindings,
@@ -390,10 +360,7 @@ impl Port {
             connect_context: None,
             end: EndState::default(),
             ended_in_order: false,
-            closing: Closing::No,
-            timeout: None,
-            deadline: None,
-            work_seen: 0,
+            shutdown: Shutdown::new(),
             inline_spent: false,
             bursts: false,
             liveness: PortLiveness::new(extending.liveness, id.spread(engine.incarnation())),
@@ -404,7 +371,6 @@ impl Port {
             local: None,
             kind,
             activity: 0,
-            linger_left: LINGER_BYTES_MAX,
             leftovers: Vec::new(),
             wakes: WakeList::new(),
         };
@@ -536,9 +502,6 @@ impl Drop for PortGuard<'_> {
         }
     }
 }
-
-/// Bytes of a dying connection that are read and dropped before it is closed all the same.
-pub(super) const LINGER_BYTES_MAX: usize = 16 << 20;
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

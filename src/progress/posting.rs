@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{OperationKind, Phase, Result};
 use crate::proto::{OpKey, Operation, PostOptions, Refused, Withdrawn};
 
-use super::port::{Closing, Port, PortState, Posted};
+use super::port::{Port, PortState, Posted};
 use super::receive_context::TimedReport;
 use super::report::{OpCell, Report};
 
@@ -190,7 +190,7 @@ impl Port {
     pub(super) fn settle(&self, state: &mut PortState) {
         self.publish(state);
         let machine = &state.machine;
-        let broken = state.closing == Closing::No && machine.fault().is_some();
+        let broken = state.shutdown.is_open() && machine.fault().is_some();
         let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
         if broken || transmits || machine.wants_admission() || machine.wants_end() {
             self.waker.wake_by_ref();

@@ -62,7 +62,7 @@ impl Port {
         match event {
             Event::Ended { token, end } => self.operation_ended(state, token, end),
             Event::Connected { data } => {
-                state.deadline = None;
+                state.shutdown.on_connected();
                 // Thousands of connections would each have a turn for nothing.
                 state.stale_alarm = state.alarm.take();
                 if let Some(slot) = state.bindings.connected.take() {

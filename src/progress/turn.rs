@@ -12,11 +12,13 @@ use crate::proto::{
 use crate::sync::{Lock, WakeList};
 use crate::transport::{Clock, Direct, Outcome, Receive, Received, SendBatch};
 
+use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
 use super::driven::Turned;
-use super::port::{Closing, Port, PortKind, PortState};
+use super::port::{Port, PortKind, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
+use super::shutdown::ShutdownState;
 
 /// The outside world of a connection, for the length of one call.
 pub(super) struct View<'a> {
@@ -78,7 +80,8 @@ macro_rules! with_host {
 fn next_alarm(state: &mut PortState, now: Instant) -> Option<Instant> {
     state.alarm = state.alarm.filter(|at| *at > now);
     let next = state
-        .deadline
+        .shutdown
+        .deadline()
         .into_iter()
         .chain(state.deadlines.first())
         .min()?;
@@ -112,7 +115,7 @@ impl PortState {
     /// Refuses what is posted to an endpoint that is closing.
     pub(super) fn check_closing(&self) -> Result<(), Error> {
         // A connection that broke has its own reason to tell.
-        let ours = !matches!(self.closing, Closing::No | Closing::Retracting)
+        let ours = !self.shutdown.may_post()
             && self.machine.fault().is_none()
             && !self.machine.is_peer_closing();
         if ours && self.machine.lifecycle() != Lifecycle::Closed {
@@ -152,9 +155,7 @@ impl Port {
         let state = &mut *guard;
         state.inline_spent = false;
         state.machine.handle_time(now);
-        if let Some(timeout) = state.timeout.take() {
-            state.deadline = now.checked_add(timeout);
-        }
+        state.shutdown.start_limit(now);
         let machine = &state.machine;
         state.deadlines.start(now, |op| machine.phase(op).is_some());
         let mut settled = false;
@@ -174,7 +175,7 @@ impl Port {
             let sent = self.transmit(state, left);
             self.arm(state);
             self.publish(state);
-            self.close_step(state, now);
+            self.shut_down(state, now);
             self.publish(state);
             // What has ended made room for those who wait, and sent answers let reading go on; no
             // outcome will come to tell of either.
@@ -186,7 +187,7 @@ impl Port {
             // when the link has been asked once more.
             settled =
                 !(sent || again || state.stage.is_some() || matches!(state.kind, PortKind::Rdm(_)))
-                    && state.closing == Closing::No;
+                    && state.shutdown.is_open();
             if !moved {
                 left.spend(0);
             }
@@ -203,7 +204,7 @@ impl Port {
             self.wake_state.is_queued_again();
         }
         Turned {
-            is_over: state.closing == Closing::Over,
+            is_over: state.shutdown.state() == ShutdownState::Closed,
             is_cut,
             alarm: next_alarm(state, now),
             stale: state.stale_alarm.take(),
@@ -252,7 +253,7 @@ impl Port {
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;
                 drop(leases);
-                state.region_out = false;
+                state.send = SendState::Idle;
                 match result {
                     Ok(sent) => {
                         state.liveness.sent += sent as u64;
@@ -265,8 +266,7 @@ impl Port {
                 }
             }
             Outcome::Received(received) => {
-                state.receive_armed = false;
-                state.region_armed = false;
+                state.recv.go(RecvState::Idle);
                 self.received(state, received);
             }
             Outcome::PeerGone(error) => self.peer_gone(state, error),
@@ -275,20 +275,18 @@ impl Port {
     }
 
     fn received(&self, state: &mut PortState, received: Received) {
-        if state.closing == Closing::Lingering {
+        if state.shutdown.state() == ShutdownState::Lingering {
             match received {
-                Received::Stage(stage) if stage.len() < state.linger_left => {
-                    state.linger_left -= stage.len();
-                }
+                Received::Stage(stage) => state.shutdown.on_discarded(stage.len()),
                 // Taken back because some region was closed: reading goes on.
                 Received::Cancelled { .. } => {}
-                _ => state.closing = Closing::Over,
+                _ => state.shutdown.on_peer_gone(),
             }
             return;
         }
         match received {
             // What comes while the connection is being taken down is of no use any more.
-            Received::Stage(_) if state.closing > Closing::Agreed => {}
+            Received::Stage(_) if !state.shutdown.may_receive() => {}
             Received::Stage(stage) => {
                 state.liveness.machine.on_received();
                 state.activity += 1;
@@ -346,8 +344,10 @@ impl Port {
     /// Told while reading is paused. A broken connection ends now; after an orderly end the bytes
     /// in the socket may still hold what operations wait for.
     fn peer_gone(&self, state: &mut PortState, error: Error) {
-        state.watching = false;
-        state.peer_finished = true;
+        if state.recv == RecvState::Watching {
+            state.recv.go(RecvState::Idle);
+        }
+        state.peer_stream = PeerStream::Finished;
         if error.kind() != ErrorKind::PeerClosed {
             self.fail(state, error);
             return;
@@ -376,7 +376,7 @@ impl Port {
     pub(super) fn transmit(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut sent = false;
         // Once the stream has ended nothing goes out, and nothing again while a port drains.
-        while state.closing < Closing::Agreed {
+        while state.shutdown.may_send() {
             if state.link.is_none() {
                 break;
             }
@@ -389,7 +389,9 @@ impl Port {
                 leases,
                 is_burst,
             } = outgoing;
-            state.region_out = !leases.is_empty();
+            state.send = SendState::InFlight {
+                region: !leases.is_empty(),
+            };
             state.bursts = is_burst;
             link.send(SendBatch { frames, leases });
             let Some(outcome) = link.poll_outcome() else {
@@ -421,7 +423,7 @@ impl Port {
 
     /// Arms the next receive, or watches for the peer's death while reading is paused.
     fn arm(&self, state: &mut PortState) {
-        if state.receive_armed || state.closing > Closing::Agreed {
+        if state.recv.is_armed() || !state.shutdown.may_receive() {
             return;
         }
         let Some(link) = &mut state.link else { return };
@@ -430,9 +432,10 @@ impl Port {
             Some(_) => ReceivePlan::Paused,
             None => state.machine.poll_receive(),
         };
-        match plan {
+        let region = match plan {
             ReceivePlan::Stage => {
                 link.receive(Receive::Stage);
+                false
             }
             ReceivePlan::Direct {
                 payload,
@@ -440,29 +443,28 @@ impl Port {
                 len,
                 leases,
             } => {
-                state.region_armed = !leases.is_empty();
+                let region = !leases.is_empty();
                 link.receive(Receive::Direct(Direct {
                     payload,
                     offset,
                     len,
                     leases,
                 }));
+                region
             }
             ReceivePlan::Paused => {
-                // The peer's end is told once; watching again would tell the same for ever.
-                let watchable = !state.watching && !state.peer_finished;
-                if state.machine.is_read_paused() && watchable {
-                    state.watching = true;
-                    link.watch();
-                }
                 if state.machine.is_read_paused() {
+                    // The peer's end is told once; watching again would tell the same for ever.
+                    if state.recv == RecvState::Idle && state.peer_stream == PeerStream::Open {
+                        state.recv.go(RecvState::Watching);
+                        link.watch();
+                    }
                     self.owe_signs(state);
                 }
                 return;
             }
-        }
-        state.receive_armed = true;
-        state.watching = false;
+        };
+        state.recv.go(RecvState::Armed { region });
     }
 
     /// Kernel operations on peers' regions are taken back; the machine looks at each region again
@@ -473,12 +475,14 @@ impl Port {
         let Some(link) = &mut state.link else {
             return false;
         };
-        if state.region_armed {
+        let receives = state.recv == RecvState::Armed { region: true };
+        let sends = state.send == SendState::InFlight { region: true };
+        if receives {
             link.cancel_receive();
         }
-        if state.region_out {
+        if sends {
             link.cancel_send();
         }
-        state.region_armed || state.region_out
+        receives || sends
     }
 }

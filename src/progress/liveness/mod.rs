@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::proto::Lifecycle;
 
-use super::port::{Closing, Port, PortState};
+use super::arming::PeerStream;
+use super::port::{Port, PortState};
 
 pub use config::Liveness;
 pub(super) use machine::LivenessMachine;
@@ -162,7 +163,7 @@ impl Port {
         Vitals {
             is_up: is_up(state),
             answers_probes: state.machine.gives_signs(),
-            is_reading: state.receive_armed,
+            is_reading: state.recv.is_armed(),
             outstanding: outstanding(state),
             is_transmit_idle: state.machine.is_transmit_idle(),
             domain,
@@ -189,7 +190,7 @@ impl Port {
     /// What other connections know of this one's peer, if this one is idle. Where no system probes
     /// whether this connection is there, the others say nothing about it.
     fn domain_status(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> PeerStatus {
-        let is_idle = state.receive_armed && outstanding(state) == Some(ProbeInterval::Idle);
+        let is_idle = state.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
         let domain = self.peer_domain(state);
         match domain.filter(|_| is_idle && state.liveness.kept_alive) {
             Some((domain, fresh)) => {
@@ -205,10 +206,10 @@ impl Port {
 fn is_up(state: &PortState) -> bool {
     state.machine.lifecycle() == Lifecycle::Connected
         && state.machine.fault().is_none()
-        && state.closing == Closing::No
+        && state.shutdown.is_open()
         // Whoever has ended its stream may have left: a byte now would reset the connection under
         // what it sent before.
-        && !state.peer_finished
+        && state.peer_stream == PeerStream::Open
 }
 
 /// Gives back what is kept for what may be queued soon.

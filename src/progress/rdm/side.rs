@@ -10,10 +10,12 @@ use crate::error::{Error, ErrorKind};
 use crate::proto::{AttemptId, Connection, Failure, Identity, Lifecycle, Peering, Receives};
 use crate::wire::PeerData;
 
+use super::super::arming::{PeerStream, RecvState};
 use super::super::engine::Engine;
 use super::super::listen::Handover;
-use super::super::port::{Bindings, Closing, Port, PortKind, PortParts, PortState, demand_key};
+use super::super::port::{Bindings, Port, PortKind, PortParts, PortState, demand_key};
 use super::super::receive_context::PortReceives;
+use super::super::shutdown::ShutdownState;
 use super::Rdm;
 use super::notice::{Notice, Notices};
 use super::peer_feed::{PeerFeed, Presence};
@@ -135,7 +137,7 @@ impl Port {
             return;
         };
         side.attempt = Some(attempt);
-        if state.closing != Closing::No || state.machine.lifecycle() != Lifecycle::Idle {
+        if !state.shutdown.is_open() || state.machine.lifecycle() != Lifecycle::Idle {
             let error = Error::new(ErrorKind::Canceled, "the port is in use");
             return side.tell_failed(Failure::Passing, error, &mut state.wakes);
         }
@@ -157,8 +159,8 @@ impl Port {
     pub(super) fn take_over(&self, accepting: Accepting) -> Result<(), NotTaken> {
         let mut guard = self.lock("take over");
         let state = &mut *guard;
-        let retracting = state.closing == Closing::Retracting;
-        if state.closing != Closing::No && !retracting
+        let retracting = state.shutdown.state() == ShutdownState::Retracting;
+        if !state.shutdown.may_post()
             || state.machine.fault().is_some() && state.machine.lifecycle() == Lifecycle::Connected
         {
             return Err(NotTaken::Moved(Box::new(accepting)));
@@ -201,7 +203,7 @@ impl Port {
             Ok(link) => {
                 state.local = Some(link.local_addr());
                 state.link = Some(link);
-                state.timeout = Some(handover.link.timeout);
+                state.shutdown.limit_connect(handover.link.timeout);
                 state.machine.begin_accept_peer(
                     &asked,
                     handover.link.params.order,
@@ -217,10 +219,7 @@ impl Port {
     pub(super) fn retract_claim(&self, attempt: AttemptId) {
         let mut state = self.lock("retract a claim");
         let is_it = matches!(&state.kind, PortKind::Rdm(side) if side.attempt == Some(attempt));
-        if is_it
-            && state.closing == Closing::No
-            && state.machine.lifecycle() == Lifecycle::Accepting
-        {
+        if is_it && state.shutdown.is_open() && state.machine.lifecycle() == Lifecycle::Accepting {
             let what = "who asked for the connection said nothing more";
             let error = Error::new(ErrorKind::TimedOut, what);
             self.retract(&mut state, After::Tell(Failure::Passing, error));
@@ -238,34 +237,19 @@ impl Port {
 
     /// Takes everything back from the link of an attempt that has come to nothing.
     fn begin_retracting(&self, state: &mut PortState) {
-        state.closing = Closing::Retracting;
-        state.timeout = None;
-        state.deadline = None;
+        state.shutdown.retract();
         state.stage = None;
-        if let Some(link) = &mut state.link {
-            link.cancel_receive();
-            link.cancel_send();
-        }
+        state.cancel_submitted();
         // The link's waker tells when everything is back.
         self.waker.wake_by_ref();
     }
 
     /// An attempt came to nothing: it is given up, and another may follow. At a connectionless
-    /// endpoint what was posted waits for that. False: the port was connected, or has not tried.
-    pub(in crate::progress) fn retract_failed(&self, state: &mut PortState) -> bool {
-        let is_attempt = matches!(
-            state.machine.lifecycle(),
-            Lifecycle::Connecting | Lifecycle::Accepting
-        );
-        if !is_attempt {
-            return false;
-        }
-        let PortKind::Rdm(side) = &state.kind else {
-            self.begin_retracting(state);
-            return true;
-        };
-        let Some(error) = state.machine.fault().cloned() else {
-            return false;
+    /// endpoint what was posted waits for that.
+    pub(in crate::progress) fn retract_failed(&self, state: &mut PortState) {
+        let (PortKind::Rdm(side), Some(error)) = (&state.kind, state.machine.fault().cloned())
+        else {
+            return self.begin_retracting(state);
         };
         let is_dialled = state.machine.lifecycle() == Lifecycle::Connecting;
         let (failure, error) = match error.kind() {
@@ -281,7 +265,6 @@ impl Port {
             _ => side.failure_of(error),
         };
         self.retract(state, After::Tell(failure, error));
-        true
     }
 
     /// The connection has ended by agreement; what the peer had no receive for goes over the next.
@@ -300,16 +283,11 @@ impl Port {
     }
 
     /// Goes on once the link has given everything back.
-    pub(in crate::progress) fn retract_step(&self, state: &mut PortState) {
-        if state.receive_armed || state.machine.is_transmit_out() {
-            return;
-        }
+    pub(in crate::progress) fn begin_again(&self, state: &mut PortState) {
         state.link = None;
         state.stage = None;
         state.local = None;
-        state.watching = false;
-        state.peer_finished = false;
-        state.closing = Closing::No;
+        (state.recv, state.peer_stream) = (RecvState::Idle, PeerStream::Open);
         match state.kind {
             PortKind::Rdm(_) => state.machine.begin_again(),
             PortKind::Msg => {
@@ -366,10 +344,10 @@ impl Port {
     }
 
     fn end_with(&self, state: &mut PortState, error: Error) {
-        if state.closing >= Closing::Draining {
+        if state.shutdown.is_final() {
             return;
         }
-        if state.closing == Closing::Retracting {
+        if state.shutdown.state() == ShutdownState::Retracting {
             state.machine.forget_fault();
         }
         self.fail(state, error);
@@ -383,7 +361,7 @@ impl Port {
         let state = self.lock("close if up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
         let is_up = is_up && !state.machine.has_carried_over();
-        let waits = !is_up && state.machine.outstanding() > 0 && state.closing < Closing::Draining;
+        let waits = !is_up && state.machine.outstanding() > 0 && !state.shutdown.is_final();
         drop(state);
         if !waits {
             self.begin_close();
@@ -402,7 +380,7 @@ impl Port {
     pub(super) fn disconnect(&self) {
         let mut state = self.lock("disconnect");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
-        if is_up && state.closing == Closing::No && !state.machine.has_carried_over() {
+        if is_up && state.shutdown.is_open() && !state.machine.has_carried_over() {
             self.begin_orderly_end(&mut state);
             self.waker.wake_by_ref();
         }
@@ -487,7 +465,7 @@ impl PortState {
         let PortKind::Rdm(side) = &self.kind else {
             return None;
         };
-        let is_idle = self.closing == Closing::No
+        let is_idle = self.shutdown.is_open()
             && self.machine.knows_end()
             && self.machine.outstanding() == 0
             && self.machine.is_transmit_drained()

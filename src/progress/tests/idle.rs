@@ -117,7 +117,7 @@ fn a_connection_that_is_up_has_no_alarm() {
         for port in ports(&a).into_iter().chain(ports(&b)) {
             let state = port.lock("look");
             assert_eq!(
-                (state.alarm, state.stale_alarm, state.deadline),
+                (state.alarm, state.stale_alarm, state.shutdown.deadline()),
                 (None, None, None)
             );
         }

@@ -15,7 +15,8 @@ use crate::endpoint::Endpoint;
 use crate::eq::{Event, EventQueue};
 use crate::mr::Access;
 use crate::progress::Liveness;
-use crate::progress::port::{Closing, Port};
+use crate::progress::port::Port;
+use crate::progress::shutdown::ShutdownState;
 use crate::proto::OFFERED;
 use crate::testing::{Net, Peer};
 use crate::transport::{Backend, Link, Outcome, Receive, Received, SendBatch};
@@ -199,7 +200,7 @@ struct Set {
     raw: Raw,
     port: Arc<Port>,
     turns_before: u64,
-    closings: BTreeSet<Closing>,
+    closings: BTreeSet<ShutdownState>,
 }
 
 impl Set {
@@ -250,7 +251,7 @@ async fn set(scene: Scene, server: &Peer, client: &Peer) -> Set {
     let shutdown = endpoint.clone();
     if scene.shuts_down {
         tokio::spawn(async move { shutdown.shutdown().await });
-        let is_flushing = || port.lock("test").closing != Closing::No;
+        let is_flushing = || port.lock("test").shutdown.state() != ShutdownState::Open;
         while !is_flushing() {
             tokio::task::yield_now().await;
         }
@@ -296,7 +297,7 @@ async fn nobody_spins(net: Net) {
     for _ in 0..150 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         for set in &mut sets {
-            set.closings.insert(set.port.lock("test").closing);
+            set.closings.insert(set.port.lock("test").shutdown.state());
         }
     }
     for set in &mut sets {
@@ -307,16 +308,16 @@ async fn nobody_spins(net: Net) {
             set.closings
         );
         assert!(turns <= TURNS_MAX, "{turns} turns of {scene:?}");
-        let is_over = set.closings.contains(&Closing::Over);
+        let is_over = set.closings.contains(&ShutdownState::Closed);
         assert!(is_over || !scene.shuts_down, "{scene:?} ends");
         closings.append(&mut set.closings);
         let _ = (&set.endpoint, &set.raw);
     }
     for state in [
-        Closing::No,
-        Closing::Flushing,
-        Closing::Agreed,
-        Closing::Lingering,
+        ShutdownState::Open,
+        ShutdownState::Flushing,
+        ShutdownState::AwaitingEof,
+        ShutdownState::Lingering,
     ] {
         assert!(closings.contains(&state), "{state:?} was held for a while");
     }
