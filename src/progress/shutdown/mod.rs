@@ -12,7 +12,6 @@ use crate::transport::Receive;
 
 use super::arming::RecvState;
 use super::budget::Budget;
-use super::engine::Engine;
 use super::port::{Port, PortState};
 use machine::{Action, Facts};
 pub(super) use machine::{Shutdown, ShutdownState};
@@ -115,7 +114,7 @@ impl Port {
     pub(super) fn driver_gone(&self) {
         let mut guard = self.lock("driver gone");
         let state = &mut *guard;
-        state.machine.fail(Engine::gone_error());
+        state.machine.fail(self.engine.why_gone());
         let state_now = state.shutdown.state();
         if !matches!(state_now, ShutdownState::Lingering | ShutdownState::Closed) {
             self.begin_draining(state);
