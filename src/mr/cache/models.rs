@@ -31,7 +31,7 @@ pub(crate) const MODELS: &[Model] = &[
 const KIND: Kind = Kind {
     access: Access::REMOTE_READ,
     writable: true,
-    vouched: false,
+    unowned: false,
 };
 
 /// What a domain has.
@@ -66,10 +66,9 @@ impl World {
 
     /// A handle, of a registration that is there or a new one.
     fn ask(&self) -> CachedRegion {
-        let missed = match self.cache.find(KIND, &self.range) {
-            Ok(found) => return found,
-            Err(missed) => missed,
-        };
+        if let Some(found) = self.cache.find(KIND, &self.range) {
+            return found;
+        }
         let traits = RegionTraits::plain(KIND.access.bits());
         let memory = prepare(smallvec![vec![0; 4].into()], traits);
         let fresh = FreshRegion::create(PreparedRegion {
@@ -81,7 +80,7 @@ impl World {
         });
         let fresh = fresh.unwrap_or_else(|_| panic!("a key of its own"));
         let (asked, addresses) = (&self.range, self.range.clone());
-        self.cache.insert(KIND, asked, addresses, missed, fresh)
+        self.cache.insert(KIND, asked, addresses, fresh)
     }
 }
 
